@@ -1,0 +1,217 @@
+"""The tables that the stages hand to each other: their columns, types and meaning.
+
+What belongs here: Arrow schemas with a description for every column, and the two canonical forms that keys are
+made of (a partition's name, a detector's parameters). What does not: where tables lie (paths.py) or how they are
+read and written (tables.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+Split = Literal["calibration", "evaluation"]
+ScoreStatus = Literal["ok", "not_applicable", "failed"]
+
+MEMBER = 1
+NON_MEMBER = 0
+
+
+def _column(name: str, type_: pa.DataType, description: str, *, null: bool = False) -> pa.Field:
+    return pa.field(name, type_, nullable=null, metadata={"description": description})
+
+
+def _list(type_: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("item", type_, nullable=False))
+
+
+RUN_ID = _column("run_id", pa.string(), "the run that wrote the row; joins to lineage.run_id")
+
+DOCUMENTS = pa.schema(
+    [
+        _column("document_id", pa.string(), "unique within all sources: source:collection:name"),
+        _column("source", pa.string(), "the source asset that yielded the document"),
+        _column("collection", pa.string(), "the project, series or folder within the source; splits are balanced over it"),
+        _column("group", pa.string(), "what resampling and calibration never divide: the book, patent, article or release"),
+        _column("title", pa.string(), "the document's title"),
+        _column("text", pa.string(), "the full text, UTF-8"),
+        _column("published", pa.date32(), "date of first publication; null where unknown", null=True),
+        _column("retrieved_at", pa.timestamp("us", tz="UTC"), "when the text was fetched"),
+        _column("language", pa.string(), "ISO 639-1 code"),
+        _column("licence", pa.string(), "SPDX identifier or the licence in words; 'unknown' where not stated"),
+        _column("url", pa.string(), "where the text came from"),
+        _column("sha256", pa.string(), "sha256 of the UTF-8 text"),
+        RUN_ID,
+    ]
+)
+
+EXAMPLES = pa.schema(
+    [
+        _column("example_id", pa.string(), "sha256(benchmark, document_id, text)[:16]"),
+        _column("benchmark", pa.string(), "the benchmark, one partition of the asset"),
+        _column("document_id", pa.string(), "the document that the text was taken from"),
+        _column("text", pa.string(), "the audited text"),
+        _column("label", pa.int8(), "1 member, 0 non-member, null unknown", null=True),
+        _column("split", pa.string(), "calibration | evaluation; groups are never divided"),
+        _column("published", pa.date32(), "the document's date", null=True),
+        _column("words", pa.int32(), "length in words (whitespace words; jieba words in Chinese)"),
+        _column("language", pa.string(), "ISO 639-1 code"),
+        _column("collection", pa.string(), "the project, series or folder; both sides have equally many of each"),
+        _column("group", pa.string(), "the unit of resampling, calibration and cross-validation"),
+        RUN_ID,
+    ]
+)
+
+TOKEN_STATISTICS = pa.schema(
+    [
+        _column("key", pa.string(), "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version"),
+        _column("text_sha256", pa.string(), "sha256 of the UTF-8 text"),
+        _column("token_id", _list(pa.int32()), "the scored tokens, in order"),
+        _column("char_start", _list(pa.int32()), "first character of the token in the text"),
+        _column("char_end", _list(pa.int32()), "one past the last character of the token"),
+        _column("logprob", _list(pa.float32()), "log p(x_t | x_<t), natural logarithm"),
+        _column("mean", _list(pa.float32()), "mu_t: the expectation of log p(z | x_<t) over z drawn from p"),
+        _column("std", _list(pa.float32()), "sigma_t: the standard deviation of log p(z | x_<t) over z drawn from p, not clamped"),
+        _column("max_logprob", _list(pa.float32()), "the largest log-probability at the position"),
+        _column("argmax_id", _list(pa.int32()), "the token that has it"),
+        _column("rank", _list(pa.int32()), "how many tokens of the vocabulary have a strictly larger logit (0: the argmax)"),
+    ]
+)
+
+TOPK = pa.schema(
+    [
+        TOKEN_STATISTICS.field("key"),
+        TOKEN_STATISTICS.field("text_sha256"),
+        _column("k", pa.int32(), "entries a token"),
+        _column("token_id", _list(pa.int32()), "flat, k a scored token, best first"),
+        _column("logprob", _list(pa.float32()), "flat, k a scored token, best first"),
+    ]
+)
+
+LOGITS = pa.schema(
+    [
+        TOKEN_STATISTICS.field("key"),
+        TOKEN_STATISTICS.field("text_sha256"),
+        _column("vocab_size", pa.int32(), "entries a token"),
+        _column("logits", pa.large_binary(), "float16, little endian, row-major: scored tokens x vocabulary"),
+    ]
+)
+
+SCORES = pa.schema(
+    [
+        _column("example_id", pa.string(), "the scored example"),
+        _column("model", pa.string(), "the model's name in config/models.yaml, hub id or path"),
+        _column("benchmark", pa.string(), "the benchmark"),
+        _column("detector", pa.string(), "the detector"),
+        _column("parameters", pa.string(), "canonical JSON of the detector's parameters"),
+        _column("score", pa.float64(), "higher means more likely a member; null unless status is ok", null=True),
+        _column("status", pa.string(), "ok | not_applicable | failed"),
+        _column("reason", pa.string(), "why there is no score; null where there is one", null=True),
+        RUN_ID,
+    ]
+)
+
+EVALUATIONS = pa.schema(
+    [
+        _column("model", pa.string(), "the model"),
+        _column("benchmark", pa.string(), "the benchmark"),
+        _column("detector", pa.string(), "the detector, or blind_control"),
+        _column("parameters", pa.string(), "canonical JSON of the detector's parameters"),
+        _column("is_default", pa.bool_(), "whether these are the detector's default parameters (the headline finding)"),
+        _column("n_members", pa.int32(), "members with a score"),
+        _column("n_nonmembers", pa.int32(), "non-members with a score"),
+        _column("n_groups", pa.int32(), "groups that the interval was resampled over"),
+        _column("n_not_scored", pa.int32(), "labelled examples of the evaluation split without a score"),
+        _column("metric", pa.string(), "auroc | tpr_at_5_fpr | fpr_at_95_tpr"),
+        _column("value", pa.float64(), "the metric; null where it is not defined", null=True),
+        _column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
+        _column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
+        _column("method", pa.string(), "how value and interval were computed, or why they are null"),
+        _column("split_verdict", pa.string(), "what the blind control says of the benchmark's two sides"),
+        _column("claim_level", pa.string(), "screening only | statistical evidence | sound test"),
+        RUN_ID,
+    ]
+)
+
+LINEAGE = pa.schema(
+    [
+        _column("table", pa.string(), "the table whose rows the entry explains"),
+        _column("partition", pa.string(), "the partition: a source, a benchmark, or benchmark|model"),
+        _column("run_id", pa.string(), "the run that wrote the rows"),
+        _column("asset_key", pa.string(), "the Dagster asset"),
+        _column("code_version", pa.string(), "the asset's code version"),
+        _column("data_version", pa.string(), "digest of what was written"),
+        _column("upstream_data_versions", pa.string(), "canonical JSON: upstream table/partition -> data version"),
+        _column("model_fingerprint", pa.string(), "weights, config, dtype and attention back end", null=True),
+        _column("tokenizer_fingerprint", pa.string(), "the tokenizer's files", null=True),
+        _column("benchmark_digest", pa.string(), "config entry and sources of the benchmark", null=True),
+        _column("started_at", pa.timestamp("us", tz="UTC"), "when the step started"),
+        _column("finished_at", pa.timestamp("us", tz="UTC"), "when the step had written its rows"),
+        _column("package_versions", pa.string(), "canonical JSON: package -> version"),
+    ]
+)
+
+SCHEMAS: Mapping[str, pa.Schema] = {
+    "documents": DOCUMENTS,
+    "examples": EXAMPLES,
+    "token_statistics": TOKEN_STATISTICS,
+    "scores": SCORES,
+    "evaluations": EVALUATIONS,
+    "lineage": LINEAGE,
+}
+
+
+def description_of(field: pa.Field) -> str:
+    """The meaning of a column, as written in its schema."""
+    return (field.metadata or {}).get(b"description", b"").decode()
+
+
+def canonical_json(value: object) -> str:
+    """JSON with one spelling for one value: sorted keys, no blanks, floats at 12 significant digits.
+
+    Floats are rounded so that ``0.1 * 3`` and ``0.3`` name the same parameter setting.
+    """
+    return json.dumps(_canonical(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _canonical(value: object) -> object:
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    if isinstance(value, Mapping):
+        return {str(key): _canonical(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    return value
+
+
+def digest(*parts: object) -> str:
+    """sha256 (hex) of the canonical JSON of ``parts``: unambiguous, whatever the parts hold."""
+    return hashlib.sha256(canonical_json(list(parts)).encode()).hexdigest()
+
+
+def text_sha256(text: str) -> str:
+    """sha256 (hex) of the text's UTF-8 bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def example_id(benchmark: str, document_id: str, text: str) -> str:
+    """The identity of an example: sha256(benchmark, document_id, text), 16 hex digits."""
+    return digest(benchmark, document_id, text)[:16]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One model on one benchmark: a partition of the token statistics, scores and evaluations."""
+
+    benchmark: str
+    model: str
+
+    @property
+    def partition(self) -> str:
+        """The partition's name; Dagster sorts dimensions by name, so the benchmark comes first."""
+        return f"{self.benchmark}|{self.model}"

@@ -1,0 +1,31 @@
+"""Errors that a user can act on.
+
+What belongs here: the exception types that the command line turns into one line and exit code 2.
+What does not: programming errors, which stay ordinary exceptions with a traceback.
+"""
+
+from __future__ import annotations
+
+
+class AuditError(Exception):
+    """What is wrong with the user's input or surroundings, and what to do about it, in one line."""
+
+
+class ConfigError(AuditError):
+    """A file under config/ (or an entry in it) that cannot be used as it stands."""
+
+
+class DataError(AuditError):
+    """Input data that cannot be used at all: no readable row, no such column, one class only."""
+
+
+class ModelError(AuditError):
+    """A model or tokenizer that cannot be found, read or trusted."""
+
+
+class SourceError(AuditError):
+    """A source of documents that yielded nothing: not reachable, or not what it says it is."""
+
+
+class BudgetError(AuditError):
+    """Work that would exceed a limit the user has set, found out before it starts."""

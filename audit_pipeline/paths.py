@@ -1,0 +1,95 @@
+"""Where everything produced lives under the data folder, and where the configuration is read from.
+
+What belongs here: every path below data/ and config/, and the rules for naming folders after partitions.
+What does not: reading or writing (see tables.py), and what the files hold (see contracts.py).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+
+def segment(name: str) -> str:
+    """``name`` as one path segment, reversible with :func:`unsegment` (a hub id holds slashes)."""
+    quoted = quote(name, safe=" ()+,-.=@_")
+    return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted
+
+
+def unsegment(part: str) -> str:
+    """The name that :func:`segment` made ``part`` from."""
+    return unquote(part)
+
+
+def config_dir() -> Path:
+    """The folder of models.yaml, benchmarks.yaml and references.yaml (``CORPUS_AUDIT_CONFIG`` moves it)."""
+    return Path(os.environ.get("CORPUS_AUDIT_CONFIG") or PROJECT_ROOT / "config").expanduser().resolve()
+
+
+@dataclass(frozen=True)
+class DataPaths:
+    """Every path under one data folder. Nothing is created by asking for a path."""
+
+    root: Path
+
+    @classmethod
+    def from_environment(cls) -> DataPaths:
+        """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ in the project."""
+        return cls(Path(os.environ.get("CORPUS_AUDIT_DATA") or PROJECT_ROOT / "data").expanduser().resolve())
+
+    @property
+    def downloads(self) -> Path:
+        return self.root / "downloads"
+
+    def documents(self, source: str) -> Path:
+        return self.root / "documents" / f"source={segment(source)}" / "documents.parquet"
+
+    def source_manifest(self, source: str) -> Path:
+        return self.documents(source).with_name("manifest.json")
+
+    def examples(self, benchmark: str) -> Path:
+        return self.root / "examples" / f"benchmark={segment(benchmark)}" / "examples.parquet"
+
+    def benchmark_manifest(self, benchmark: str) -> Path:
+        return self.examples(benchmark).with_name("manifest.json")
+
+    def token_statistics(self, kind: str, model_fingerprint: str) -> Path:
+        return self.root / "token_statistics" / f"kind={kind}" / f"model={model_fingerprint}"
+
+    def model_card(self, model_fingerprint: str) -> Path:
+        return self.root / "models" / f"{model_fingerprint}.json"
+
+    def tokenizer_cache(self, digest: str) -> Path:
+        return self.root / "models" / "tokenizers" / digest
+
+    @property
+    def digest_cache(self) -> Path:
+        return self.root / "models" / "digests.json"
+
+    def table(self, name: str) -> Path:
+        """The folder of an append-only table: scores, evaluations or lineage."""
+        return self.root / name
+
+    def run_file(self, table: str, partition: str, run_id: str) -> Path:
+        """The one file that a run adds to an append-only table for one partition."""
+        return self.table(table) / f"partition={segment(partition)}" / f"run_id={segment(run_id)}.parquet"
+
+    @property
+    def warehouse(self) -> Path:
+        return self.root / "audit.duckdb"
+
+    @property
+    def reports(self) -> Path:
+        return self.root / "reports"
+
+    @property
+    def report(self) -> Path:
+        return self.reports / "contamination_report.html"
+
+    @property
+    def dagster_home(self) -> Path:
+        return self.root / "dagster_home"
