@@ -36,8 +36,12 @@ DOCUMENTS = pa.schema(
     [
         _column("document_id", pa.string(), "unique within all sources: source:collection:name"),
         _column("source", pa.string(), "the source asset that yielded the document"),
-        _column("collection", pa.string(), "the project, series or folder within the source; splits are balanced over it"),
-        _column("group", pa.string(), "what resampling and calibration never divide: the book, patent, article or release"),
+        _column(
+            "collection", pa.string(), "the project, series or folder within the source; splits are balanced over it"
+        ),
+        _column(
+            "group", pa.string(), "what resampling and calibration never divide: the book, patent, article or release"
+        ),
         _column("title", pa.string(), "the document's title"),
         _column("text", pa.string(), "the full text, UTF-8"),
         _column("published", pa.date32(), "date of first publication; null where unknown", null=True),
@@ -69,17 +73,27 @@ EXAMPLES = pa.schema(
 
 TOKEN_STATISTICS = pa.schema(
     [
-        _column("key", pa.string(), "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version"),
+        _column(
+            "key",
+            pa.string(),
+            "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version",
+        ),
         _column("text_sha256", pa.string(), "sha256 of the UTF-8 text"),
         _column("token_id", _list(pa.int32()), "the scored tokens, in order"),
         _column("char_start", _list(pa.int32()), "first character of the token in the text"),
         _column("char_end", _list(pa.int32()), "one past the last character of the token"),
         _column("logprob", _list(pa.float32()), "log p(x_t | x_<t), natural logarithm"),
         _column("mean", _list(pa.float32()), "mu_t: the expectation of log p(z | x_<t) over z drawn from p"),
-        _column("std", _list(pa.float32()), "sigma_t: the standard deviation of log p(z | x_<t) over z drawn from p, not clamped"),
+        _column(
+            "std",
+            _list(pa.float32()),
+            "sigma_t: the standard deviation of log p(z | x_<t) over z drawn from p, not clamped",
+        ),
         _column("max_logprob", _list(pa.float32()), "the largest log-probability at the position"),
         _column("argmax_id", _list(pa.int32()), "the token that has it"),
-        _column("rank", _list(pa.int32()), "how many tokens of the vocabulary have a strictly larger logit (0: the argmax)"),
+        _column(
+            "rank", _list(pa.int32()), "how many tokens of the vocabulary have a strictly larger logit (0: the argmax)"
+        ),
     ]
 )
 
@@ -168,7 +182,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 
 def description_of(field: pa.Field) -> str:
     """The meaning of a column, as written in its schema."""
-    return (field.metadata or {}).get(b"description", b"").decode()
+    return str((field.metadata or {}).get(b"description", b"").decode())
 
 
 def canonical_json(value: object) -> str:

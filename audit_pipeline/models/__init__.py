@@ -1,0 +1,1 @@
+"""Language models under audit: what is configured, where the files are, what they are, and how they are loaded."""

@@ -1,0 +1,132 @@
+"""config/models.yaml: which models are audited and under which conventions.
+
+What belongs here: the entries' fields, their validation, and turning what a user typed (a name, a hub id, a path)
+into an entry. What does not: finding files (locate.py), reading them (load.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from audit_pipeline.errors import ConfigError, ModelError
+from audit_pipeline.paths import config_dir
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+StartTokenPolicy = Literal["always", "tokenizer"]
+Attention = Literal["sdpa", "eager", "flash_attention_2"]
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+class PackageFile(BaseModel):
+    """A model file that an installed Python package carries; the package is never imported."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    distribution: str
+    file: str = Field(description="name of the file inside the package, a .gguf")
+
+
+class ModelEntry(BaseModel):
+    """One model: where it comes from and how its texts are scored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    hub: str | None = None
+    path: Path | None = None
+    package: PackageFile | None = None
+    revision: str | None = Field(default=None, description="hub branch, tag or commit")
+    dtype: Dtype = "float32"
+    attention: Attention = "sdpa"
+    start_token: str | None = Field(default=None, description="None: the family's default, else bos, else eos")
+    start_token_policy: StartTokenPolicy = "always"
+    window: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="tokens a pass; None: the context length"
+    )
+    stride: Annotated[int, Field(ge=1)] | None = Field(default=None, description="None: half a window")
+    release_date: date | None = None
+    training_cutoff: date | None = None
+    reference_model: str | None = None
+    licence: str | None = None
+    trust_remote_code: bool = False
+    notes: str | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if sum(origin is not None for origin in (self.hub, self.path, self.package)) != 1:
+            raise ValueError("exactly one of hub, path and package says where the model is")
+        if "|" in self.name or not self.name.strip():
+            raise ValueError("a model's name is not empty and holds no '|'")
+        if self.revision is not None and self.hub is None:
+            raise ValueError("revision goes with hub")
+        if self.window is not None and self.stride is not None and self.stride >= self.window:
+            raise ValueError("stride must be smaller than window")
+        return self
+
+
+def load_models(folder: Path | None = None) -> Mapping[str, ModelEntry]:
+    """The entries of models.yaml by name, in the file's order.
+
+    Raises ConfigError naming the file, the entry and the key that is wrong.
+    """
+    path = (folder or config_dir()) / "models.yaml"
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path} is missing") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not readable YAML: {_one_line(error)}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("models"), dict) or set(content) != {"models"}:
+        raise ConfigError(f"{path} holds one key, 'models', with an entry a model under it")
+    return {str(name): _entry(path, str(name), fields) for name, fields in content["models"].items()}
+
+
+def _entry(path: Path, name: str, fields: object) -> ModelEntry:
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{path}: model {name}: the entry holds no fields")
+    try:
+        return ModelEntry(name=name, **fields)
+    except (ValidationError, TypeError) as error:
+        raise ConfigError(f"{path}: model {name}: {_first_problem(error)}") from error
+
+
+def _first_problem(error: ValidationError | TypeError) -> str:
+    if isinstance(error, TypeError):
+        return _one_line(error)
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where}: {problem['msg']}" if where else str(problem["msg"])
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def resolve_model(given: str, models: Mapping[str, ModelEntry]) -> ModelEntry:
+    """The entry for what a user typed: a configured name, a local folder or .gguf file, or a hub id.
+
+    Raises ModelError where it is none of them.
+    """
+    if given in models:
+        return models[given]
+    path = Path(given).expanduser()
+    if path.exists():
+        return ModelEntry(name=given, path=path.resolve())
+    if given.endswith(".gguf") or given.startswith(("/", "./", "../", "~")):
+        raise ModelError(f"no model at {given}: the path does not exist")
+    if "|" in given:
+        raise ModelError(f"a model's name holds no '|': {given}")
+    if _HUB_ID.fullmatch(given):
+        return ModelEntry(name=given, hub=given)
+    near = difflib.get_close_matches(given, models, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"configured: {', '.join(models) or 'none'}"
+    raise ModelError(f"{given} is neither in config/models.yaml nor a hub id nor a path; {hint}")

@@ -1,0 +1,96 @@
+"""What a model is, independent of its name: digests that key the cache and stand in the lineage.
+
+What belongs here: digests of weights, configuration and tokenizer files. What does not: loading them (load.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit_pipeline.contracts import digest
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.locate import LocatedModel
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_json, write_json
+
+_TOKENIZER_FILES = (
+    "added_tokens.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+_VOLATILE_CONFIG = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache")
+LENGTH = 24
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Digests of one model as it is run."""
+
+    model_fingerprint: str
+    tokenizer_fingerprint: str
+    weights_digest: str
+
+
+def identify(located: LocatedModel, paths: DataPaths) -> Identity:
+    """The model's fingerprints: weights (or hub commit), config, dtype and attention back end; tokenizer files.
+
+    Reads every byte of local weights once; the digest is remembered by path, size and modification time.
+    Raises ModelError where a file cannot be read.
+    """
+    entry = located.entry
+    try:
+        if located.gguf is not None:
+            weights = _file_digest(located.gguf, paths)
+            config = tokenizer = weights
+        else:
+            config = _config_digest(located.folder / "config.json")
+            tokenizer = digest([(name, _sha256(located.folder / name)) for name in _tokenizer_files(located.folder)])
+            if located.commit is not None:
+                weights = f"hub:{entry.hub}@{located.commit}"
+            else:
+                shards = sorted(located.folder.glob("*.safetensors"))
+                weights = digest([(shard.name, _file_digest(shard, paths)) for shard in shards])
+    except OSError as error:
+        raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
+    return Identity(
+        model_fingerprint=digest(weights, config, entry.dtype, entry.attention)[:LENGTH],
+        tokenizer_fingerprint=digest(tokenizer)[:LENGTH],
+        weights_digest=weights,
+    )
+
+
+def _tokenizer_files(folder: Path) -> list[str]:
+    return [name for name in _TOKENIZER_FILES if (folder / name).is_file()]
+
+
+def _config_digest(path: Path) -> str:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} is not readable JSON: {error}") from error
+    return digest({key: value for key, value in config.items() if key not in _VOLATILE_CONFIG})
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _file_digest(path: Path, paths: DataPaths) -> str:
+    """sha256 of a large file, remembered under the data folder as long as its size and time stand."""
+    stat = path.stat()
+    key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
+    known: dict[str, str] = read_json(paths.digest_cache) if paths.digest_cache.exists() else {}
+    if key not in known:
+        known[key] = _sha256(path)
+        write_json(paths.digest_cache, known)
+    return known[key]

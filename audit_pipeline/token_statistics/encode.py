@@ -1,0 +1,106 @@
+"""Texts to tokens: the start-token policy, character offsets, cache keys.
+
+What belongs here: everything that decides which tokens are scored. What does not: how they are batched (windows.py)
+or run (forward.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.contracts import digest, text_sha256
+from audit_pipeline.models.load import TokenizedModel
+
+IntArray = npt.NDArray[np.int32]
+
+KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1}
+TOPK = 20
+_TEXTS_A_CALL = 1024
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """One text as the model sees it: ``n`` tokens of its own, the ones from ``first_scored`` on are scored."""
+
+    text_sha256: str
+    token_id: IntArray
+    char_start: IntArray
+    char_end: IntArray
+    start_token_id: int | None
+    first_scored: int
+
+    @property
+    def n_scored(self) -> int:
+        return max(0, len(self.token_id) - self.first_scored)
+
+
+def window_and_stride(model: TokenizedModel) -> tuple[int, int]:
+    """Tokens a pass and tokens that a window moves on, from the model's entry or its context length."""
+    window = min(model.entry.window or model.context_length, model.context_length)
+    stride = min(model.entry.stride or max(1, window // 2), max(1, window - 2))
+    return window, stride
+
+
+def cache_key(model: TokenizedModel, sha256: str, kind: str) -> str:
+    """The key of one text's row in the cache of ``kind``: whatever can change the row is in it, nothing else."""
+    return digest(
+        sha256,
+        model.identity.model_fingerprint,
+        model.identity.tokenizer_fingerprint,
+        model.entry.start_token_policy,
+        model.start_token if model.entry.start_token_policy == "always" else None,
+        *window_and_stride(model),
+        kind,
+        KIND_VERSIONS[kind],
+        *((TOPK,) if kind == "topk" else ()),
+    )
+
+
+def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
+    """Encode ``texts`` under the model's start-token policy.
+
+    ``always``: the text's own tokens behind one start token, all scored. ``tokenizer``: the ids that the tokenizer
+    gives; the first is not scored unless the tokenizer put a start token before it (the papers' published code).
+    """
+    encoded: list[EncodedText] = []
+    # Pieces bound the memory that the tokenizer's own lists take.
+    for start in range(0, len(texts), _TEXTS_A_CALL):
+        encoded.extend(_encode_piece(model, texts[start : start + _TEXTS_A_CALL]))
+    return encoded
+
+
+def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
+    always = model.entry.start_token_policy == "always"
+    batch = model.tokenizer(
+        list(texts),
+        add_special_tokens=not always,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        return_attention_mask=False,
+        truncation=False,
+        verbose=False,
+    )
+    encoded = []
+    for text, ids, offsets, special in zip(
+        texts, batch["input_ids"], batch["offset_mapping"], batch["special_tokens_mask"], strict=True
+    ):
+        start_token_id: int | None = model.start_token_id if always else None
+        skip = 0
+        if not always and ids and special[0] and tuple(offsets[0]) == (0, 0):
+            start_token_id, skip = ids[0], 1
+        spans = np.asarray(offsets[skip:], dtype=np.int32).reshape(-1, 2)
+        encoded.append(
+            EncodedText(
+                text_sha256=text_sha256(text),
+                token_id=np.asarray(ids[skip:], dtype=np.int32),
+                char_start=spans[:, 0],
+                char_end=spans[:, 1],
+                start_token_id=start_token_id,
+                first_scored=0 if start_token_id is not None else 1,
+            )
+        )
+    return encoded
