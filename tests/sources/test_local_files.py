@@ -1,0 +1,136 @@
+"""Folders and files of the user's own."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from audit_pipeline.errors import SourceError
+from audit_pipeline.sources.base import Harvest
+from audit_pipeline.sources.config import LocalFilesSettings
+from audit_pipeline.sources.local_files import harvest_path
+
+
+def settings(path: Path | None, **changes: object) -> LocalFilesSettings:
+    return LocalFilesSettings.model_validate({"path": path, **changes})
+
+
+def reasons(harvest: Harvest) -> dict[str, str]:
+    return {item.part: item.reason for item in harvest.left_out}
+
+
+def test_no_path_says_what_to_set_and_where() -> None:
+    with pytest.raises(SourceError, match=r"set local_files\.path in config/sources\.yaml"):
+        harvest_path(settings(None))
+
+
+def test_a_path_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    harvest = harvest_path(settings(tmp_path / "absent"))
+    assert harvest.documents == ()
+    assert "no such file or folder" in harvest.missing[0].reason
+    assert harvest.missing[0].held("local", "anything.txt")
+
+
+def test_folder_of_every_kind(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "shelf", tmp_path / "outside"
+    (folder / "deep").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "secret.txt").write_text("must not be read")
+    (folder / "book.txt").write_bytes(b"\xef\xbb\xbfOne document,\r\nof two lines.\n")
+    (folder / "deep" / "page.md").write_text("# A page\n")
+    (folder / "rows.jsonl").write_text('{"text": "row one"}\n{"text": 5}\n{"text": "row three"}\n')
+    (folder / "latin.txt").write_bytes(b"caf\xe9")
+    (folder / "blank.txt").write_text(" \n")
+    (folder / "scan.pdf").write_bytes(b"%PDF")
+    (folder / ".hidden.txt").write_text("not looked at")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config.txt").write_text("not looked at")
+    (folder / "away.txt").symlink_to(outside / "secret.txt")
+    (folder / "away").symlink_to(outside)
+    (folder / "alias.txt").symlink_to(folder / "book.txt")
+    harvest = harvest_path(settings(folder, licence="CC0-1.0", language="de", collection="shelf"))
+    assert [(document.name, document.title, document.text) for document in harvest.documents] == [
+        ("alias.txt", "alias", "One document,\nof two lines.\n"),
+        ("book.txt", "book", "One document,\nof two lines.\n"),
+        ("deep/page.md", "page", "# A page\n"),
+        ("rows.jsonl#0", "rows 1", "row one"),
+        ("rows.jsonl#2", "rows 3", "row three"),
+    ]
+    assert {(d.collection, d.licence, d.language, d.published, d.group) for d in harvest.documents} == {
+        ("shelf", "CC0-1.0", "de", None, None)
+    }
+    assert harvest.documents[1].url == (folder / "book.txt").as_uri()
+    assert reasons(harvest) == {
+        "away": "a linked folder",
+        "away.txt": "a link out of the folder",
+        "blank.txt": "its text is empty",
+        "rows.jsonl#1": "rows.jsonl:2: column 'text' is not a string but int",
+        "scan.pdf": "not one of .txt, .md, .jsonl, .csv, .parquet",
+    }
+    (missing,) = harvest.missing
+    assert missing.part == "latin.txt"
+    assert "invalid UTF-8 at byte 3" in missing.reason
+    assert missing.held("shelf", "latin.txt")
+    assert not missing.held("shelf", "latin.txt.md")
+
+
+def test_columns_dates_and_groups(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"body": "a", "day": "2021-05-04", "book": "B1", "name": "Chapter 1"},
+        {"body": "b", "day": "2021-05-04T23:30:00+02:00", "book": 7, "name": None},
+        {"body": "c", "day": None, "book": "B1", "name": " "},
+        {"body": "d", "day": "4 May 2021", "book": "B1", "name": "x"},
+        {"body": "e", "day": 2021, "book": "B1", "name": "x"},
+        {"body": "f", "day": "2021-05-04", "book": None, "name": "x"},
+        {"body": "g", "day": "2021-05-04", "book": ["B1"], "name": "x"},
+        {"body": "h", "day": "2021-05-04", "book": "\ud800", "name": "x"},
+        {"other": "i"},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"text_column": "body", "date_column": "day", "group_column": "book", "title_column": "name"}
+    harvest = harvest_path(settings(path, url="https://example.invalid/shelf", **columns))
+    assert [(d.name, d.title, d.text, d.published, d.group, d.url) for d in harvest.documents] == [
+        ("rows.jsonl#0", "Chapter 1", "a", date(2021, 5, 4), "B1", "https://example.invalid/shelf"),
+        ("rows.jsonl#1", "rows 2", "b", date(2021, 5, 4), "7", "https://example.invalid/shelf"),
+        ("rows.jsonl#2", "rows 3", "c", None, "B1", "https://example.invalid/shelf"),
+    ]
+    found = reasons(harvest)
+    assert found["rows.jsonl#3"] == "rows.jsonl:4: column 'day' is not an ISO date: '4 May 2021'"
+    assert found["rows.jsonl#4"] == "rows.jsonl:5: column 'day' is not an ISO date: 2021"
+    assert found["rows.jsonl#5"] == "rows.jsonl:6: column 'book' names no group"
+    assert found["rows.jsonl#6"] == "rows.jsonl:7: column 'book' is not a string but list"
+    assert "lone surrogate" in found["rows.jsonl#7"]
+    assert found["rows.jsonl#8"] == "rows.jsonl:9: no column 'body'"
+    assert len(found) == 6
+
+
+def test_parquet_dates_and_csv_without_dates(tmp_path: Path) -> None:
+    stamps = [datetime(2020, 1, 2, 3, tzinfo=UTC), None]
+    pq.write_table(pa.table({"text": ["a", "b"], "day": stamps}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": ["c"], "day": [date(2019, 9, 8)]}), tmp_path / "b.parquet")
+    (tmp_path / "c.csv").write_text("text,day\nd,2018-07-06\ne,\n")
+    harvest = harvest_path(settings(tmp_path, date_column="day"))
+    assert [(document.text, document.published) for document in harvest.documents] == [
+        ("a", date(2020, 1, 2)),
+        ("b", None),
+        ("c", date(2019, 9, 8)),
+        ("d", date(2018, 7, 6)),
+        ("e", None),
+    ]
+
+
+def test_a_file_without_the_column_is_missing_and_the_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "good.csv").write_text("text,day\na,2018-07-06\n")
+    (tmp_path / "other.csv").write_text("text,published\nb,2018-07-06\n")
+    (tmp_path / "broken.parquet").write_bytes(b"broken")
+    harvest = harvest_path(settings(tmp_path, date_column="day"))
+    assert [document.text for document in harvest.documents] == ["a"]
+    assert [item.part for item in harvest.missing] == ["broken.parquet", "other.csv"]
+    assert "no column 'day'; the columns are: text, published" in harvest.missing[1].reason
+    assert harvest.missing[1].held("local", "other.csv#0")

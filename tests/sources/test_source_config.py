@@ -1,0 +1,60 @@
+"""config/sources.yaml: defaults, and errors that name the file and the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.paths import PROJECT_ROOT
+from audit_pipeline.sources.config import SourceSettings, load_source_settings
+
+
+def load(folder: Path, text: str) -> SourceSettings:
+    (folder / "sources.yaml").write_text(text, encoding="utf-8")
+    return load_source_settings(folder)
+
+
+def test_the_shipped_file_says_what_the_defaults_are() -> None:
+    assert load_source_settings(PROJECT_ROOT / "config") == SourceSettings()
+
+
+def test_sections_may_be_left_out_or_empty(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == load(tmp_path, "local_files:\n") == SourceSettings()
+
+
+def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path))
+    (tmp_path / "sources.yaml").write_text("local_files: {path: ../texts, date_column: day}\n")
+    settings = load_source_settings()
+    assert settings.local_files.path == tmp_path / ".." / "texts"
+    assert settings.local_files.date_column == "day"
+    assert load(tmp_path, f"local_files: {{path: {tmp_path}/x.csv}}").local_files.path == tmp_path / "x.csv"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("releases: {}", r"sources\.yaml: unknown key 'releases'"),
+        ("local_files: {paht: x}", r"sources\.yaml: unknown key 'local_files\.paht'"),
+        ("release_notes: {projects: [flask]}", r"release_notes\.projects\.0: .*'django', 'pytest' or 'sqlalchemy'"),
+        ("release_notes: {projects: []}", r"release_notes\.projects: name at least one project"),
+        ("release_notes: {projects: [django, django]}", r"release_notes\.projects: a project is named twice"),
+        ("release_notes: {projects: django}", r"release_notes\.projects: .*a list"),
+        ("local_files: {path: ''}", r"local_files\.path: name a folder or file, or null"),
+        ("local_files: {collection: 'a:b'}", r"local_files\.collection: "),
+        ("local_files: {language: English}", r"local_files\.language: "),
+        ("- a list", r"must hold sections such as 'release_notes:', not list"),
+        ("a: [", r"sources\.yaml cannot be read: "),
+    ],
+)
+def test_errors_name_file_and_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"sources\.yaml is missing"):
+        load_source_settings(tmp_path)

@@ -1,0 +1,206 @@
+"""Keeping harvests: what replaces what, what stays, and what the manifest says."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.config import LocalFilesSettings, SourceSettings
+from audit_pipeline.sources.registry import SOURCES, source_named
+from audit_pipeline.sources.store import SourceReport, harvest_version, keep, read_documents, refresh
+from audit_pipeline.tables import read_json
+
+DAY_1, DAY_2 = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
+
+
+def document(collection: str, name: str, text: str = "words", group: str | None = None) -> Document:
+    return Document(
+        collection=collection,
+        name=name,
+        title=f"{collection} {name}",
+        text=text,
+        published=date(2020, 1, 1),
+        language="en",
+        licence="CC0-1.0",
+        url="https://example.invalid",
+        group=group,
+    )
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> DataPaths:
+    return DataPaths(tmp_path / "data")
+
+
+def held(table: pa.Table) -> dict[str, tuple[str, str]]:
+    return {row["document_id"]: (row["text"], row["run_id"]) for row in table.to_pylist()}
+
+
+def first_harvest(paths: DataPaths) -> SourceReport:
+    documents = (document("a", "1"), document("a", "2"), document("b", "1"), document("b", "2"), document("c", "1"))
+    return keep("demo", Harvest(documents), paths, "run-1", DAY_1)
+
+
+def test_table_and_manifest_of_a_whole_harvest(paths: DataPaths) -> None:
+    report = first_harvest(paths)
+    table = read_documents(paths, "demo")
+    assert table.schema.equals(DOCUMENTS, check_metadata=False)
+    assert table.equals(report.table)
+    row = table.to_pylist()[0]
+    assert row["document_id"] == row["group"] == "demo:a:1"
+    assert row["sha256"] == text_sha256("words")
+    assert (row["retrieved_at"], row["run_id"], row["source"]) == (DAY_1, "run-1", "demo")
+    assert (report.documents, dict(report.by_collection), dict(report.kept)) == (5, {"a": 2, "b": 2, "c": 1}, {})
+    assert read_json(paths.source_manifest("demo")) == {
+        "source": "demo",
+        "data_version": report.data_version,
+        "retrieved_at": DAY_1.isoformat(),
+        "documents": 5,
+        "by_collection": {"a": 2, "b": 2, "c": 1},
+        "kept_from_earlier": {},
+        "missing": [],
+        "left_out": [],
+    }
+
+
+def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: DataPaths) -> None:
+    before = first_harvest(paths)
+    harvest = Harvest(
+        (document("a", "1", "new words"), document("b", "2", "second, changed")),
+        (Missing("b", "the network is down", "b", "1"), Missing("a", "an older archive"), Missing("z", "never", "z")),
+    )
+    report = keep("demo", harvest, paths, "run-2", DAY_2)
+    assert held(read_documents(paths, "demo")) == {
+        "demo:a:1": ("new words", "run-2"),
+        "demo:b:1": ("words", "run-1"),
+        "demo:b:2": ("second, changed", "run-2"),
+    }
+    retrieved = {row["document_id"]: row["retrieved_at"] for row in report.table.to_pylist()}
+    assert (retrieved["demo:b:1"], retrieved["demo:b:2"]) == (DAY_1, DAY_2)
+    assert dict(report.kept) == {"b": 1}
+    assert report.data_version != before.data_version
+    manifest = read_json(paths.source_manifest("demo"))
+    assert manifest["kept_from_earlier"] == {"b": 1}
+    assert manifest["missing"][0] == {"part": "b", "reason": "the network is down"}
+
+
+def test_a_whole_missing_collection_is_kept_and_the_version_stays(paths: DataPaths) -> None:
+    before = first_harvest(paths)
+    harvest = Harvest((document("c", "1"), document("a", "1"), document("a", "2")), (Missing("b", "gone", "b"),))
+    report = keep("demo", harvest, paths, "run-2", DAY_2)
+    assert report.data_version == before.data_version
+    assert dict(report.kept) == {"b": 2}
+
+
+def test_nothing_arrived_but_something_was_there(paths: DataPaths) -> None:
+    before = first_harvest(paths)
+    missing = tuple(Missing(name, "no network", name) for name in "abc")
+    report = keep("demo", Harvest((), missing), paths, "run-2", DAY_2)
+    assert report.documents == 5
+    assert report.data_version == before.data_version
+    assert set(report.table.column("run_id").to_pylist()) == {"run-1"}
+
+
+def test_nothing_arrived_and_nothing_was_there(paths: DataPaths) -> None:
+    missing = tuple(Missing(name, "no network", name) for name in "abcde")
+    with pytest.raises(SourceError, match=r"demo yielded nothing; a: no network; b: no network; .* \(and 2 more\)"):
+        keep("demo", Harvest((), missing), paths, "run-1", DAY_1)
+    assert not paths.documents("demo").exists()
+    assert not paths.source_manifest("demo").exists()
+
+
+def test_an_empty_harvest_leaves_the_earlier_file_alone(paths: DataPaths) -> None:
+    first_harvest(paths)
+    before = paths.documents("demo").read_bytes()
+    with pytest.raises(SourceError, match="no document was found"):
+        keep("demo", Harvest(()), paths, "run-2", DAY_2)
+    assert paths.documents("demo").read_bytes() == before
+
+
+def test_broken_earlier_documents_do_not_stop_a_harvest(paths: DataPaths) -> None:
+    first_harvest(paths)
+    paths.documents("demo").write_bytes(b"broken")
+    report = keep("demo", Harvest((document("a", "1"),), (Missing("b", "gone", "b"),)), paths, "run-2", DAY_2)
+    assert report.documents == 1
+    assert [item.part for item in report.missing] == ["b", "documents of earlier runs"]
+
+
+def test_documents_of_one_name_are_named_and_the_first_is_kept(paths: DataPaths) -> None:
+    report = keep("demo", Harvest((document("a", "1", "x"), document("a", "1", "y"))), paths, "run-1", DAY_1)
+    assert held(report.table) == {"demo:a:1": ("x", "run-1")}
+    assert report.left_out == (LeftOut("demo:a:1", "a second document of this name; the first is kept"),)
+
+
+def test_documents_that_were_never_fetched(paths: DataPaths) -> None:
+    with pytest.raises(DataError, match="the source demo has not been built yet"):
+        read_documents(paths, "demo")
+
+
+NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(names=NAMES, seed=st.integers(0, 1000))
+def test_version_knows_neither_order_nor_time_nor_run(
+    names: list[str], seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    paths = DataPaths(tmp_path_factory.mktemp("data"))
+    documents = [document("a", name, f"text of {name}") for name in names]
+    first = keep("demo", Harvest(tuple(documents)), paths, "run-1", DAY_1)
+    random.Random(seed).shuffle(documents)
+    second = keep("demo", Harvest(tuple(documents)), paths, "run-2", DAY_2)
+    assert second.data_version == first.data_version
+    order = list(range(len(names)))
+    random.Random(seed + 1).shuffle(order)
+    assert harvest_version(second.table.take(order)) == first.data_version
+    changed = [document("a", names[0], "another text"), *[d for d in documents if d.name != names[0]]]
+    assert keep("demo", Harvest(tuple(changed)), paths, "run-3", DAY_2).data_version != first.data_version
+
+
+def test_version_changes_with_date_group_and_language(paths: DataPaths) -> None:
+    versions = set()
+    for column, value in (("published", None), ("published", date(2020, 1, 2)), ("group", "other"), ("language", "fr")):
+        rows = [{**row, column: value} for row in first_harvest(paths).table.to_pylist()]
+        versions.add(harvest_version(pa.Table.from_pylist(rows, schema=DOCUMENTS)))
+    versions.add(harvest_version(first_harvest(paths).table))
+    assert len(versions) == 5
+
+
+def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: DataPaths) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "rows.jsonl").write_text('{"text": "row one"}\n{"text": "row two"}\n')
+    (folder / "page.txt").write_text("a page")
+    (folder / "old.txt").write_text("taken away later")
+    configured = SourceSettings(local_files=LocalFilesSettings(path=folder))
+    first = refresh("local_files", paths, "run-1", configured)
+    assert first.documents == 4
+    (folder / "rows.jsonl").write_text("{broken")
+    (folder / "page.txt").write_text("a page, rewritten")
+    (folder / "old.txt").unlink()
+    second = refresh("local_files", paths, "run-2", configured)
+    assert held(second.table) == {
+        "local_files:local:page.txt": ("a page, rewritten", "run-2"),
+        "local_files:local:rows.jsonl#0": ("row one", "run-1"),
+        "local_files:local:rows.jsonl#1": ("row two", "run-1"),
+    }
+    assert [item.part for item in second.missing] == ["rows.jsonl"]
+    with pytest.raises(SourceError, match="has no path"):
+        refresh("local_files", paths, "run-3", SourceSettings())
+
+
+def test_registry() -> None:
+    assert list(SOURCES) == ["release_notes", "sotu", "local_files"]
+    assert all(source.name == name and source.description and source.licence for name, source in SOURCES.items())
+    with pytest.raises(SourceError, match="no source 'rumours'; the sources are: release_notes, sotu, local_files"):
+        source_named("rumours")
