@@ -1,0 +1,219 @@
+"""Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder.
+
+What belongs here: the rim, which reads documents, calls a builder and writes the result. What does not: how examples
+are chosen (temporal.py, labelled.py) and what must be true of them (checks.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks import labelled, temporal
+from audit_pipeline.benchmarks.checks import CheckResult, run_checks
+from audit_pipeline.benchmarks.config import BenchmarkSpec, TemporalSettings
+from audit_pipeline.benchmarks.drawn import Drawn
+from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
+from audit_pipeline.errors import DataError
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources.registry import source_named
+from audit_pipeline.sources.store import harvest_version, read_documents
+from audit_pipeline.tables import read_json, read_table, write_json, write_table
+from audit_pipeline.text_rows import Skipped
+
+MAX_NAMED = 20
+
+# What changes no example: words about the benchmark, and where rows lie (their version says what they are).
+_NOT_IN_DIGEST = ("description", "licence", "path", "path_variable")
+_VERSIONS = {"temporal": temporal.VERSION, "labelled": labelled.VERSION}
+_SIDES = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}
+
+ReadDocuments = Callable[[str], pa.Table]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a benchmark is built from, read: one documents table, or labelled rows; and its sources' versions."""
+
+    content: pa.Table | labelled.LabelledRows
+    source_versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What was built: the examples as written, the manifest as written, and what it was made of.
+
+    ``failed`` are the blocking checks that did not pass: numbers computed on the examples would be wrong.
+    """
+
+    spec: BenchmarkSpec
+    digest: str
+    examples: pa.Table
+    counts: Mapping[str, Any]
+    documents_left_out: Mapping[str, int]
+    texts_left_out: Mapping[str, int]
+    skipped: tuple[Skipped, ...]
+    source_versions: Mapping[str, str]
+    checks: tuple[CheckResult, ...]
+    manifest: Mapping[str, Any]
+
+    @property
+    def failed(self) -> tuple[CheckResult, ...]:
+        return tuple(check for check in self.checks if check.blocking and not check.passed)
+
+
+def benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, str]) -> str:
+    """sha256 (hex) of all that decides a benchmark's examples.
+
+    That is its own entry (at its one length: the family's other lengths are no part of it), the builder's version and
+    the versions of its sources. Descriptions, and the place where rows lie, are not.
+    """
+    entry = {key: value for key, value in spec.described().items() if key not in _NOT_IN_DIGEST}
+    return digest(entry, _VERSIONS[spec.settings.builder], dict(source_versions))
+
+
+def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | None = None) -> Inputs:
+    """What ``spec`` is built from; ``read`` gives a source's documents (by default those in the data folder).
+
+    Raises DataError where it has not been fetched, cannot be read or holds no usable row, and SourceError for a source
+    that there is not.
+    """
+    settings = spec.settings
+    if isinstance(settings, TemporalSettings):
+        tables = {source: (read or _reader(paths))(source) for source in settings.sources}
+        versions = {source: harvest_version(table) for source, table in tables.items()}
+        return Inputs(pa.concat_tables(tables.values()), versions)
+    rows = labelled.read_labelled(spec)
+    return Inputs(rows, {settings.hub or spec.family: rows.version})
+
+
+def build(
+    spec: BenchmarkSpec,
+    paths: DataPaths,
+    run_id: str,
+    read: ReadDocuments | None = None,
+    before_writing: Callable[[BuildReport], None] | None = None,
+) -> BuildReport:
+    """Draw the examples of ``spec`` and write them with their manifest, the table first.
+
+    ``before_writing`` gets the report just before anything is written (for lineage).
+    Raises DataError (SourceError) where there is nothing to draw from or one side is empty; what was there before is
+    then left alone. A failed check raises nothing: see ``BuildReport.failed``.
+    """
+    inputs = read_inputs(spec, paths, read)
+    if isinstance(inputs.content, labelled.LabelledRows):
+        drawn = labelled.draw_labelled(inputs.content, spec, run_id)
+        origin: str | None = inputs.content.origin
+    else:
+        drawn = temporal.draw_temporal(inputs.content, spec, run_id)
+        origin = None
+    checks = tuple(run_checks(drawn.examples, spec))
+    manifest = _manifest(spec, inputs.source_versions, origin, drawn, checks, run_id)
+    report = BuildReport(
+        spec=spec,
+        digest=manifest["digest"],
+        examples=drawn.examples,
+        counts=manifest["counts"],
+        documents_left_out=drawn.documents_left_out,
+        texts_left_out=drawn.texts_left_out,
+        skipped=drawn.skipped,
+        source_versions=inputs.source_versions,
+        checks=checks,
+        manifest=manifest,
+    )
+    if before_writing is not None:
+        before_writing(report)
+    write_table(paths.examples(spec.name), report.examples)
+    write_json(paths.benchmark_manifest(spec.name), report.manifest)
+    return report
+
+
+def current_digest(spec: BenchmarkSpec, paths: DataPaths) -> str:
+    """The digest that ``spec`` would have if it were built now; raises DataError where a source is not there."""
+    return benchmark_digest(spec, read_inputs(spec, paths).source_versions)
+
+
+def read_examples(paths: DataPaths, benchmark: str) -> pa.Table:
+    """The examples of a benchmark (schema EXAMPLES); raises DataError where it is not built or cannot be read."""
+    return read_table(paths.examples(benchmark), EXAMPLES, what=f"the benchmark {benchmark}")
+
+
+def read_manifest(paths: DataPaths, benchmark: str) -> Mapping[str, Any]:
+    """The manifest of a benchmark; raises DataError where it is not built or cannot be read."""
+    path = paths.benchmark_manifest(benchmark)
+    try:
+        content = read_json(path)
+    except FileNotFoundError as error:
+        raise DataError(f"the benchmark {benchmark} has not been built yet: {path} is missing") from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"the manifest of {benchmark} cannot be read ({path}): {error}; build it again") from error
+    if not isinstance(content, dict):
+        raise DataError(f"the manifest of {benchmark} is not a JSON object ({path}); build it again")
+    return content
+
+
+def count_examples(examples: pa.Table) -> dict[str, Any]:
+    """Texts by side: in all, by split and by collection, and the groups and documents they come from."""
+    rows = examples.select(["label", "split", "collection", "group", "document_id"]).to_pylist()
+
+    def by(column: str) -> dict[str, dict[str, int]]:
+        names = sorted({row[column] for row in rows})
+        return {name: _by_side(row["label"] for row in rows if row[column] == name) for name in names}
+
+    return {
+        **_by_side(row["label"] for row in rows),
+        "texts": len(rows),
+        "groups": len({row["group"] for row in rows}),
+        "documents": len({row["document_id"] for row in rows}),
+        "by_split": by("split"),
+        "by_collection": by("collection"),
+    }
+
+
+def _reader(paths: DataPaths) -> ReadDocuments:
+    def read(source: str) -> pa.Table:
+        return read_documents(paths, source_named(source).name)
+
+    return read
+
+
+def _by_side(labels: Iterable[int | None]) -> dict[str, int]:
+    counted = Counter(labels)
+    return {side: counted[label] for label, side in _SIDES.items()}
+
+
+def _manifest(
+    spec: BenchmarkSpec,
+    source_versions: Mapping[str, str],
+    origin: str | None,
+    drawn: Drawn,
+    checks: tuple[CheckResult, ...],
+    run_id: str,
+) -> dict[str, Any]:
+    return {
+        "benchmark": spec.name,
+        "family": spec.family,
+        "description": spec.settings.description,
+        "design": spec.design,
+        "words": spec.words,
+        "digest": benchmark_digest(spec, source_versions),
+        "spec": spec.described(),
+        "builder_version": _VERSIONS[spec.settings.builder],
+        "source_versions": dict(source_versions),
+        "origin": origin,
+        "run_id": run_id,
+        "counts": count_examples(drawn.examples),
+        "documents_left_out": dict(drawn.documents_left_out),
+        "texts_left_out": dict(drawn.texts_left_out),
+        "skipped": {
+            "rows": len(drawn.skipped),
+            "first": [{"row": entry.location, "reason": entry.reason} for entry in drawn.skipped[:MAX_NAMED]],
+        },
+        "near_duplicates": next(dict(check.counts) for check in checks if check.name == "near_duplicates"),
+        "checks": [asdict(check) for check in checks],
+    }

@@ -1,0 +1,74 @@
+"""What a builder hands back, and the rows of the examples table.
+
+What belongs here: the types that both builders share. What does not: how either chooses its texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.splits import Placed, split_groups
+from audit_pipeline.contracts import EXAMPLES, example_id
+from audit_pipeline.tables import table_from_rows
+from audit_pipeline.text_rows import Skipped
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """One text with its label (1 member, 0 non-member, None unknown), on its way to being an example."""
+
+    document_id: str
+    group: str
+    collection: str
+    text: str
+    label: int | None
+    published: date | None
+    language: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A benchmark's examples and all that did not become one.
+
+    ``documents_left_out`` and ``texts_left_out`` count by reason, ``skipped`` names rows that cannot be used.
+    """
+
+    examples: pa.Table
+    documents_left_out: Mapping[str, int]
+    texts_left_out: Mapping[str, int]
+    skipped: tuple[Skipped, ...] = ()
+
+
+def examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: str) -> pa.Table:
+    """The texts as the examples table, each group in one split, in the order given."""
+    texts = list(texts)
+    settings = spec.settings
+    splits = split_groups(
+        (Placed(text.group, text.collection, text.label) for text in texts),
+        fraction=settings.calibration_fraction,
+        seed=settings.seed,
+        family=spec.family,
+    )
+    rows = (
+        {
+            "example_id": example_id(spec.name, text.document_id, text.text),
+            "benchmark": spec.name,
+            "document_id": text.document_id,
+            "text": text.text,
+            "label": text.label,
+            "split": splits[text.group],
+            "published": text.published,
+            "words": spec.words,
+            "language": text.language,
+            "collection": text.collection,
+            "group": text.group,
+            "run_id": run_id,
+        }
+        for text in texts
+    )
+    return table_from_rows(rows, EXAMPLES)

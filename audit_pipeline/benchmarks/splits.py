@@ -1,0 +1,65 @@
+"""Which groups are for calibration and which for evaluation.
+
+What belongs here: dividing groups. What does not: what a group is (the source says), and what the splits are used for
+(detectors that need calibration, evaluation/).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from audit_pipeline.benchmarks.quotas import proportional_quotas
+from audit_pipeline.contracts import Split, digest
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What of a text matters to its split."""
+
+    group: str
+    collection: str
+    label: int | None
+
+
+def split_groups(texts: Iterable[Placed], *, fraction: float, seed: int, family: str) -> dict[str, Split]:
+    """The split of every group: about ``fraction`` of the texts of each label and collection to calibration.
+
+    Groups are taken in the order of a hash of (seed, family, group), so the order of texts is irrelevant, and a group
+    more or less moves no others but the last ones taken in its own label and collection. A group with several labels
+    or collections counts with those of the same mixture. Whole groups may make the fraction inexact.
+    """
+    sizes: Counter[str] = Counter()
+    labels: dict[str, set[str]] = defaultdict(set)
+    collections: dict[str, set[str]] = defaultdict(set)
+    for text in texts:
+        sizes[text.group] += 1
+        labels[text.group].add(str(text.label))
+        collections[text.group].add(text.collection)
+
+    strata: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for group in sizes:
+        strata[digest(sorted(labels[group]))][digest(sorted(collections[group]))].append(group)
+
+    splits: dict[str, Split] = dict.fromkeys(sizes, "evaluation")
+    for by_collection in strata.values():
+        totals = {name: sum(sizes[group] for group in groups) for name, groups in by_collection.items()}
+        quotas = proportional_quotas(totals, fraction)
+        for name, groups in by_collection.items():
+            order = sorted(groups, key=lambda group: digest(seed, family, "split", group))
+            for group in _filling(order, sizes, quotas[name]):
+                splits[group] = "calibration"
+    return splits
+
+
+def _filling(order: list[str], sizes: Mapping[str, int], quota: int) -> list[str]:
+    """The groups of ``order`` that fill ``quota`` texts: all that fit, then one more where that comes nearer."""
+    taken: list[str] = []
+    left = quota
+    for group in order:
+        if sizes[group] <= left:
+            taken.append(group)
+            left -= sizes[group]
+    rest = (group for group in order if group not in taken and sizes[group] < 2 * left)
+    return [*taken, *([nearest] if (nearest := next(rest, None)) is not None else [])]

@@ -1,0 +1,211 @@
+"""Members and non-members by date: windows of documents published before one day, or from another day on.
+
+What belongs here: the pure path from a documents table to an examples table. What does not: fetching documents
+(sources/), files (build.py), and whether the sides differ in more than membership (the blind control, evaluation/):
+a split by date never makes them exchangeable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec, TemporalSettings
+from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
+from audit_pipeline.benchmarks.quotas import even_quotas
+from audit_pipeline.benchmarks.windows import draw_windows
+from audit_pipeline.benchmarks.words import WordUnit, word_unit
+from audit_pipeline.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.errors import DataError
+
+VERSION = 1
+
+_SIDES = {MEMBER: "member", NON_MEMBER: "non-member"}
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A window of a document; ``rank`` is its place among those of its document that are left, from 0."""
+
+    rank: int
+    content: LabelledText
+
+
+def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
+    """The examples of ``spec`` out of ``documents`` (schema DOCUMENTS, any order; several sources as one table).
+
+    Up to windows_per_document windows of exactly ``spec.words`` words are drawn from every dated document, at positions
+    that depend on nothing but (seed, family, document_id) and the document. A text that was drawn twice on one side is
+    kept once, one that was drawn on both sides on neither. Then sides are evened out within each collection, and cut
+    to per_side with collections kept as even as they can be; documents take turns, so that no second window of a
+    document is taken before the first of all others.
+
+    Raises DataError where a side is left empty, or where a document id stands twice.
+    """
+    settings = spec.settings
+    if not isinstance(settings, TemporalSettings):
+        raise TypeError(f"{spec.name} is not built by date")
+    documents_left_out: Counter[str] = Counter()
+    texts_left_out: Counter[str] = Counter()
+    unit = word_unit(settings.unit)
+
+    windows: list[LabelledText] = []
+    for document in _by_id(documents):
+        label, reason = _side(document, settings)
+        if reason is None:
+            words = unit.split(document["text"])
+            if len(words) < spec.words:
+                reason = f"{_SIDES[label]}, shorter than {spec.words} words"
+        if reason is not None:
+            documents_left_out[reason] += 1
+            continue
+        windows += _windows(document, label, words, spec, settings, unit, texts_left_out)
+
+    kept = _without_duplicates(windows, texts_left_out)
+    _refuse_empty_side(kept, spec, documents_left_out, texts_left_out)
+    chosen = _chosen(_ranked(kept), spec, settings, texts_left_out)
+    if not chosen:
+        raise DataError(
+            f"{spec.name}: no collection has texts on both sides, so nothing is left once they are balanced; "
+            "set balance: none, or add documents"
+        )
+    return Drawn(examples_table(chosen, spec, run_id), _sorted(documents_left_out), _sorted(texts_left_out))
+
+
+def _by_id(documents: pa.Table) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
+    for row, following in pairwise(rows):
+        if row["document_id"] == following["document_id"]:
+            raise DataError(f"the document id {row['document_id']} stands twice; fetch its source again")
+    return rows
+
+
+def _side(document: Mapping[str, Any], settings: TemporalSettings) -> tuple[int, str | None]:
+    """The document's label and None; or any label and the reason why it is on neither side."""
+    published: date | None = document["published"]
+    if settings.language is not None and document["language"] != settings.language:
+        return NON_MEMBER, f"not in the language {settings.language}"
+    if published is None:
+        return NON_MEMBER, "undated"
+    if published < settings.member_before:
+        return MEMBER, None
+    if published >= settings.nonmember_from:
+        return NON_MEMBER, None
+    return NON_MEMBER, "published between the cutoffs"
+
+
+def _windows(
+    document: Mapping[str, Any],
+    label: int,
+    words: Sequence[str],
+    spec: BenchmarkSpec,
+    settings: TemporalSettings,
+    unit: WordUnit,
+    left_out: Counter[str],
+) -> list[LabelledText]:
+    """The document's windows in the random order of their drawing."""
+    seed = int(digest(settings.seed, spec.family, "windows", document["document_id"]), 16)
+    windows: list[LabelledText] = []
+    for start in draw_windows(len(words), spec.words, settings.windows_per_document, seed):
+        text = unit.join(words[start : start + spec.words])
+        # Where words are a matter of context (jieba), the window by itself may be segmented otherwise.
+        if len(unit.split(text)) != spec.words:
+            left_out["another number of words when taken by itself"] += 1
+            continue
+        windows.append(
+            LabelledText(
+                document_id=document["document_id"],
+                group=document["group"],
+                collection=document["collection"],
+                text=text,
+                label=label,
+                published=document["published"],
+                language=document["language"],
+            )
+        )
+    return windows
+
+
+def _without_duplicates(windows: Sequence[LabelledText], left_out: Counter[str]) -> list[LabelledText]:
+    sides: dict[str, set[int | None]] = defaultdict(set)
+    for window in windows:
+        sides[window.text].add(window.label)
+    seen: set[str] = set()
+    kept: list[LabelledText] = []
+    for window in windows:
+        if len(sides[window.text]) > 1:
+            left_out["on both sides"] += 1
+        elif window.text in seen:
+            left_out["the same as another on its side"] += 1
+        else:
+            seen.add(window.text)
+            kept.append(window)
+    return kept
+
+
+def _ranked(windows: Sequence[LabelledText]) -> list[_Window]:
+    ranks: Counter[str] = Counter()
+    ranked: list[_Window] = []
+    for window in windows:
+        ranked.append(_Window(ranks[window.document_id], window))
+        ranks[window.document_id] += 1
+    return ranked
+
+
+def _chosen(
+    windows: Sequence[_Window], spec: BenchmarkSpec, settings: TemporalSettings, left_out: Counter[str]
+) -> list[LabelledText]:
+    """The windows that stay: members first, by collection, documents taking turns in seeded order."""
+
+    def turn(window: _Window) -> tuple[int, str]:
+        return window.rank, digest(settings.seed, spec.family, "turn", window.content.document_id)
+
+    heaps: dict[tuple[int | None, str], list[_Window]] = defaultdict(list)
+    for window in sorted(windows, key=turn):
+        heaps[window.content.label, window.content.collection].append(window)
+    collections = sorted({collection for _, collection in heaps})
+    sizes = {side: {name: len(heaps[side, name]) for name in collections} for side in _SIDES}
+    if settings.balance == "collection":
+        both = {name: min(sizes[side][name] for side in _SIDES) for name in collections}
+        left_out["more than the other side has of the collection"] += len(windows) - 2 * sum(both.values())
+        sizes = dict.fromkeys(_SIDES, both)
+
+    chosen: list[LabelledText] = []
+    for side in _SIDES:
+        available = sum(sizes[side].values())
+        quotas = even_quotas(sizes[side], available if settings.per_side is None else settings.per_side)
+        left_out["over per_side"] += available - sum(quotas.values())
+        for name in collections:
+            chosen += [window.content for window in heaps[side, name][: quotas[name]]]
+    return chosen
+
+
+def _refuse_empty_side(
+    windows: Sequence[LabelledText],
+    spec: BenchmarkSpec,
+    documents_left_out: Counter[str],
+    texts_left_out: Counter[str],
+) -> None:
+    labels = {window.label for window in windows}
+    left_out = {"documents": _sorted(documents_left_out), "texts": _sorted(texts_left_out)}
+    reasons = "; ".join(
+        f"{what} left out: " + ", ".join(f"{count} {reason}" for reason, count in counts.items())
+        for what, counts in left_out.items()
+        if counts
+    )
+    for label, side in _SIDES.items():
+        if label not in labels:
+            raise DataError(
+                f"{spec.name}: no {side} text is left{f' ({reasons})' if reasons else ''}; "
+                "move the cutoff, shorten the windows or add documents"
+            )
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return {reason: count for reason, count in sorted(counts.items()) if count}

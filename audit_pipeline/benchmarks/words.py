@@ -1,0 +1,62 @@
+"""What a word is: the unit in which a benchmark's lengths are counted.
+
+What belongs here: taking a text apart into words and putting words together to a text. What does not: which words are
+taken (windows.py).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from audit_pipeline.benchmarks.config import UnitName
+from audit_pipeline.errors import ConfigError
+
+_LATIN_END = re.compile(r"[A-Za-z0-9]$")
+_LATIN_START = re.compile(r"^[A-Za-z0-9]")
+
+
+@dataclass(frozen=True)
+class WordUnit:
+    """A way of counting words. ``split`` gives a text's words, none of them blank; ``join`` makes words a text."""
+
+    name: UnitName
+    split: Callable[[str], list[str]]
+    join: Callable[[Sequence[str]], str]
+
+
+def word_unit(name: UnitName) -> WordUnit:
+    """The unit called ``name``.
+
+    `whitespace`: runs of characters between white space, joined by single spaces as in WikiMIA: where a line was
+    broken in the document says nothing about membership and must not be there to learn from.
+    `jieba`: Chinese words as jieba segments them, joined without spaces, but for one between two Latin words.
+
+    Raises ConfigError where the unit needs a package that is not installed.
+    """
+    if name == "whitespace":
+        return WordUnit(name, str.split, " ".join)
+    return WordUnit(name, _jieba_split(), _join_chinese)
+
+
+def _jieba_split() -> Callable[[str], list[str]]:
+    try:
+        jieba = importlib.import_module("jieba")
+    except ModuleNotFoundError as error:
+        raise ConfigError("unit: jieba needs the package jieba, which is not installed: pip install jieba") from error
+
+    def split(text: str) -> list[str]:
+        return [word for word in jieba.lcut(text) if word.strip()]
+
+    return split
+
+
+def _join_chinese(words: Sequence[str]) -> str:
+    pieces: list[str] = []
+    for word in words:
+        if pieces and _LATIN_END.search(pieces[-1]) and _LATIN_START.search(word):
+            pieces.append(" ")
+        pieces.append(word)
+    return "".join(pieces)

@@ -1,0 +1,51 @@
+"""The likelihood of the whole text, plain and against how well the text compresses.
+
+What belongs here: detectors made of the mean of l_t = log p(x_t | x_<t) alone. What does not: those that look at the
+least likely tokens only (min_k.py).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit_pipeline.detectors.detector import Detector, Need, Outcome, Settings
+from audit_pipeline.detectors.statistics import TextStatistics
+
+
+def _mean_logprob(statistics: TextStatistics) -> float:
+    return float(np.mean(statistics.logprob, dtype=np.float64))
+
+
+def _loss(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    return [Outcome.of(_mean_logprob(statistics))] * len(settings)
+
+
+def _zlib(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    try:
+        encoded = statistics.text.encode()
+    except UnicodeEncodeError as error:
+        reason = f"the text is not valid Unicode: lone surrogate at character {error.start}"
+        return [Outcome.failed(reason)] * len(settings)
+    return [Outcome.of(_mean_logprob(statistics) / len(zlib.compress(encoded)))] * len(settings)
+
+
+LOSS = Detector(
+    name="loss",
+    summary="mean log-likelihood of the text's tokens (the negative loss)",
+    source="Yeom et al., CSF 2018; as used in Shi et al., ICLR 2024, section 4.2",
+    needs=frozenset({Need.ONE_PASS}),
+    cost="nothing beyond the cached pass",
+    compute=_loss,
+)
+
+ZLIB = Detector(
+    name="zlib",
+    summary="mean log-likelihood divided by the bytes of the zlib-compressed text",
+    source="Carlini et al., USENIX Security 2021; as used in Shi et al., ICLR 2024, section 4.2",
+    needs=frozenset({Need.ONE_PASS}),
+    cost="nothing beyond the cached pass; compresses each text once",
+    compute=_zlib,
+)

@@ -1,0 +1,114 @@
+"""Every detector by name, and the settings that a user asks for.
+
+What belongs here: the list, look-up, parameter grids and the reading of DETECTOR.PARAMETER=VALUE. What does not: what
+a detector computes (its family's module) and scoring texts (score.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from audit_pipeline.contracts import canonical_json
+from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
+from audit_pipeline.detectors.loss import LOSS, ZLIB
+from audit_pipeline.detectors.min_k import MIN_K, MIN_K_PLUS_PLUS
+from audit_pipeline.errors import ConfigError
+
+REGISTRY: Mapping[str, Detector] = {detector.name: detector for detector in (LOSS, ZLIB, MIN_K, MIN_K_PLUS_PLUS)}
+
+Overrides = Mapping[str, Settings]
+
+
+def get(name: str) -> Detector:
+    """The detector called ``name``; raises ConfigError, naming the nearest there are."""
+    if name not in REGISTRY:
+        raise ConfigError(f"there is no detector '{name}'; {_nearest(name, REGISTRY)}")
+    return REGISTRY[name]
+
+
+def settings(
+    detector: Detector, grid: bool = False, overrides: Settings | None = None
+) -> list[dict[str, ParameterValue]]:
+    """The settings to score: the default one, or with ``grid`` every combination of the parameters' grids.
+
+    ``overrides`` fix parameters; a grid then sweeps the others. Values are canonical (0.3, not 0.30000000000000004).
+    Raises ConfigError for a parameter that the detector does not have or a value that it does not take.
+    """
+    fixed = {
+        name: _checked(detector, name, _parameter(detector, name), value) for name, value in (overrides or {}).items()
+    }
+    choices = [
+        (fixed[name],) if name in fixed else parameter.values if grid else (detector.default[name],)
+        for name, parameter in detector.parameters.items()
+    ]
+    return [dict(zip(detector.parameters, values, strict=True)) for values in itertools.product(*choices)]
+
+
+def select(
+    names: Iterable[str] | None = None, *, grid: bool = False, overrides: Overrides | None = None
+) -> list[tuple[Detector, list[dict[str, ParameterValue]]]]:
+    """Each named detector (all where None) with the settings to score, in the given order, each detector once.
+
+    Raises ConfigError for an unknown detector, and where ``overrides`` name one that is not among the chosen.
+    """
+    chosen = {name: get(name) for name in (REGISTRY if names is None else names)}
+    if not chosen:
+        raise ConfigError(f"no detector is chosen; the detectors are: {', '.join(REGISTRY)}")
+    for name in overrides or {}:
+        if get(name).name not in chosen:
+            raise ConfigError(f"a parameter of '{name}' is set, but the detector is not among those chosen")
+    return [(one, settings(one, grid, (overrides or {}).get(name))) for name, one in chosen.items()]
+
+
+def parse_set(assignments: Sequence[str]) -> dict[str, dict[str, ParameterValue]]:
+    """``["min_k.k=0.3"]`` as ``{"min_k": {"k": 0.3}}``: the values of the option --set, typed and checked.
+
+    Raises ConfigError, quoting the assignment, for another form, an unknown detector or parameter, a value of the
+    wrong type or range, and a parameter that is set twice.
+    """
+    parsed: dict[str, dict[str, ParameterValue]] = {}
+    for assignment in assignments:
+        target, equals, text = assignment.partition("=")
+        detector_name, dot, parameter_name = target.strip().partition(".")
+        if not (equals and dot and detector_name and parameter_name):
+            raise ConfigError(f"'{assignment}' is not of the form DETECTOR.PARAMETER=VALUE, such as min_k.k=0.3")
+        detector = get(detector_name)
+        parameter = _parameter(detector, parameter_name)
+        values = parsed.setdefault(detector_name, {})
+        if parameter_name in values:
+            raise ConfigError(f"{detector_name}.{parameter_name} is set twice; set it once, or use --grid for a sweep")
+        try:
+            values[parameter_name] = parameter.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"{detector_name}.{parameter_name}: {error}") from None
+    return parsed
+
+
+def is_default(detector_name: str, parameters: str) -> bool:
+    """Whether the canonical JSON ``parameters`` is the default setting; raises ConfigError for an unknown detector."""
+    return parameters == canonical_json(get(detector_name).default)
+
+
+def _parameter(detector: Detector, name: str) -> Parameter:
+    if not detector.parameters:
+        raise ConfigError(f"detector '{detector.name}' has no parameters, so '{name}' cannot be set")
+    if name not in detector.parameters:
+        raise ConfigError(
+            f"detector '{detector.name}' has no parameter '{name}'; {_nearest(name, detector.parameters)}"
+        )
+    return detector.parameters[name]
+
+
+def _checked(detector: Detector, name: str, parameter: Parameter, value: ParameterValue) -> ParameterValue:
+    try:
+        return parameter.checked(value)
+    except ConfigError as error:
+        raise ConfigError(f"{detector.name}.{name}: {error}") from None
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = difflib.get_close_matches(name.lower(), known, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known)}"

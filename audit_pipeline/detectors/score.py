@@ -1,0 +1,57 @@
+"""Scoring many texts under many settings.
+
+What belongs here: the loop over texts and the columns it fills. What does not: what a detector computes (its family's
+module), and where scores are written (assets/scores.py, the command line).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from audit_pipeline.contracts import SCORES, canonical_json
+from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.statistics import TextStatistics
+
+COLUMNS = ("example_id", "detector", "parameters", "score", "status", "reason")
+SCORE_COLUMNS = pa.schema([SCORES.field(name) for name in COLUMNS])
+"""The columns of SCORES that scoring fills; the caller knows model, benchmark and run_id."""
+
+_MISSING = Outcome.failed("there are no token statistics for the text: run the model on it first")
+
+
+def score_texts(
+    texts: Iterable[tuple[str, TextStatistics | None]],
+    selection: Sequence[tuple[Detector, Sequence[Settings]]],
+) -> pa.Table:
+    """Every text (example_id, statistics) under every setting of every detector: a table of ``SCORE_COLUMNS``.
+
+    One row a text, detector and setting, text by text in the given order. A text without statistics (None) gets rows
+    with status ``failed``: no text is dropped. ``selection`` is what registry.select returns.
+    """
+    labels = [(detector.name, canonical_json(dict(one))) for detector, settings in selection for one in settings]
+    missing = [_MISSING] * len(labels)
+    example_ids: list[str] = []
+    rows: list[Outcome] = []
+    for example_id, statistics in texts:
+        example_ids.append(example_id)
+        if statistics is None:
+            rows.extend(missing)
+            continue
+        for detector, settings in selection:
+            rows.extend(detector.score(statistics, settings))
+    text_of_row = np.repeat(np.arange(len(example_ids)), len(labels))
+    label_of_row = np.tile(np.arange(len(labels)), len(example_ids))
+    return pa.table(
+        {
+            "example_id": pa.array(example_ids, pa.string()).take(pa.array(text_of_row)),
+            "detector": pa.array([name for name, _ in labels], pa.string()).take(pa.array(label_of_row)),
+            "parameters": pa.array([parameters for _, parameters in labels], pa.string()).take(pa.array(label_of_row)),
+            "score": pa.array([row.score for row in rows], pa.float64()),
+            "status": pa.array([row.status for row in rows], pa.string()),
+            "reason": pa.array([row.reason for row in rows], pa.string()),
+        },
+        schema=SCORE_COLUMNS,
+    )

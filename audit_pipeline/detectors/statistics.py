@@ -1,0 +1,124 @@
+"""One text's cached statistics as arrays, and the way from the token-statistics table to them.
+
+What belongs here: reading rows of the table without copying their values. What does not: the cache's files
+(token_statistics/cache.py) and what detectors make of the numbers (their own modules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from audit_pipeline.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.errors import DataError
+from audit_pipeline.tables import checked
+
+Float32s = npt.NDArray[np.float32]
+Int32s = npt.NDArray[np.int32]
+
+_LISTS = ("token_id", "logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
+_REMEDY = "clear the cache and run the model again"
+_READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", *_LISTS)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextStatistics:
+    """One text and, for each of its n scored tokens (n may be 0), what the forward pass left; all arrays are [n].
+
+    ``logprob`` is l_t = log p(x_t | x_<t) in nats; ``mean`` and ``std`` are mu_t and sigma_t of log p(z | x_<t) over z
+    drawn from p, sigma not clamped (Min-K%++, eq. 3); ``rank`` is 0 where the token is the argmax.
+    """
+
+    text: str
+    token_id: Int32s
+    logprob: Float32s
+    mean: Float32s
+    std: Float32s
+    max_logprob: Float32s
+    argmax_id: Int32s
+    rank: Int32s
+
+    def __len__(self) -> int:
+        return len(self.logprob)
+
+
+class _Rows:
+    """One record batch of the table: flat values and offsets, shared with Arrow's memory."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.text_sha256: list[str] = batch.column("text_sha256").to_pylist()
+        self._values: list[npt.NDArray[Any]] = []
+        self._offsets: list[npt.NDArray[np.int32]] = []
+        lengths = None
+        for name in _LISTS:
+            column = batch.column(name)
+            if column.null_count or column.values.null_count:
+                raise DataError(f"token statistics: column {name} holds a null; {_REMEDY}")
+            offsets = column.offsets.to_numpy()
+            if lengths is None:
+                lengths = np.diff(offsets)
+            elif not np.array_equal(lengths, np.diff(offsets)):
+                raise DataError(f"token statistics: {name} and {_LISTS[0]} differ in length; {_REMEDY}")
+            self._values.append(column.values.to_numpy(zero_copy_only=True))
+            self._offsets.append(offsets)
+
+    def statistics(self, row: int, text: str) -> TextStatistics:
+        return TextStatistics(
+            text,
+            *(
+                values[offsets[row] : offsets[row + 1]]
+                for values, offsets in zip(self._values, self._offsets, strict=True)
+            ),
+        )
+
+
+class StatisticsIndex:
+    """The rows of a token-statistics table, found by text; holds the table's memory, copies no value of a token.
+
+    Raises DataError where the table lacks a column, holds a null, or a row's lists differ in length.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._batches = [_Rows(batch) for batch in checked(_needed(table), _READ).to_batches()]
+        self._places = {
+            sha256: (number, row)
+            for number, rows in enumerate(self._batches)
+            for row, sha256 in enumerate(rows.text_sha256)
+        }
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def find(self, text: str) -> TextStatistics | None:
+        """The statistics of ``text``; None where the table has no row for it."""
+        place = self._places.get(text_sha256(text))
+        return None if place is None else self._batches[place[0]].statistics(place[1], text)
+
+    def of_examples(self, examples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, TextStatistics | None]]:
+        """For each (example_id, text) its id and statistics, None where the table has no row, in the given order.
+
+        One row serves every example that has its text.
+        """
+        for example_id, text in examples:
+            yield example_id, self.find(text)
+
+
+def iter_statistics(table: pa.Table, texts: Mapping[str, str]) -> Iterator[tuple[str, TextStatistics]]:
+    """(text_sha256, statistics) of each row of ``table`` whose text_sha256 is in ``texts``, in the table's order.
+
+    Raises DataError as :class:`StatisticsIndex` does.
+    """
+    for batch in checked(_needed(table), _READ).to_batches():
+        rows = _Rows(batch)
+        for row, sha256 in enumerate(rows.text_sha256):
+            if sha256 in texts:
+                yield sha256, rows.statistics(row, texts[sha256])
+
+
+def _needed(table: pa.Table) -> pa.Table:
+    return table.select([name for name in _READ.names if name in table.column_names])

@@ -1,0 +1,311 @@
+"""From a table of scores and a table of examples to the table of findings.
+
+What belongs here: joining scores with labels, and putting metrics, intervals, the blind control and the claim level
+into rows. What does not: how any of them is computed (the other modules), and where the rows are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.contracts import EVALUATIONS, EXAMPLES, MEMBER, NON_MEMBER, canonical_json
+from audit_pipeline.detectors import registry
+from audit_pipeline.errors import DataError
+from audit_pipeline.evaluation import blind_control as blind
+from audit_pipeline.evaluation.blind_control import BlindControl
+from audit_pipeline.evaluation.claims import ClaimLevel, SplitVerdict, claim_level, split_verdict
+from audit_pipeline.evaluation.intervals import (
+    NO_INTERVAL,
+    RESAMPLES,
+    GroupBootstrap,
+    Interval,
+    percentile_interval,
+)
+from audit_pipeline.evaluation.metrics import (
+    MEANING,
+    METRICS,
+    Floats,
+    RocPoints,
+    rank,
+    roc_points,
+    undefined,
+    weighted_metrics,
+)
+from audit_pipeline.tables import checked, table_from_rows
+
+Bools = npt.NDArray[np.bool_]
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledExamples:
+    """The labelled examples of the evaluation split, by group and id: [n] each."""
+
+    example_ids: list[str]
+    texts: list[str]
+    labels: npt.NDArray[np.int8]
+    groups: list[str]
+
+    def __len__(self) -> int:
+        return len(self.example_ids)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreColumn:
+    """One detector's scores at one setting, of those n labelled examples that have one: [n] each array.
+
+    ``n_not_scored`` counts the labelled examples that have none.
+    """
+
+    detector: str
+    parameters: str
+    scores: Floats
+    labels: npt.NDArray[np.int8]
+    groups: list[str]
+    scored: Bools
+    n_not_scored: int
+
+    @property
+    def key(self) -> Key:
+        return self.detector, self.parameters
+
+    @property
+    def members(self) -> Floats:
+        """The members' scores, for histograms."""
+        return np.asarray(self.scores[self.labels == MEMBER])
+
+    @property
+    def nonmembers(self) -> Floats:
+        """The non-members' scores, for histograms."""
+        return np.asarray(self.scores[self.labels == NON_MEMBER])
+
+    def roc(self) -> RocPoints | None:
+        """The ROC curve, for plots; None where there is one class only."""
+        return None if undefined(self.labels) else roc_points(self.scores, self.labels)
+
+
+@dataclass(frozen=True)
+class Margin:
+    """A detector's AUROC less the blind control's on the same texts and resamples; it never raises a claim level."""
+
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The findings of one model on one benchmark.
+
+    ``table`` has the columns of EVALUATIONS. It has no rows, and ``reason`` says why, where the evaluation split
+    holds no labelled example. ``columns`` are the scores behind the rows, the blind control's (where read) last.
+    ``margins`` maps (detector, parameters) to the margin over the blind control, where both AUROCs are defined.
+    """
+
+    table: pa.Table
+    reason: str | None
+    split_verdict: SplitVerdict
+    claim_level: ClaimLevel
+    columns: list[ScoreColumn]
+    margins: dict[Key, Margin] = field(default_factory=dict)
+
+
+def labelled_examples(examples: pa.Table) -> LabelledExamples:
+    """The examples of the evaluation split that have a label.
+
+    Raises DataError for a missing column, a null, a label other than 0 and 1, or an example_id that occurs twice.
+    """
+    names = ("example_id", "text", "label", "split", "group")
+    table = checked(
+        examples.select([name for name in names if name in examples.column_names]),
+        pa.schema([EXAMPLES.field(name) for name in names]),
+    )
+    if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
+        raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
+    table = table.filter(pc.and_(pc.equal(table["split"], "evaluation"), pc.is_valid(table["label"])))
+    table = table.sort_by([("group", "ascending"), ("example_id", "ascending")])
+    labels = np.asarray(table["label"].to_numpy(), dtype=np.int8)
+    if not np.isin(labels, (MEMBER, NON_MEMBER)).all():
+        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
+    ids, texts, groups = (table[name].to_pylist() for name in ("example_id", "text", "group"))
+    return LabelledExamples(ids, texts, labels, groups)
+
+
+def score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark: str) -> list[ScoreColumn]:
+    """The scores of one model on one benchmark, by detector and parameters, beside their examples' labels.
+
+    Sorted by detector and parameters. Raises DataError for an example or setting that is scored twice, a score of an
+    example that is not in ``examples``, a status ``ok`` without a finite score, and as :func:`labelled_examples`.
+    """
+    return _score_columns(scores, examples, labelled_examples(examples), model, benchmark)
+
+
+def evaluate(
+    scores: pa.Table,
+    examples: pa.Table,
+    *,
+    model: str,
+    benchmark: str,
+    design: str,
+    language: str,
+    run_id: str,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Evaluation:
+    """The findings: every metric of every detector and setting, and of the blind control, on the evaluation split.
+
+    ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; rows of other models and benchmarks are left
+    aside. A detector is evaluated on the texts that it has a score for, the others are counted. A metric that is not
+    defined is null, with the reason in ``method``. Raises DataError as :func:`score_columns` does, ConfigError for an
+    unknown design or detector.
+    """
+    labelled = labelled_examples(examples)
+    columns = _score_columns(scores, examples, labelled, model, benchmark)
+    if not len(labelled):
+        reason = "no finding: no example of the evaluation split has a label, so there is nothing to compare"
+        verdict, level = split_verdict(design, NO_INTERVAL), claim_level(design, NO_INTERVAL)
+        return Evaluation(EVALUATIONS.empty_table(), reason, verdict, level, columns)
+    control = blind.blind_control(
+        labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language=language, seed=seed
+    )
+    control_column = _blind_column(control, labelled)
+    measured: dict[Key, _Measured] = {}
+    for same_texts in _by_texts([*columns, control_column]):
+        measured.update(_measure(same_texts, control, resamples, seed))
+    blind_auroc = measured[control_column.key].intervals["auroc"]
+    verdict, level = split_verdict(design, blind_auroc), claim_level(design, blind_auroc)
+    rows = [
+        {
+            "model": model,
+            "benchmark": benchmark,
+            "detector": column.detector,
+            "parameters": column.parameters,
+            "is_default": column.detector == blind.NAME or registry.is_default(column.detector, column.parameters),
+            "n_members": len(column.members),
+            "n_nonmembers": len(column.nonmembers),
+            "n_groups": len(set(column.groups)),
+            "n_not_scored": column.n_not_scored,
+            "metric": metric,
+            "value": measured[column.key].values.get(metric),
+            "ci_low": measured[column.key].intervals[metric].low,
+            "ci_high": measured[column.key].intervals[metric].high,
+            "method": _method(metric, measured[column.key], control if column is control_column else None),
+            "split_verdict": verdict,
+            "claim_level": level,
+            "run_id": run_id,
+        }
+        for column in (*columns, control_column)
+        for metric in METRICS
+    ]
+    return Evaluation(
+        table_from_rows(rows, EVALUATIONS),
+        None,
+        verdict,
+        level,
+        [*columns, *([control_column] if control.scores is not None else [])],
+        {column.key: margin for column in columns if (margin := measured[column.key].margin) is not None},
+    )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    values: Mapping[str, float]
+    intervals: Mapping[str, Interval]
+    method: str
+    margin: Margin | None = None
+
+
+def _blind_column(control: BlindControl, labelled: LabelledExamples) -> ScoreColumn:
+    scored = np.full(len(labelled), control.scores is not None)
+    scores = np.empty(0) if control.scores is None else control.scores
+    return _column(blind.NAME, canonical_json({}), scores, scored, labelled)
+
+
+def _column(detector: str, parameters: str, scores: Floats, scored: Bools, labelled: LabelledExamples) -> ScoreColumn:
+    groups = [group for group, one in zip(labelled.groups, scored, strict=True) if one]
+    return ScoreColumn(
+        detector, parameters, scores, labelled.labels[scored], groups, scored, len(labelled) - int(scored.sum())
+    )
+
+
+def _score_columns(
+    scores: pa.Table, examples: pa.Table, labelled: LabelledExamples, model: str, benchmark: str
+) -> list[ScoreColumn]:
+    own = scores.filter(pc.and_(pc.equal(scores["model"], model), pc.equal(scores["benchmark"], benchmark)))
+    unknown = pc.sum(pc.invert(pc.is_in(own["example_id"], value_set=examples["example_id"]))).as_py()
+    if unknown:
+        raise DataError(f"{unknown} scores are of examples that are not in benchmark {benchmark}: score it again")
+    place = pc.index_in(own["example_id"], value_set=pa.array(labelled.example_ids, pa.string()))
+    own = own.append_column("place", place)
+    ok = pc.equal(own["status"], "ok")
+    if pc.any(pc.and_(ok, pc.invert(pc.fill_null(pc.is_finite(own["score"]), False)))).as_py():
+        raise DataError(f"a score of benchmark {benchmark} has status ok and is not a finite number: score it again")
+    columns = []
+    for detector, parameters in sorted(_settings(own)):
+        rows = own.filter(pc.and_(pc.equal(own["detector"], detector), pc.equal(own["parameters"], parameters)))
+        if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
+            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
+        rows = rows.filter(pc.and_(pc.equal(rows["status"], "ok"), pc.is_valid(rows["place"])))
+        places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
+        values = np.full(len(labelled), np.nan)
+        values[places] = rows["score"].to_numpy()
+        scored = np.zeros(len(labelled), dtype=np.bool_)
+        scored[places] = True
+        columns.append(_column(detector, parameters, values[scored], scored, labelled))
+    return columns
+
+
+def _settings(scores: pa.Table) -> set[Key]:
+    pairs = scores.group_by(["detector", "parameters"]).aggregate([])
+    return set(zip(pairs["detector"].to_pylist(), pairs["parameters"].to_pylist(), strict=True))
+
+
+def _by_texts(columns: Sequence[ScoreColumn]) -> list[list[ScoreColumn]]:
+    """The columns in lists of those that score the same texts, so that one draw of resamples serves each list."""
+    same: dict[bytes, list[ScoreColumn]] = {}
+    for column in columns:
+        same.setdefault(column.scored.tobytes(), []).append(column)
+    return list(same.values())
+
+
+def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: int, seed: int) -> dict[Key, _Measured]:
+    """Values, intervals and margins of columns that score the same texts."""
+    first = columns[0]
+    problem = undefined(first.labels)
+    if problem:
+        nothing = _Measured({}, dict.fromkeys(METRICS, NO_INTERVAL), problem)
+        return {column.key: nothing for column in columns}
+    bootstrap = GroupBootstrap(first.groups, first.labels, resamples=resamples, seed=seed)
+    rankings = [rank(column.scores, column.labels) for column in columns]
+    if control.scores is not None:
+        rankings.append(rank(control.scores[first.scored], first.labels))
+    values = [weighted_metrics(ranking)[0] for ranking in rankings]
+    resampled = bootstrap.metrics(rankings)
+    method = bootstrap.problem or (
+        f"95% percentile interval from {resamples} bootstrap resamples of {bootstrap.n_groups} groups (seed {seed})"
+    )
+    measured = {}
+    for index, column in enumerate(columns):
+        margin = None
+        if control.scores is not None and column.detector != blind.NAME:
+            difference = percentile_interval(resampled[index, :, 0] - resampled[-1, :, 0])
+            margin = Margin(float(values[index][0] - values[-1][0]), difference)
+        measured[column.key] = _Measured(
+            dict(zip(METRICS, values[index].tolist(), strict=True)),
+            {name: percentile_interval(resampled[index, :, number]) for number, name in enumerate(METRICS)},
+            method,
+            margin,
+        )
+    return measured
+
+
+def _method(metric: str, measured: _Measured, control: BlindControl | None) -> str:
+    if control is not None and control.reason is not None:
+        return control.reason
+    parts = [MEANING[metric], measured.method]
+    return "; ".join([control.method, *parts] if control is not None else parts)

@@ -1,0 +1,142 @@
+"""AUROC, TPR at 5% FPR and FPR at 95% TPR, for one weighting of the examples or for many at once.
+
+What belongs here: metrics as functions of scores, labels and weights. What does not: where weights come from
+(intervals.py), and what a metric means for a claim (claims.py).
+
+A text is called a member where its score is at least a threshold t. The thresholds are the distinct scores and
++infinity (nothing is called a member), so tied texts always pass a threshold together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.errors import DataError
+
+Floats = npt.NDArray[np.float64]
+
+METRICS = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr")
+MAX_FPR = 0.05
+MIN_TPR = 0.95
+
+MEANING = {
+    "auroc": "area under the ROC curve, ties count half",
+    "tpr_at_5_fpr": "largest TPR with FPR <= 0.05",
+    "fpr_at_95_tpr": "smallest FPR with TPR >= 0.95",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The examples by descending score; made once, it serves every weighting of them.
+
+    ``order`` [n] are the examples' positions, ``member`` [n] says which of them, in that order, are members,
+    ``tie_end`` [t] are the places in that order of the last example of each of the t distinct scores.
+    """
+
+    order: npt.NDArray[np.intp]
+    member: npt.NDArray[np.bool_]
+    tie_end: npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class RocPoints:
+    """The ROC curve from (0, 0) to (1, 1): [t + 1] each; ``threshold`` descends from +infinity."""
+
+    fpr: Floats
+    tpr: Floats
+    threshold: Floats
+
+
+def rank(scores: npt.ArrayLike, labels: npt.ArrayLike) -> Ranking:
+    """The examples ranked by score.
+
+    Raises DataError for a score that is NaN, a label that is neither 0 nor 1, unequal lengths, or one class only.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    classes = np.asarray(labels)
+    if values.ndim != 1 or values.shape != classes.shape:
+        raise DataError(f"one score for each label is needed: {values.shape} scores, {classes.shape} labels")
+    if np.isnan(values).any():
+        raise DataError("a score is not a number: leave texts without a score out")
+    if not np.isin(classes, (MEMBER, NON_MEMBER)).all():
+        raise DataError("a label is neither 1 (member) nor 0 (non-member): leave unlabelled texts out")
+    problem = undefined(classes)
+    if problem:
+        raise DataError(problem)
+    order = np.argsort(-values, kind="stable")
+    ordered = values[order]
+    tie_end = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+    return Ranking(order, classes[order] == MEMBER, tie_end)
+
+
+def undefined(labels: npt.ArrayLike) -> str | None:
+    """Why no metric is defined on examples with these labels (0 or 1); None where they are."""
+    classes = np.asarray(labels)
+    missing = [
+        name for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)) if not (classes == label).any()
+    ]
+    return f"not defined: there are no {' and no '.join(missing)} with a score" if missing else None
+
+
+def weighted_metrics(ranking: Ranking, weights: npt.ArrayLike | None = None) -> Floats:
+    """The ``METRICS`` under each of r weightings of the n examples: [r, 3].
+
+    ``weights`` [r, n], in the examples' own order, are counts of how often each example is taken (one row of ones
+    where None); counts are summed without rounding, so rates that lie exactly on a limit are within it.
+    Raises DataError where a weighting leaves a class without weight.
+    """
+    fpr, tpr = _rates(ranking, weights)
+    auroc = (np.diff(fpr, axis=1, prepend=0.0) * (tpr + _shifted(tpr))).sum(axis=1) / 2
+    # Both rates only rise along the curve, so the limit is met at one end of it.
+    within = (fpr <= MAX_FPR).sum(axis=1)
+    short = (tpr < MIN_TPR).sum(axis=1)
+    rows = np.arange(len(fpr))
+    best_tpr = np.where(within > 0, tpr[rows, within - 1], 0.0)
+    return np.stack([auroc, best_tpr, fpr[rows, short]], axis=1)
+
+
+def metrics(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> dict[str, float]:
+    """The three metrics by name; ``weights`` [n] count how often each example is taken (once where None).
+
+    Raises DataError as :func:`rank` and :func:`weighted_metrics` do.
+    """
+    rows = None if weights is None else np.asarray(weights, dtype=np.float64)[None, :]
+    return dict(zip(METRICS, weighted_metrics(rank(scores, labels), rows)[0].tolist(), strict=True))
+
+
+def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
+    """The ROC curve for plots; raises DataError as :func:`rank` does."""
+    ranking = rank(scores, labels)
+    fpr, tpr = _rates(ranking, None)
+    ordered = np.asarray(scores, dtype=np.float64)[ranking.order]
+    return RocPoints(
+        np.concatenate([[0.0], fpr[0]]),
+        np.concatenate([[0.0], tpr[0]]),
+        np.concatenate([[np.inf], ordered[ranking.tie_end]]),
+    )
+
+
+def _rates(ranking: Ranking, weights: npt.ArrayLike | None) -> tuple[Floats, Floats]:
+    """FPR and TPR at each distinct score, descending: [r, t] each."""
+    n = len(ranking.order)
+    given = np.ones((1, n)) if weights is None else np.asarray(weights)
+    if given.ndim != 2 or given.shape[1] != n:
+        raise DataError(f"one weight for each of {n} examples is needed, in rows: {given.shape}")
+    ordered = given[:, ranking.order]
+    everything = np.cumsum(ordered, axis=1, dtype=np.float64)[:, ranking.tie_end]
+    members = np.cumsum(ordered * ranking.member, axis=1, dtype=np.float64)[:, ranking.tie_end]
+    nonmembers = everything - members
+    n_nonmembers, n_members = nonmembers[:, -1:], members[:, -1:]
+    if not (n_nonmembers.all() and n_members.all()):
+        raise DataError("a weighting leaves members or non-members without weight, so no metric is defined")
+    return nonmembers / n_nonmembers, members / n_members
+
+
+def _shifted(rates: Floats) -> Floats:
+    """Each rate's predecessor along the curve, which begins at 0."""
+    return np.concatenate([np.zeros((len(rates), 1)), rates[:, :-1]], axis=1)
