@@ -116,6 +116,14 @@ LOGITS = pa.schema(
     ]
 )
 
+TOKEN_FREQUENCIES = pa.schema(
+    [
+        _column("token_id", pa.int32(), "the token's id"),
+        _column("token", pa.string(), "the token as the tokenizer writes it; null for an unused id", null=True),
+        _column("count", pa.int64(), "occurrences in the corpus, special tokens left out"),
+    ]
+)
+
 SCORES = pa.schema(
     [
         _column("example_id", pa.string(), "the scored example"),

@@ -46,7 +46,7 @@ class ModelEntry(BaseModel):
     package: PackageFile | None = None
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
     dtype: Dtype = "float32"
-    attention: Attention = "sdpa"
+    attention: Attention = Field(default="sdpa", description="sdpa where the architecture has it, else eager")
     start_token: str | None = Field(default=None, description="None: the family's default, else bos, else eos")
     start_token_policy: StartTokenPolicy = "always"
     window: Annotated[int, Field(ge=2)] | None = Field(
@@ -118,13 +118,17 @@ def resolve_model(given: str, models: Mapping[str, ModelEntry]) -> ModelEntry:
     """
     if given in models:
         return models[given]
-    path = Path(given).expanduser()
-    if path.exists():
+    if "|" in given or not given.strip():
+        raise ModelError(f"a model's name is not empty and holds no '|': {given!r}")
+    try:
+        path = Path(given).expanduser()
+        exists = path.exists()
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"no model at {given[:200]}: there can be no such path") from error
+    if exists:
         return ModelEntry(name=given, path=path.resolve())
     if given.endswith(".gguf") or given.startswith(("/", "./", "../", "~")):
         raise ModelError(f"no model at {given}: the path does not exist")
-    if "|" in given:
-        raise ModelError(f"a model's name holds no '|': {given}")
     if _HUB_ID.fullmatch(given):
         return ModelEntry(name=given, hub=given)
     near = difflib.get_close_matches(given, models, n=3)

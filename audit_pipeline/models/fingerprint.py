@@ -77,7 +77,11 @@ def _config_digest(path: Path) -> str:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} is not readable JSON: {error}") from error
-    return digest({key: value for key, value in config.items() if key not in _VOLATILE_CONFIG})
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} is not a model's configuration: it holds no fields")
+    kept = {key: value for key, value in config.items() if key not in _VOLATILE_CONFIG}
+    # Not canonical_json: configurations hold Infinity (Mamba 2's time_step_limit).
+    return digest(json.dumps(kept, sort_keys=True))
 
 
 def _sha256(path: Path) -> str:

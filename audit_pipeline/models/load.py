@@ -8,12 +8,13 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.contracts import digest
@@ -49,6 +50,8 @@ class TokenizedModel:
     context_length: int
     vocab_size: int
 
+    config_folder: Path
+
     @property
     def entry(self) -> ModelEntry:
         return self.located.entry
@@ -68,8 +71,10 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     located = locate(entry)
     identity = identify(located, paths)
     if located.gguf is not None:
-        tokenizer, config = _from_gguf(located, identity, paths)
+        folder = paths.tokenizer_cache(digest(identity.tokenizer_fingerprint, transformers.__version__)[:24])
+        tokenizer, config = _from_gguf(located, folder)
     else:
+        folder = located.folder
         tokenizer, config = _from_folder(located)
     if not tokenizer.is_fast:
         raise ModelError(f"{entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
@@ -85,6 +90,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         start_token_id=start_token_id,
         context_length=int(config["context_length"]),
         vocab_size=int(config["vocab_size"]),
+        config_folder=folder,
     )
 
 
@@ -98,11 +104,9 @@ def _from_folder(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, dict[s
     return tokenizer, _summary(config)
 
 
-def _from_gguf(
-    located: LocatedModel, identity: Identity, paths: DataPaths
-) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
+def _from_gguf(located: LocatedModel, folder: Path) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
+    """Tokenizer and configuration of a .gguf, converted into ``folder`` the first time."""
     assert located.gguf is not None
-    folder = paths.tokenizer_cache(digest(identity.tokenizer_fingerprint, transformers.__version__)[:24])
     summary_file = folder / "model_summary.json"
     if summary_file.exists():
         return AutoTokenizer.from_pretrained(folder), read_json(summary_file)
@@ -112,6 +116,8 @@ def _from_gguf(
     except _READ_ERRORS as error:
         raise ModelError(_cannot_read(located, "tokenizer or config", error)) from error
     tokenizer.save_pretrained(folder)
+    config.save_pretrained(folder)
+    # Written last: it says that the folder is whole.
     write_json(summary_file, _summary(config))
     return tokenizer, _summary(config)
 
@@ -146,7 +152,8 @@ def _token_id(tokenizer: PreTrainedTokenizerBase, token: str | None, name: str) 
 
 def _cannot_read(located: LocatedModel, what: str, error: Exception) -> str:
     where = located.gguf or located.folder
-    return f"the {what} of {located.entry.name} cannot be read ({where}): {' '.join(str(error).split())[:300]}"
+    reason = " ".join(str(error).split())[:300]
+    return f"the {what} of {located.entry.name} cannot be read; if {where} was cut short, fetch it again: {reason}"
 
 
 def load_weights(tokenized: TokenizedModel, device: str) -> torch.nn.Module:
@@ -159,17 +166,32 @@ def load_weights(tokenized: TokenizedModel, device: str) -> torch.nn.Module:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
     transformers_logging.disable_progress_bar()
+    # Dequantised always: whether a package with kernels for packed weights is installed must not change a score.
+    gguf = (
+        {}
+        if located.gguf is None
+        else {"gguf_file": located.gguf.name, "quantization_config": GgufConfig(dequantize=True)}
+    )
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model, loading = AutoModelForCausalLM.from_pretrained(
             located.folder,
             dtype=getattr(torch, entry.dtype),
-            attn_implementation=entry.attention,
+            # Left to itself transformers takes sdpa where the architecture has it, else eager (Gemma 2, Mamba); asked
+            # for sdpa by name it refuses those architectures.
+            attn_implementation=None if entry.attention == "sdpa" else entry.attention,
             trust_remote_code=entry.trust_remote_code,
             use_safetensors=True,
-            **({"gguf_file": located.gguf.name} if located.gguf is not None else {}),
+            output_loading_info=True,
+            **gguf,
         )
     except (*_READ_ERRORS, ImportError) as error:
         raise ModelError(_cannot_read(located, "weights", error)) from error
+    if missing := sorted(loading["missing_keys"]):
+        # transformers fills them with random numbers and goes on.
+        raise ModelError(
+            f"the weights of {entry.name} lack {len(missing)} tensors of the model, {missing[0]} first: "
+            "the files are incomplete, fetch them again"
+        )
     model = model.to(device).eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]

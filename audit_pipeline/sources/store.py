@@ -10,7 +10,7 @@ the time and run that brought them, and the manifest says which.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,16 +42,30 @@ class SourceReport:
     table: pa.Table
 
 
-def refresh(source: str, paths: DataPaths, run_id: str, settings: SourceSettings) -> SourceReport:
+def refresh(
+    source: str,
+    paths: DataPaths,
+    run_id: str,
+    settings: SourceSettings,
+    before_writing: Callable[[SourceReport], None] | None = None,
+) -> SourceReport:
     """Fetch the source and keep what it brought at ``paths.documents(source)``, with its manifest beside it.
 
+    ``before_writing`` gets the report just before anything is written (for lineage).
     Raises SourceError where nothing arrived and nothing was there before.
     """
     harvest = source_named(source).fetch(settings, paths.downloads)
-    return keep(source, harvest, paths, run_id, datetime.now(UTC))
+    return keep(source, harvest, paths, run_id, datetime.now(UTC), before_writing)
 
 
-def keep(source: str, harvest: Harvest, paths: DataPaths, run_id: str, retrieved_at: datetime) -> SourceReport:
+def keep(
+    source: str,
+    harvest: Harvest,
+    paths: DataPaths,
+    run_id: str,
+    retrieved_at: datetime,
+    before_writing: Callable[[SourceReport], None] | None = None,
+) -> SourceReport:
     """Merge ``harvest`` into the source's documents and write table and manifest, the table first.
 
     Raises SourceError where nothing would be kept; what was there before is then left alone.
@@ -77,6 +91,8 @@ def keep(source: str, harvest: Harvest, paths: DataPaths, run_id: str, retrieved
         path=paths.documents(source),
         table=table,
     )
+    if before_writing is not None:
+        before_writing(report)
     write_table(report.path, table)
     write_json(paths.source_manifest(source), manifest(report))
     return report

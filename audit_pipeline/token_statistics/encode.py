@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.contracts import digest, text_sha256
+from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 
 IntArray = npt.NDArray[np.int32]
+_Tokens = tuple[list[int], list[tuple[int, int]], list[int]]
 
 KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1}
 TOPK = 20
@@ -65,6 +67,7 @@ def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
 
     ``always``: the text's own tokens behind one start token, all scored. ``tokenizer``: the ids that the tokenizer
     gives; the first is not scored unless the tokenizer put a start token before it (the papers' published code).
+    Raises ModelError where the tokenizer gives ids that the model does not have.
     """
     encoded: list[EncodedText] = []
     # Pieces bound the memory that the tokenizer's own lists take.
@@ -75,19 +78,8 @@ def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
 
 def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     always = model.entry.start_token_policy == "always"
-    batch = model.tokenizer(
-        list(texts),
-        add_special_tokens=not always,
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        return_attention_mask=False,
-        truncation=False,
-        verbose=False,
-    )
     encoded = []
-    for text, ids, offsets, special in zip(
-        texts, batch["input_ids"], batch["offset_mapping"], batch["special_tokens_mask"], strict=True
-    ):
+    for text, (ids, offsets, special) in zip(texts, _tokens(model, texts), strict=True):
         start_token_id: int | None = model.start_token_id if always else None
         skip = 0
         if not always and ids and special[0] and tuple(offsets[0]) == (0, 0):
@@ -104,3 +96,31 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
             )
         )
     return encoded
+
+
+def _tokens(model: TokenizedModel, texts: Sequence[str], *, special_as_text: bool = False) -> list[_Tokens]:
+    """Ids, character spans and special-token marks of each text."""
+    batch = model.tokenizer(
+        list(texts),
+        add_special_tokens=model.entry.start_token_policy != "always",
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        return_attention_mask=False,
+        truncation=False,
+        verbose=False,
+        **({"split_special_tokens": True} if special_as_text else {}),
+    )
+    tokens = list(zip(batch["input_ids"], batch["offset_mapping"], batch["special_tokens_mask"], strict=True))
+    beyond = [i for i, (ids, _, _) in enumerate(tokens) if max(ids, default=0) >= model.vocab_size]
+    if beyond and special_as_text:
+        raise ModelError(
+            f"the tokenizer of {model.entry.name} gives token ids beyond the model's {model.vocab_size}: "
+            "tokenizer and weights do not belong together"
+        )
+    if beyond:
+        # A text may spell a special token that the tokenizer has and the model has not (Gemma 3's image token): it is
+        # text then.
+        again = _tokens(model, [texts[i] for i in beyond], special_as_text=True)
+        for i, replaced in zip(beyond, again, strict=True):
+            tokens[i] = replaced
+    return tokens

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from audit_pipeline.errors import ModelError
 from audit_pipeline.token_statistics.encode import TOPK, EncodedText, IntArray
 from audit_pipeline.token_statistics.reduce import Reduced, Workspace, joined, reduce_logits
 from audit_pipeline.token_statistics.windows import Window
@@ -20,7 +22,8 @@ FloatArray = npt.NDArray[np.float32]
 
 _HEAD_ROWS_CPU = 256
 _HEAD_BYTES_CUDA = 1 << 30
-_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.5, torch.float16: 0.1}
+# Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,9 @@ class ForwardPass:
     Sequences are padded on the right and no mask is passed: in a causal model no real token can see what stands
     behind it, and the fast attention kernels stay in use. Where a model is not so (or takes its positions from
     padding), the check at construction finds it out and ``equal_lengths`` says that only windows of one length share
-    a batch.
+    a batch. ``length_step`` is the length beyond which a model encodes positions otherwise (LongRoPE): windows on
+    either side of it do not share a batch, since the padded length decides. Raises ModelError where the model's
+    logits are not numbers.
     """
 
     def __init__(self, model: torch.nn.Module, vocab_size: int) -> None:
@@ -54,7 +59,9 @@ class ForwardPass:
         self.dtype = next(model.parameters()).dtype
         self.vocab_size = vocab_size
         self.tokens_run = 0
-        self._softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)  # type: ignore[union-attr,operator]
+        config: Any = model.config.get_text_config()  # type: ignore[union-attr,operator]
+        self.length_step = _length_step(config)
+        self._softcap = getattr(config, "final_logit_softcapping", None)
         self._split = False
         self._workspace: Workspace | None = None
         self._split, self.equal_lengths = self._check()
@@ -66,16 +73,21 @@ class ForwardPass:
         ids = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         other = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         whole = self.model(input_ids=ids, use_cache=False).logits[0].float()
+        if whole.isnan().any():
+            raise ModelError(
+                f"the model's logits are not numbers in {str(self.dtype).removeprefix('torch.')}: "
+                "its weights are damaged, or it needs another dtype (bfloat16 or float32)"
+            )
         tolerance = _TOLERANCE[self.dtype]
         try:
-            split = bool(torch.allclose(self._head(self._body(ids)[0]).float(), whole, atol=tolerance, rtol=tolerance))
+            split = _same(self._head(self._body(ids)[0]).float(), whole, tolerance)
         except (AttributeError, TypeError, RuntimeError):
             # A model without the usual parts is run whole.
             split = False
         padded = torch.cat([torch.cat([ids[:, :7], torch.zeros_like(ids[:, 7:])], dim=1), other])
         alone = self.model(input_ids=ids[:, :7], use_cache=False).logits[0].float()
         among = self.model(input_ids=padded, use_cache=False).logits[0, :7].float()
-        return split, not torch.allclose(among, alone, atol=tolerance, rtol=tolerance)
+        return split, not _same(among, alone, tolerance)
 
     def _body(self, input_ids: torch.Tensor) -> torch.Tensor:
         return self.model.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state  # type: ignore[operator,no-any-return]
@@ -141,6 +153,25 @@ class ForwardPass:
         if self.device.type == "cpu":
             return _HEAD_ROWS_CPU
         return max(256, _HEAD_BYTES_CUDA // (4 * self.vocab_size))
+
+
+def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
+    # Logits of -inf (tokens that a model rules out) would make every difference NaN.
+    finite = expected.isfinite()
+    difference = torch.where(finite, logits - expected, 0.0).norm()
+    same = difference <= tolerance * torch.where(finite, expected, 0.0).norm()
+    return bool(same) and torch.equal(logits.isfinite(), finite)
+
+
+def _length_step(config: Any) -> int | None:
+    """The length up to which LongRoPE takes its short factors; None for other position encodings."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    layers = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
+    for layer in layers:
+        if layer.get("rope_type") == "longrope":
+            step = layer.get("original_max_position_embeddings") or config.original_max_position_embeddings
+            return int(step)
+    return None
 
 
 def _by_window(

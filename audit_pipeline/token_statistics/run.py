@@ -29,7 +29,7 @@ from audit_pipeline.token_statistics.windows import Window, batches, windows_of
 Kind = Literal["base", "topk", "logits"]
 KINDS: Mapping[Kind, pa.Schema] = {"base": TOKEN_STATISTICS, "topk": TOPK, "logits": LOGITS}
 DEFAULT_LOGITS_BUDGET = 20 << 30
-_TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
+TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
 _BASE_BYTES_A_TOKEN = 36
 _PROGRESS_SECONDS = 1.0
 
@@ -200,14 +200,16 @@ def _run(
     token_budget: int | None,
     on_progress: Callable[[Progress], None] | None,
 ) -> None:
-    budget = token_budget or _TOKEN_BUDGET[forward.device.type]
+    budget = token_budget or TOKEN_BUDGET[forward.device.type]
     wanted = frozenset().union(*prepared.missing)
     tokens_total = sum(window.length for window in prepared.windows)
     texts_total = len({window.text for window in prepared.windows})
     tokens_done = 0
     started = last_told = time.perf_counter()
     try:
-        for batch in batches(prepared.windows, budget, equal_lengths=forward.equal_lengths):
+        for batch in batches(
+            prepared.windows, budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step
+        ):
             for statistics in _halving(forward, prepared.encoded, batch, "topk" in wanted, "logits" in wanted):
                 writer.add(statistics)
             tokens_done += sum(window.length for window in batch)

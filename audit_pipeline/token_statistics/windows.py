@@ -46,16 +46,21 @@ def windows_of(text: int, encoded: EncodedText, window: int, stride: int) -> lis
     return windows
 
 
-def batches(windows: Iterable[Window], token_budget: int, *, equal_lengths: bool = False) -> Iterator[Sequence[Window]]:
+def batches(
+    windows: Iterable[Window], token_budget: int, *, equal_lengths: bool = False, length_step: int | None = None
+) -> Iterator[Sequence[Window]]:
     """Windows sorted by length, longest first, in batches of at most ``token_budget`` padded tokens.
 
-    A window over the budget is a batch of its own. ``equal_lengths`` is for models that padding would disturb.
+    A window over the budget is a batch of its own. ``equal_lengths`` is for models that padding would disturb; windows
+    up to ``length_step`` tokens never share a batch with longer ones.
     """
     batch: list[Window] = []
     for window in sorted(windows, key=lambda window: (-window.length, window.text, window.begin)):
         # Longest first: the batch's first window sets the padded length, and memory trouble shows at once.
         if batch and (
-            (len(batch) + 1) * batch[0].length > token_budget or (equal_lengths and window.length != batch[0].length)
+            (len(batch) + 1) * batch[0].length > token_budget
+            or (equal_lengths and window.length != batch[0].length)
+            or (length_step is not None and window.length <= length_step < batch[0].length)
         ):
             yield batch
             batch = []

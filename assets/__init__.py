@@ -1,0 +1,3 @@
+"""The software-defined assets of Corpus Audit and their checks: wiring only, one file a group."""
+
+OWNERS = ["team:corpus-audit"]

@@ -1,0 +1,107 @@
+"""The warehouse and the report: rebuilt from Parquet, unpartitioned.
+
+What belongs here: wiring. What does not: building them (audit_pipeline/warehouse).
+"""
+
+import dagster as dg
+from pydantic import Field
+
+from assets import OWNERS
+from audit_pipeline.orchestration.metadata import markdown_table
+from audit_pipeline.orchestration.resources import AuditData
+from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
+from audit_pipeline.warehouse.query import open_read_only
+from audit_pipeline.warehouse.report import build_report
+
+CODE_VERSION = "1"
+
+
+class QuotingConfig(dg.Config):
+    """Whether excerpts of the audited texts, at most 50 words each, may be quoted."""
+
+    include_text: bool = Field(default=True, description="quote excerpts of at most 50 words")
+
+
+@dg.asset(
+    group_name="reports",
+    description="data/audit.duckdb: every table and the views an analyst wants first, rebuilt from Parquet beside the "
+    "old file and swapped in, so that readers are never disturbed.",
+    kinds={"duckdb", "sql"},
+    owners=OWNERS,
+    code_version=CODE_VERSION,
+    deps=["benchmark", "scores", "evaluations"],
+    pool="duckdb_writer",
+    check_specs=[
+        dg.AssetCheckSpec(
+            "every_number_has_one_lineage_row",
+            asset="warehouse",
+            description="Every row of documents, examples, scores and evaluations joins to exactly one lineage row.",
+        ),
+        dg.AssetCheckSpec("every_file_readable", asset="warehouse", description="No Parquet file had to be left out."),
+    ],
+)
+def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Rebuild the warehouse."""
+    report = build_warehouse(data.paths, include_text=config.include_text)
+    if report.moved_wal is not None:
+        context.log.warning(
+            f"the log of somebody's read-write session was in the way and was moved to {report.moved_wal}"
+        )
+    with open_read_only(report.path) as connection:
+        gaps = lineage_gaps(connection)
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": sum(report.rows.values()),
+            "tables": markdown_table(("table", "rows"), list(report.rows.items())),
+            "bytes": report.bytes,
+            "seconds": report.seconds,
+            "path": dg.MetadataValue.path(report.path),
+        },
+        check_results=[
+            dg.AssetCheckResult(
+                check_name="every_number_has_one_lineage_row",
+                passed=not gaps,
+                metadata={
+                    "gaps": markdown_table(
+                        ("table", "partition", "run", "rows", "lineage rows"),
+                        [(gap.table, gap.partition, gap.run_id, gap.rows, gap.lineage_rows) for gap in gaps[:50]],
+                    )
+                },
+            ),
+            dg.AssetCheckResult(
+                check_name="every_file_readable",
+                passed=not report.unreadable,
+                severity=dg.AssetCheckSeverity.WARN,
+                metadata={
+                    "left out": markdown_table(
+                        ("file", "reason"), [(item.path, item.reason) for item in report.unreadable[:50]]
+                    )
+                },
+            ),
+        ],
+    )
+
+
+@dg.asset(
+    group_name="reports",
+    description="The findings as one self-contained HTML page: intervals, controls and claim levels in words, curves, "
+    "limits, and the lineage of every number.",
+    kinds={"html"},
+    owners=OWNERS,
+    code_version=CODE_VERSION,
+    deps=["warehouse"],
+)
+def contamination_report(config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Write the report."""
+    paths = data.paths
+    summary = build_report(paths.warehouse, paths.report, include_text=config.include_text)
+    return dg.MaterializeResult(
+        metadata={
+            "path": dg.MetadataValue.path(summary.path),
+            "models": summary.models,
+            "benchmarks": summary.benchmarks,
+            "pairs": summary.pairs,
+            "findings": summary.findings,
+            "bytes": summary.bytes,
+        }
+    )

@@ -1,0 +1,136 @@
+"""Scores and evaluations, partitioned by benchmark and model: computed from the cache, no model is loaded.
+
+What belongs here: wiring and plots as metadata. What does not: detectors (audit_pipeline/detectors) and statistics
+(audit_pipeline/evaluation).
+"""
+
+from typing import Any
+
+import dagster as dg
+
+from assets import OWNERS
+from audit_pipeline.contracts import EVALUATIONS, SCORES
+from audit_pipeline.lineage import Step
+from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.orchestration.partitions import by_model, pair_partitions
+from audit_pipeline.orchestration.resources import AuditData, Models
+from audit_pipeline.stages import EvaluationReport, ScoreReport, evaluate_pair, score_pair
+from audit_pipeline.warehouse.pair_plots import forest_markdown, histograms_markdown, roc_markdown
+
+SCORES_VERSION = "1"
+EVALUATIONS_VERSION = "1"
+
+
+@dg.asset(
+    group_name="scores",
+    description="Every detector at every setting of its grid, as pure functions of the cached token statistics; "
+    "higher means more likely a member. Append-only: one file a run.",
+    kinds={"numpy", "parquet"},
+    owners=OWNERS,
+    code_version=SCORES_VERSION,
+    partitions_def=pair_partitions,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    deps=["benchmark", "token_statistics"],
+    metadata=schema_metadata(SCORES),
+    check_specs=[
+        dg.AssetCheckSpec(
+            "no_score_failed",
+            asset="scores",
+            description="No detector failed on a text; a text that a detector does not apply to is no failure.",
+        )
+    ],
+)
+def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Score every pair of the run."""
+    failed: dict[str, int] = {}
+    for name, pairs in by_model(context.partition_keys).items():
+        model = models.tokenized(name, data.paths)
+        for pair in pairs:
+            report = score_pair(pair, model, data.paths, Step.now(context.run_id, "scores", SCORES_VERSION))
+            failed[pair.partition] = report.by_status.get("failed", 0)
+            context.add_asset_metadata(_score_metadata(report), partition_key=pair.partition)
+    return dg.MaterializeResult(
+        check_results=[
+            dg.AssetCheckResult(
+                check_name="no_score_failed", passed=not any(failed.values()), metadata={"failed": failed}
+            )
+        ]
+    )
+
+
+def _score_metadata(report: ScoreReport) -> dict[str, Any]:
+    plot = histograms_markdown(report.columns, report.pair.partition)
+    return {
+        **rows(report.rows),
+        "status": "ok" if report.by_status.get("ok") else "not_applicable",
+        **{f"scores {status}": count for status, count in sorted(report.by_status.items())},
+        **(
+            {"reasons": markdown_table(("reason", "scores"), list(report.reasons.items())[:20])}
+            if report.reasons
+            else {}
+        ),
+        **({"score histograms": dg.MetadataValue.md(plot)} if plot else {}),
+        "data_version": report.data_version,
+    }
+
+
+@dg.asset(
+    group_name="scores",
+    description="AUROC, TPR at 5% FPR and FPR at 95% TPR of every detector with 95% intervals from a bootstrap over "
+    "groups, the blind control that never sees the model, the split's verdict and the claim level. Append-only.",
+    kinds={"scikitlearn", "parquet"},
+    owners=OWNERS,
+    code_version=EVALUATIONS_VERSION,
+    partitions_def=pair_partitions,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    deps=["benchmark", "scores"],
+    metadata=schema_metadata(EVALUATIONS),
+    check_specs=[
+        dg.AssetCheckSpec(
+            "metrics_in_range",
+            asset="evaluations",
+            description="Every metric and every end of an interval lies between 0 and 1.",
+        )
+    ],
+)
+def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Evaluate the latest scores of every pair of the run."""
+    wrong: dict[str, int] = {}
+    for name, pairs in by_model(context.partition_keys).items():
+        model = models.tokenized(name, data.paths)
+        for pair in pairs:
+            report = evaluate_pair(
+                pair, model, data.paths, Step.now(context.run_id, "evaluations", EVALUATIONS_VERSION)
+            )
+            wrong[pair.partition] = report.out_of_range
+            context.add_asset_metadata(_evaluation_metadata(report), partition_key=pair.partition)
+    return dg.MaterializeResult(
+        check_results=[
+            dg.AssetCheckResult(
+                check_name="metrics_in_range", passed=not any(wrong.values()), metadata={"wrong": wrong}
+            )
+        ]
+    )
+
+
+def _evaluation_metadata(report: EvaluationReport) -> dict[str, Any]:
+    what, found = report.pair.partition, report.evaluation
+    pictures = {
+        "AUROC with intervals": forest_markdown(found.table, what),
+        "ROC curves": roc_markdown(found.columns, found.table, what),
+    }
+    aurocs = {
+        f"AUROC {row['detector']}": row["value"]
+        for row in found.table.to_pylist()
+        if row["metric"] == "auroc" and row["is_default"] and row["value"] is not None
+    }
+    return {
+        **rows(found.table.num_rows),
+        "status": "ok" if aurocs else "not_applicable",
+        **({"reason": found.reason} if found.reason else {}),
+        **aurocs,
+        **{name: dg.MetadataValue.md(picture) for name, picture in pictures.items() if picture},
+        "claim level": found.claim_level,
+        "split verdict": found.split_verdict,
+        "data_version": report.data_version,
+    }

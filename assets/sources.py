@@ -1,0 +1,74 @@
+"""Sources of dated documents: one unpartitioned asset each.
+
+What belongs here: wiring and what the UI shows of a refresh. What does not: fetching (audit_pipeline/sources).
+"""
+
+import dagster as dg
+
+from assets import OWNERS
+from audit_pipeline.contracts import DOCUMENTS
+from audit_pipeline.lineage import Step
+from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.orchestration.resources import AuditData
+from audit_pipeline.sources.base import Source
+from audit_pipeline.sources.registry import SOURCES
+from audit_pipeline.stages import refresh_source
+
+CODE_VERSION = "1"
+
+
+def source_asset(source: Source) -> dg.AssetsDefinition:
+    """The asset of one source."""
+    key = dg.AssetKey(["documents", source.name])
+
+    @dg.asset(
+        key=key,
+        name=None,
+        group_name="sources",
+        description=source.description,
+        kinds={"python", "parquet"},
+        owners=OWNERS,
+        code_version=CODE_VERSION,
+        metadata={**schema_metadata(DOCUMENTS), "licence": source.licence},
+        check_specs=[
+            dg.AssetCheckSpec("complete", asset=key, description="Every part of the source arrived this time."),
+        ],
+    )
+    def documents(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        step = Step.now(context.run_id, key.to_user_string(), CODE_VERSION)
+        report = refresh_source(source.name, data.paths, step)
+        for missing in report.missing:
+            context.log.warning(f"missing: {missing.part}: {missing.reason}")
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(report.data_version),
+            metadata={
+                **rows(report.documents),
+                "documents": markdown_table(
+                    ("collection", "documents", "kept from earlier"),
+                    [(name, count, report.kept.get(name, 0)) for name, count in report.by_collection.items()],
+                ),
+                "missing parts": len(report.missing),
+                "left out": len(report.left_out),
+                "path": dg.MetadataValue.path(report.path),
+            },
+            check_results=[
+                dg.AssetCheckResult(
+                    check_name="complete",
+                    passed=not report.missing,
+                    severity=dg.AssetCheckSeverity.WARN,
+                    metadata={
+                        "missing": markdown_table(
+                            ("part", "reason"), [(item.part, item.reason) for item in report.missing]
+                        ),
+                        "left out": markdown_table(
+                            ("part", "reason"), [(item.part, item.reason) for item in report.left_out[:50]]
+                        ),
+                    },
+                )
+            ],
+        )
+
+    return documents
+
+
+release_notes, sotu, local_files = (source_asset(SOURCES[name]) for name in ("release_notes", "sotu", "local_files"))

@@ -1,0 +1,107 @@
+"""Token statistics: the one asset that runs a model, partitioned by benchmark and model.
+
+What belongs here: wiring. What does not: the forward pass and its cache (audit_pipeline/token_statistics).
+"""
+
+from dataclasses import asdict
+from functools import partial
+
+import dagster as dg
+from pydantic import Field
+
+from assets import OWNERS
+from audit_pipeline.contracts import TOKEN_STATISTICS
+from audit_pipeline.lineage import Step
+from audit_pipeline.orchestration.metadata import rows, schema_metadata
+from audit_pipeline.orchestration.partitions import by_model, pair_partitions
+from audit_pipeline.orchestration.resources import AuditData, Models, ProgressTeller
+from audit_pipeline.stages import run_tokens
+from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Kind
+
+CODE_VERSION = "1"
+
+
+class TokenStatisticsConfig(dg.Config):
+    """What is cached of a pass besides the statistics of every token."""
+
+    topk: bool = Field(default=False, description="also the 20 best tokens of every position")
+    logits: bool = Field(default=False, description="also the logits of every position, whole vocabulary, float16")
+    logits_budget_gb: float = Field(
+        default=DEFAULT_LOGITS_BUDGET / 1e9, description="the most that the kind 'logits' may add in one partition"
+    )
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """The kinds of statistics to bring up to date."""
+        return ["base", *(["topk"] if self.topk else []), *(["logits"] if self.logits else [])]
+
+
+@dg.asset(
+    group_name="token_statistics",
+    description="One forward pass a text, cached by content: log-probability, mean, deviation, mode and rank of every "
+    "scored token. A text cached for one benchmark serves all; a killed run resumes.",
+    kinds={"torch", "transformers", "parquet"},
+    owners=OWNERS,
+    code_version=CODE_VERSION,
+    partitions_def=pair_partitions,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    deps=["benchmark"],
+    pool="gpu",
+    metadata=schema_metadata(TOKEN_STATISTICS),
+    check_specs=[
+        dg.AssetCheckSpec(
+            "cache_intact",
+            asset="token_statistics",
+            description="No part file of the cache was damaged; damaged ones are set aside and their texts run again.",
+        )
+    ],
+)
+def token_statistics(
+    context: dg.AssetExecutionContext,
+    config: TokenStatisticsConfig,
+    data: AuditData,
+    models: Models,
+    progress: ProgressTeller,
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Bring the cache up to the texts of every pair in the run, each model loaded at most once."""
+    paths = data.paths
+    unreadable: list[str] = []
+    for name, pairs in by_model(context.partition_keys).items():
+        model = models.tokenized(name, paths)
+        for pair in pairs:
+            step = Step.now(context.run_id, "token_statistics", CODE_VERSION)
+            with progress.telling(f"{pair.model} on {pair.benchmark}", context.log) as tell:
+                summary = run_tokens(
+                    pair,
+                    model,
+                    paths,
+                    partial(models.forward, model, paths, context.log),
+                    step,
+                    kinds=config.kinds,
+                    logits_budget=int(config.logits_budget_gb * 1e9),
+                    on_progress=tell,
+                )
+            unreadable.extend(summary.unreadable_parts)
+            context.log.info(
+                f"{pair.partition}: {summary.texts_from_cache} texts from the cache, {summary.texts_computed} computed"
+            )
+            numbers = {key: value for key, value in asdict(summary).items() if key != "unreadable_parts"}
+            context.add_asset_metadata(
+                {
+                    **rows(summary.texts),
+                    **numbers,
+                    "status": "ok" if summary.texts > summary.texts_without_tokens else "not_applicable",
+                    "model_fingerprint": model.identity.model_fingerprint,
+                },
+                partition_key=pair.partition,
+            )
+    return dg.MaterializeResult(
+        check_results=[
+            dg.AssetCheckResult(
+                check_name="cache_intact",
+                passed=not unreadable,
+                severity=dg.AssetCheckSeverity.WARN,
+                metadata={"set aside": unreadable},
+            )
+        ]
+    )

@@ -1,0 +1,443 @@
+"""The command `corpus-audit`: the front door.
+
+What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
+imported by the command that needs them, so that `--help` and `sql` answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from audit_pipeline.errors import AuditError
+from audit_pipeline.paths import DataPaths
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+OUT = Console()
+TELL = Console(stderr=True)
+_NAMED_SKIPS = 5
+
+
+class _Front(click.Group):
+    """Errors that a user can act on become one line and exit code 2, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AuditError as error:
+            _fail(error)
+        except KeyboardInterrupt:
+            TELL.print("stopped; what was finished is kept")
+            sys.exit(130)
+
+
+def _fail(error: AuditError) -> NoReturn:
+    TELL.print(f"Error: {' '.join(str(error).split())}", style="red", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(2)
+
+
+@click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="corpus-audit")
+def main() -> None:
+    """Find out whether texts were in a language model's pretraining data, and how sure anyone can be."""
+    # Progress bars of libraries would draw over ours; warnings of Dagster's beta parameters are not the user's.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+
+
+@main.command()
+@click.option("--model", default="smollm2-135m", show_default=True, help="Which model to audit.")
+def demo(model: str) -> None:
+    """A first audit of a real model on real dated texts; a few minutes on two cores."""
+    _audit(model, "demo", refresh=False, device=None, kinds=("base",), logits_budget_gb=None)
+    paths = DataPaths.from_environment()
+    OUT.print("\nNext:")
+    for command, what in (
+        ("corpus-audit dev", "the same in the Dagster UI"),
+        ("corpus-audit report --open", "the report in a browser"),
+        ('corpus-audit sql "SELECT * FROM leaderboard"', "the findings in SQL"),
+        (f"corpus-audit audit --model {model} --benchmark release_notes", "the whole benchmark"),
+        (f"corpus-audit score --model {model} --texts FILE --out scores.parquet", "texts of your own"),
+    ):
+        OUT.print(f"  {_program()}{command:<66} {what}", markup=False, highlight=False, soft_wrap=True)
+    OUT.print(f"\nEverything lies under {paths.root}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _program() -> str:
+    """What to type before the command's name where its folder is not on the PATH."""
+    folder = Path(sys.argv[0]).resolve().parent
+    if str(folder) in os.environ.get("PATH", "").split(os.pathsep):
+        return ""
+    return f"{os.path.relpath(folder)}/" if folder.is_relative_to(Path.cwd()) else f"{folder}/"
+
+
+@main.command()
+@click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")
+@click.option("--benchmark", required=True, help="A benchmark (release_notes_64) or a family (release_notes).")
+@click.option("--dry-run", is_flag=True, help="Texts, tokens, passes, bytes and estimated time; nothing is run.")
+@click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
+@click.option("--kinds", default="base", show_default=True, help="What is cached of a pass: base,topk,logits.")
+@click.option("--logits-budget-gb", type=click.FloatRange(min=0), help="The most that full logits may take.")
+def audit(
+    model: str,
+    benchmark: str,
+    dry_run: bool,
+    refresh: bool,
+    device: str | None,
+    kinds: str,
+    logits_budget_gb: float | None,
+) -> None:
+    """Audit one model on one benchmark, through Dagster, in this process."""
+    chosen = _kinds(kinds)
+    if dry_run:
+        _dry_run(model, benchmark, chosen, device)
+    else:
+        _audit(model, benchmark, refresh=refresh, device=device, kinds=chosen, logits_budget_gb=logits_budget_gb)
+
+
+def _kinds(given: str) -> tuple[Any, ...]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    wrong = [name for name in names if name not in ("base", "topk", "logits")]
+    if wrong or not names:
+        raise click.BadParameter("a list of base, topk and logits", param_hint="--kinds")
+    return tuple(dict.fromkeys(["base", *names]))
+
+
+def _audit(
+    model: str,
+    benchmark: str,
+    *,
+    refresh: bool,
+    device: str | None,
+    kinds: tuple[Any, ...],
+    logits_budget_gb: float | None,
+) -> None:
+    from audit_pipeline.benchmarks.config import resolve
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.models.config import load_models, resolve_model
+    from audit_pipeline.orchestration.audit import AuditRequest
+    from audit_pipeline.orchestration.audit import audit as run_audit
+
+    specs = resolve(benchmark)
+    name = resolve_model(model, load_models()).name
+    paths = DataPaths.from_environment()
+    request = AuditRequest(name, specs, refresh, device, kinds, logits_budget_gb, terminal=True)
+    outcome = run_audit(request, defs(), paths, _tell_step)
+    if outcome.buried:
+        TELL.print(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
+    _show_findings(paths, name, [spec.name for spec in specs])
+    OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _tell_step(what: str) -> None:
+    TELL.print(f"• {what}", markup=False, highlight=False)
+
+
+def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
+    from audit_pipeline.warehouse.query import open_read_only
+
+    with open_read_only(paths.warehouse) as connection:
+        statement = "SELECT * FROM leaderboard WHERE model = $model AND list_contains($benchmarks, benchmark)"
+        rows = connection.sql(statement, params={"model": model, "benchmarks": list(benchmarks)})
+        found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
+    table = _table("benchmark", "detector", "AUROC [95%]", "TPR at 5% FPR [95%]", "FPR at 95% TPR [95%]", "texts")
+    for row in found:
+        table.add_row(
+            row["benchmark"],
+            f"{row['detector']} {row['parameters'].strip('{}')}".strip(),
+            *(_with_interval(row, metric) for metric in ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr")),
+            f"{row['n_members']} + {row['n_nonmembers']}",
+        )
+    OUT.print()
+    OUT.print(table, markup=False, highlight=False)
+    for benchmark in benchmarks:
+        for row in [row for row in found if row["benchmark"] == benchmark][:1]:
+            blind = "not read" if row["blind_auroc"] is None else _with_interval(row, "blind_auroc")
+            OUT.print(
+                f"{benchmark}: {row['claim_level']}; split: {row['split_verdict']}; "
+                f"AUROC of the blind control, which never sees the model: {blind}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+def _with_interval(row: dict[str, Any], metric: str) -> str:
+    value, low, high = row[metric], row[f"{metric}_low"], row[f"{metric}_high"]
+    if value is None:
+        return "not defined"
+    return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | None) -> None:
+    from audit_pipeline.benchmarks.config import resolve
+    from audit_pipeline.models.config import load_models, resolve_model
+    from audit_pipeline.models.load import default_device, load_tokenizer
+    from audit_pipeline.orchestration.audit import AuditRequest, dry_run
+    from audit_pipeline.token_statistics.estimate import seconds_for
+
+    paths = DataPaths.from_environment()
+    entry = resolve_model(model, load_models())
+    tokenized = load_tokenizer(entry, paths)
+    plans = dry_run(AuditRequest(entry.name, resolve(benchmark), kinds=kinds), tokenized, paths)
+    table = _table("benchmark", "texts", "cached", "to run", "passes", "tokens", "bytes to write", "time")
+    for name, plan in plans.items():
+        seconds = seconds_for(tokenized, plan.tokens_to_run, device or default_device())
+        size = sum(plan.bytes_to_write.values())
+        numbers = (plan.texts, plan.cached_texts, plan.texts_to_run, plan.passes, plan.tokens_to_run, size)
+        table.add_row(name, *(f"{number:,}" for number in numbers), f"about {seconds:,.0f} s")
+    OUT.print(table)
+    OUT.print("Nothing was run. Time: the model's arithmetic at this machine's measured speed, loading left out.")
+
+
+@main.command()
+@click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")
+@click.option("--texts", "file", required=True, type=click.Path(path_type=Path), help=".jsonl, .csv, .parquet or .txt")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The Parquet file to write.")
+@click.option("--detectors", help="Default: all. See `corpus-audit detectors`.")
+@click.option("--grid", is_flag=True, help="Every setting of each detector's parameter grid.")
+@click.option("--set", "assignments", multiple=True, metavar="DETECTOR.PARAMETER=VALUE", help="Repeatable.")
+@click.option("--text-column", help="Default: text, else input, else the only column.")
+@click.option("--label-column", default="label", show_default=True, help="1 member, 0 non-member; may be absent.")
+@click.option("--start-token", "policy", type=click.Choice(["always", "tokenizer"]), help="Default: the model's entry.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the model's entry.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
+def score(
+    model: str,
+    file: Path,
+    out: Path,
+    detectors: str | None,
+    grid: bool,
+    assignments: tuple[str, ...],
+    text_column: str | None,
+    label_column: str,
+    policy: str | None,
+    dtype: str | None,
+    device: str | None,
+) -> None:
+    """Score the texts of a file, without Dagster: one row a text, detector and setting."""
+    from audit_pipeline.detectors.registry import parse_set, select
+
+    names = [name.strip() for name in detectors.split(",") if name.strip()] if detectors else None
+    selection = select(names, grid=grid, overrides=parse_set(assignments))
+
+    from audit_pipeline.models.config import load_models, resolve_model
+    from audit_pipeline.models.load import default_device, load_tokenizer, load_weights, with_overrides
+    from audit_pipeline.progress import terminal_bar
+    from audit_pipeline.score_files import score_file
+    from audit_pipeline.token_statistics.forward import ForwardPass
+
+    entry = with_overrides(resolve_model(model, load_models()), dtype=dtype, start_token_policy=policy)
+    paths = DataPaths.from_environment()
+    tokenized = load_tokenizer(entry, paths)
+
+    def forward() -> ForwardPass:
+        TELL.print(f"• loading {entry.name}", markup=False, highlight=False)
+        return ForwardPass(load_weights(tokenized, device or default_device()), tokenized.vocab_size)
+
+    with terminal_bar(entry.name) as tell:
+        scores = score_file(
+            file,
+            out,
+            tokenized,
+            selection,
+            paths,
+            forward,
+            text_column=text_column,
+            label_column=label_column,
+            on_progress=tell,
+        )
+    _show_skipped(scores.skipped)
+    summary = scores.summary
+    TELL.print(
+        f"{summary.texts} texts: {summary.texts_from_cache} from the cache, {summary.texts_computed} computed"
+        + (f" at {summary.tokens_per_second:,.0f} tokens/s" if summary.texts_computed else ""),
+        highlight=False,
+    )
+    OUT.print(f"{len(scores.table):,} scores in {out}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_skipped(skipped: Sequence[Any]) -> None:
+    if not skipped:
+        return
+    TELL.print(f"{len(skipped)} row(s) skipped:", highlight=False)
+    for row in skipped[:_NAMED_SKIPS]:
+        TELL.print(f"  {row.location}: {row.reason}", markup=False, highlight=False, soft_wrap=True)
+    if len(skipped) > _NAMED_SKIPS:
+        TELL.print(f"  and {len(skipped) - _NAMED_SKIPS} more", highlight=False)
+
+
+@main.command()
+@click.option("--corpus", required=True, type=click.Path(exists=True, path_type=Path), help="A file or a folder.")
+@click.option("--tokenizer", required=True, help="A name in config/models.yaml, a hub id, or a path.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The Parquet file to write.")
+@click.option("--text-column", help="Default: text, else input, else the only column.")
+def count(corpus: Path, tokenizer: str, out: Path, text_column: str | None) -> None:
+    """Count the tokens of a reference corpus: a token-frequency table for one tokenizer."""
+    from audit_pipeline.models.config import load_models, resolve_model
+    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.references.count import count_corpus, write_count
+
+    model = load_tokenizer(resolve_model(tokenizer, load_models()), DataPaths.from_environment())
+    counted = count_corpus(model, corpus, text_column)
+    write_count(out, counted, model)
+    _show_skipped(counted.skipped)
+    OUT.print(
+        f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@main.command()
+def detectors() -> None:
+    """The detectors: what each needs and what it costs."""
+    from audit_pipeline.detectors.registry import REGISTRY
+
+    table = _table("detector", "score (higher = member)", "needs", "cost", "parameters (default)", "source")
+    for one in REGISTRY.values():
+        parameters = ", ".join(f"{name} ({parameter.default})" for name, parameter in one.parameters.items())
+        table.add_row(one.name, one.summary, ", ".join(sorted(one.needs)), one.cost, parameters or "-", one.source)
+    OUT.print(table)
+
+
+@main.command()
+def models() -> None:
+    """The models of config/models.yaml."""
+    from audit_pipeline.models.config import load_models
+
+    table = _table("model", "from", "dtype", "start token", "released", "training cutoff", "licence")
+    for entry in load_models().values():
+        origin = entry.hub or (str(entry.path) if entry.path else f"package {entry.package.distribution}")  # type: ignore[union-attr]
+        table.add_row(
+            entry.name,
+            origin,
+            entry.dtype,
+            f"{entry.start_token or 'default'} ({entry.start_token_policy})",
+            str(entry.release_date or "unknown"),
+            str(entry.training_cutoff or "unknown"),
+            entry.licence or "unknown",
+        )
+    OUT.print(table)
+
+
+@main.command()
+@click.option("--build", "build_name", metavar="NAME", help="Fetch the sources of a benchmark or family and build it.")
+def benchmarks(build_name: str | None) -> None:
+    """The benchmarks of config/benchmarks.yaml, and what is built of them."""
+    from audit_pipeline.benchmarks.build import read_manifest
+    from audit_pipeline.benchmarks.config import load_benchmarks, resolve
+
+    paths = DataPaths.from_environment()
+    if build_name is not None:
+        from audit_pipeline.definitions import defs
+        from audit_pipeline.orchestration.audit import AuditRequest, prepare
+
+        prepare(AuditRequest("", resolve(build_name)), defs(), paths, _tell_step)
+    table = _table("benchmark", "words", "design", "built", "members", "non-members", "description")
+    for spec in load_benchmarks().values():
+        built = paths.benchmark_manifest(spec.name).exists()
+        counts = read_manifest(paths, spec.name)["counts"] if built else {}
+        sides = (str(counts.get("members", "-")), str(counts.get("nonmembers", "-")))
+        state = "yes" if built else "no"
+        table.add_row(spec.name, str(spec.words), spec.design, state, *sides, spec.settings.description)
+    OUT.print(table)
+
+
+@main.command()
+@click.option("--open", "open_it", is_flag=True, help="Show it in a browser.")
+@click.option("--no-text", is_flag=True, help="Quote nothing of the audited texts, in the report and the warehouse.")
+def report(open_it: bool, no_text: bool) -> None:
+    """Rebuild the warehouse and the report from what has been audited."""
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.orchestration.audit import publish
+
+    paths = DataPaths.from_environment()
+    publish(defs(), paths, include_text=not no_text)
+    OUT.print(f"Report: {paths.report}", markup=False, highlight=False, soft_wrap=True)
+    if open_it:
+        webbrowser.open(paths.report.as_uri())
+
+
+@main.command()
+@click.argument("statement")
+@click.option("--format", "layout", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+def sql(statement: str, layout: str) -> None:
+    """Run one reading SQL statement on the warehouse."""
+    from audit_pipeline.warehouse.query import query
+
+    rows = query(DataPaths.from_environment().warehouse, statement)
+    if layout == "csv":
+        from pyarrow import csv
+
+        csv.write_csv(rows, sys.stdout.buffer)
+    elif layout == "json":
+        import json
+
+        for row in rows.to_pylist():
+            click.echo(json.dumps(row, default=str, ensure_ascii=False))
+    else:
+        _print_rows(rows)
+
+
+def _print_rows(rows: pa.Table) -> None:
+    table = _table(*rows.column_names)
+    for row in rows.to_pylist():
+        table.add_row(*(_shown(value) for value in row.values()))
+    # A pipe has no width: nothing is cut there.
+    wide = Console(width=None if OUT.is_terminal else 10_000)
+    wide.print(table, markup=False, highlight=False)
+    OUT.print(f"{len(rows):,} row(s)", highlight=False)
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Anything but loopback opens it to the network.")
+@click.option("--port", default=3000, show_default=True)
+def dev(host: str, port: int) -> None:
+    """Open the Dagster UI, with its daemon, on this machine."""
+    from audit_pipeline.orchestration.in_process import ensure_dagster_home
+    from audit_pipeline.paths import PROJECT_ROOT
+
+    home = ensure_dagster_home(DataPaths.from_environment())
+    TELL.print(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {home}; Ctrl-C ends it)", soft_wrap=True)
+    dagster = Path(sys.executable).with_name("dagster")
+    workspace = PROJECT_ROOT / "workspace.yaml"
+    os.execv(dagster, [str(dagster), "dev", "-w", str(workspace), "-h", host, "-p", str(port)])  # noqa: S606
+
+
+@main.command()
+def doctor() -> None:
+    """Check the installation, the models' files, the disk and the data folder."""
+    from audit_pipeline.doctor import examine
+
+    findings = examine(DataPaths.from_environment())
+    table = _table("", "what", "finding")
+    for finding in findings:
+        table.add_row("ok" if finding.ok else "!!", finding.what, finding.words)
+    OUT.print(table)
+    if not all(finding.ok for finding in findings):
+        sys.exit(1)

@@ -1,0 +1,110 @@
+"""Where every number comes from: one lineage row for each table, partition and run.
+
+What belongs here: composing and writing lineage rows. What does not: deciding what is run (assets/), reading them back
+(warehouse/).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from audit_pipeline.contracts import LINEAGE, canonical_json, digest
+from audit_pipeline.errors import DataError
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_all, table_from_rows, write_table
+
+_PACKAGES = (
+    "corpus-audit",
+    "dagster",
+    "datasets",
+    "duckdb",
+    "numpy",
+    "pyarrow",
+    "scikit-learn",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
+
+
+def package_versions() -> dict[str, str]:
+    """The installed versions of the packages that can change a number."""
+    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def table_version(table: pa.Table, *, without: tuple[str, ...] = ("run_id",)) -> str:
+    """A digest of a table's content; the order of rows and the columns ``without`` do not matter."""
+    columns = [name for name in table.column_names if name not in without]
+    return digest(sorted(canonical_json([_plain(row[name]) for name in columns]) for row in table.to_pylist()))[:16]
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is known of a step when it starts."""
+
+    run_id: str
+    asset_key: str
+    code_version: str
+    started_at: datetime
+
+    @classmethod
+    def now(cls, run_id: str, asset_key: str, code_version: str) -> Step:
+        return cls(run_id, asset_key, code_version, datetime.now(UTC))
+
+
+def record(
+    paths: DataPaths,
+    step: Step,
+    *,
+    table: str,
+    partition: str,
+    data_version: str,
+    upstream: Mapping[str, str],
+    model_fingerprint: str | None = None,
+    tokenizer_fingerprint: str | None = None,
+    benchmark_digest: str | None = None,
+) -> None:
+    """Write the lineage row of what ``step`` is about to move into place.
+
+    Called before the rows themselves are moved into place: a run that dies between the two leaves an entry without
+    rows, never rows without an entry.
+    """
+    row = {
+        "table": table,
+        "partition": partition,
+        "run_id": step.run_id,
+        "asset_key": step.asset_key,
+        "code_version": step.code_version,
+        "data_version": data_version,
+        "upstream_data_versions": canonical_json(dict(upstream)),
+        "model_fingerprint": model_fingerprint,
+        "tokenizer_fingerprint": tokenizer_fingerprint,
+        "benchmark_digest": benchmark_digest,
+        "started_at": step.started_at,
+        "finished_at": datetime.now(UTC),
+        "package_versions": canonical_json(package_versions()),
+    }
+    write_table(paths.run_file("lineage", f"{table}:{partition}", step.run_id), table_from_rows([row], LINEAGE))
+
+
+def latest_run(paths: DataPaths, table: str, partition: str) -> tuple[str, str]:
+    """Run and data version of the rows of ``table`` that were written last for a partition.
+
+    Raises DataError where there are none.
+    """
+    folder = paths.run_file("lineage", f"{table}:{partition}", "any").parent
+    entries = read_all(folder, LINEAGE).select(["run_id", "data_version", "finished_at"]).to_pylist()
+    written = [entry for entry in entries if paths.run_file(table, partition, entry["run_id"]).exists()]
+    if not written:
+        raise DataError(f"there are no {table} of {partition} yet")
+    last = max(written, key=lambda entry: (entry["finished_at"], entry["run_id"]))
+    return last["run_id"], last["data_version"]

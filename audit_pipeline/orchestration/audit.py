@@ -1,0 +1,166 @@
+"""The command `corpus-audit audit`: bring one model on some benchmarks up to date, through Dagster, in this process.
+
+What belongs here: which assets are stale, in which order they run, what it would cost. What does not: the work itself
+(stages.py), presentation (cli.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from audit_pipeline.benchmarks.build import benchmark_digest, current_digest, read_manifest
+from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.contracts import Pair
+from audit_pipeline.errors import DataError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.orchestration import in_process, partitions
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.stages import texts_of
+from audit_pipeline.token_statistics.run import Kind, Plan, plan
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """What the user asked for."""
+
+    model: str
+    benchmarks: Sequence[BenchmarkSpec]
+    refresh: bool = False
+    device: str | None = None
+    kinds: Sequence[Kind] = ("base",)
+    logits_budget_gb: float | None = None
+    terminal: bool = False
+
+
+@dataclass
+class AuditOutcome:
+    """Which runs were needed, by what they were for."""
+
+    runs: dict[str, str] = field(default_factory=dict)
+    buried: list[str] = field(default_factory=list)
+
+
+def audit(
+    request: AuditRequest,
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+) -> AuditOutcome:
+    """Run what is missing or stale upstream, then the pairs, then warehouse and report.
+
+    Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
+    """
+    in_process.ensure_dagster_home(paths)
+    outcome = AuditOutcome()
+    with dg.DagsterInstance.get() as instance:
+        outcome.buried = in_process.bury_dead_runs(instance)
+        partitions.register(instance, models=[request.model])
+        _prepare(request, definitions, instance, paths, on_step, outcome)
+        _run_pairs(request, definitions.resolve_job_def("audit_pairs"), instance, on_step, outcome)
+        on_step("rebuilding warehouse and report")
+        outcome.runs["publish"] = in_process.run_job(definitions.resolve_job_def("publish"), instance)
+    return outcome
+
+
+def prepare(
+    request: AuditRequest, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+) -> AuditOutcome:
+    """Fetch sources and build benchmarks where that is needed; no model is run."""
+    in_process.ensure_dagster_home(paths)
+    outcome = AuditOutcome()
+    with dg.DagsterInstance.get() as instance:
+        outcome.buried = in_process.bury_dead_runs(instance)
+        _prepare(request, definitions, instance, paths, on_step, outcome)
+    return outcome
+
+
+def publish(definitions: dg.Definitions, paths: DataPaths, *, include_text: bool = True) -> str:
+    """Rebuild warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
+    in_process.ensure_dagster_home(paths)
+    with dg.DagsterInstance.get() as instance:
+        in_process.bury_dead_runs(instance)
+        quoting = {"include_text": include_text}
+        return in_process.run_job(
+            definitions.resolve_job_def("publish"),
+            instance,
+            ops={"warehouse": quoting, "contamination_report": quoting},
+        )
+
+
+def _prepare(
+    request: AuditRequest,
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+    outcome: AuditOutcome,
+) -> None:
+    partitions.register(instance, benchmarks=[spec.name for spec in request.benchmarks])
+    sources = dict.fromkeys(name for spec in request.benchmarks for name in spec.sources)
+    refresh = definitions.resolve_job_def("refresh_sources")
+    for name in sources:
+        if request.refresh or not paths.documents(name).exists():
+            on_step(f"fetching documents: {name}")
+            key = dg.AssetKey(["documents", name])
+            outcome.runs[f"documents/{name}"] = in_process.run_job(refresh, instance, selection=[key])
+    build = definitions.resolve_job_def("build_benchmarks")
+    for spec in request.benchmarks:
+        if is_stale(spec, paths) or (request.refresh and not spec.sources):
+            on_step(f"building benchmark: {spec.name}")
+            outcome.runs[f"examples/{spec.name}"] = in_process.run_job(build, instance, partition_key=spec.name)
+
+
+def is_stale(spec: BenchmarkSpec, paths: DataPaths) -> bool:
+    """Whether the benchmark is missing, or was built from another entry or other documents than there are now."""
+    if not paths.examples(spec.name).exists() or not paths.benchmark_manifest(spec.name).exists():
+        return True
+    manifest = read_manifest(paths, spec.name)
+    if not spec.sources:
+        # Rows that somebody else has labelled are looked at again when the user asks for it, not for every audit.
+        return bool(manifest["digest"] != benchmark_digest(spec, manifest["source_versions"]))
+    return bool(manifest["digest"] != current_digest(spec, paths))
+
+
+def _run_pairs(
+    request: AuditRequest,
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    on_step: Callable[[str], None],
+    outcome: AuditOutcome,
+) -> None:
+    pairs = [Pair(spec.name, request.model) for spec in request.benchmarks]
+    resources: dict[str, dict[str, object]] = {"models": {"device": request.device}, "progress": {"terminal": request.terminal}}
+    config: dict[str, object] = {"topk": "topk" in request.kinds, "logits": "logits" in request.kinds}
+    if request.logits_budget_gb is not None:
+        config["logits_budget_gb"] = request.logits_budget_gb
+    ops = {"token_statistics": config}
+    one_range = partitions.range_of(instance, pairs)
+    on_step(f"auditing {request.model} on {', '.join(pair.benchmark for pair in pairs)}")
+    if one_range is not None and len(pairs) > 1:
+        outcome.runs["pairs"] = in_process.run_job(
+            job, instance, partition_range=one_range, resources=resources, ops=ops
+        )
+    else:
+        for pair in pairs:
+            outcome.runs[pair.partition] = in_process.run_job(
+                job, instance, partition_key=pair.partition, resources=resources, ops=ops
+            )
+
+
+def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> dict[str, Plan]:
+    """What an audit would run, by benchmark, without running it.
+
+    Raises DataError where a benchmark has not been built, because its texts are not known then.
+    """
+    plans = {}
+    for spec in request.benchmarks:
+        if is_stale(spec, paths):
+            raise DataError(
+                f"the benchmark {spec.name} is not built or not up to date, so its texts are not known; "
+                f"build it first: corpus-audit benchmarks --build {spec.name}"
+            )
+        plans[spec.name] = plan(model, texts_of(Pair(spec.name, request.model), paths), paths, request.kinds)
+    return plans

@@ -1,0 +1,63 @@
+"""The partitions of the assets and their names.
+
+What belongs here: partition definitions and conversions between keys and domain names. What does not: which
+partitions there should be (the command line and, later, sensors add them from config/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import dagster as dg
+
+from audit_pipeline.contracts import Pair
+from audit_pipeline.errors import ConfigError
+
+BENCHMARK = "benchmark"
+MODEL = "model"
+
+benchmark_partitions = dg.DynamicPartitionsDefinition(name=BENCHMARK)
+model_partitions = dg.DynamicPartitionsDefinition(name=MODEL)
+pair_partitions = dg.MultiPartitionsDefinition({BENCHMARK: benchmark_partitions, MODEL: model_partitions})
+
+
+def pair_of(partition_key: str) -> Pair:
+    """The pair behind ``benchmark|model`` (dimensions are sorted by name)."""
+    benchmark, _, model = partition_key.partition("|")
+    return Pair(benchmark, model)
+
+
+def by_model(partition_keys: Iterable[str]) -> dict[str, list[Pair]]:
+    """Pairs grouped by model, so that each model is loaded once."""
+    groups: dict[str, list[Pair]] = {}
+    for key in partition_keys:
+        pair = pair_of(key)
+        groups.setdefault(pair.model, []).append(pair)
+    return groups
+
+
+def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), models: Sequence[str] = ()) -> None:
+    """Make partitions of these names known to the instance; those it knows stay as they are.
+
+    Raises ConfigError for a name that cannot be a partition key.
+    """
+    for dimension, names in ((BENCHMARK, benchmarks), (MODEL, models)):
+        for name in names:
+            if "|" in name or "..." in name or not name.isprintable():
+                raise ConfigError(f"{name!r} cannot name a {dimension}: no '|', no '...' and no control characters")
+        known = set(instance.get_dynamic_partitions(dimension))
+        new = [name for name in names if name not in known]
+        if new:
+            instance.add_dynamic_partitions(dimension, new)
+
+
+def range_of(instance: dg.DagsterInstance, pairs: Sequence[Pair]) -> tuple[str, str] | None:
+    """First and last key of the range that holds exactly ``pairs``; None where no single range does."""
+    wanted = {pair.partition for pair in pairs}
+    known = pair_partitions.get_partition_keys(dynamic_partitions_store=instance)
+    order = {str(key): number for number, key in enumerate(known)}
+    ordered = sorted(wanted, key=lambda key: order.get(key, -1))
+    first, last = ordered[0], ordered[-1]
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        keys = pair_partitions.get_partition_keys_in_range(dg.PartitionKeyRange(first, last))
+    return (first, last) if set(keys) == wanted else None

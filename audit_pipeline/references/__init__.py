@@ -1,0 +1,1 @@
+"""Corpora to token-frequency tables."""

@@ -1,0 +1,239 @@
+"""The stages of an audit: each reads its input tables, does its work, and writes its output with a lineage row.
+
+What belongs here: the order of read, compute, record and write, for one partition of one table. What does not: the
+computations themselves (the domain packages), and when a stage is run (assets/ and orchestration/).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.build import BuildReport, build, read_examples, read_manifest
+from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.contracts import SCORES, Pair, digest
+from audit_pipeline.detectors.detector import Detector, Settings
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.score import score_texts
+from audit_pipeline.detectors.statistics import StatisticsIndex
+from audit_pipeline.errors import DataError
+from audit_pipeline.evaluation.evaluate import Evaluation, ScoreColumn, evaluate, score_columns
+from audit_pipeline.lineage import Step, latest_run, record, table_version
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.sources.store import SourceReport, refresh
+from audit_pipeline.tables import checked, read_table, write_table
+from audit_pipeline.token_statistics.encode import KIND_VERSIONS, window_and_stride
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.run import Kind, Progress, RunSummary, compute, read_statistics
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """How many scores of each status were written for a pair; ``columns`` are those with a label, for plots."""
+
+    pair: Pair
+    rows: int
+    by_status: Mapping[str, int]
+    reasons: Mapping[str, int]
+    data_version: str
+    columns: Sequence[ScoreColumn]
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """The findings of a pair, as written."""
+
+    pair: Pair
+    evaluation: Evaluation
+    data_version: str
+
+    @property
+    def out_of_range(self) -> int:
+        """How many metrics or interval ends are not between 0 and 1."""
+        numbers = [
+            value
+            for row in self.evaluation.table.select(["value", "ci_low", "ci_high"]).to_pylist()
+            for value in row.values()
+            if value is not None
+        ]
+        return sum(1 for number in numbers if not 0 <= number <= 1)
+
+
+def refresh_source(source: str, paths: DataPaths, step: Step) -> SourceReport:
+    """Fetch a source and keep what it brought; raises SourceError where nothing arrived and nothing was there."""
+
+    def before_writing(report: SourceReport) -> None:
+        record(paths, step, table="documents", partition=source, data_version=report.data_version, upstream={})
+
+    return refresh(source, paths, step.run_id, load_source_settings(), before_writing)
+
+
+def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildReport:
+    """Build a benchmark's examples from its sources' documents or its labelled files."""
+
+    def before_writing(report: BuildReport) -> None:
+        record(
+            paths,
+            step,
+            table="examples",
+            partition=spec.name,
+            data_version=report.digest,
+            upstream={
+                f"documents/{name}" if name in spec.sources else name: version
+                for name, version in report.source_versions.items()
+            },
+            benchmark_digest=report.digest,
+        )
+
+    return build(spec, paths, step.run_id, before_writing=before_writing)
+
+
+def texts_of(pair: Pair, paths: DataPaths) -> list[str]:
+    """The distinct texts of the pair's benchmark, in order.
+
+    Raises DataError where it has not been built, or where a check says that numbers on it would be wrong.
+    """
+    failed = [
+        check for check in read_manifest(paths, pair.benchmark)["checks"] if check["blocking"] and not check["passed"]
+    ]
+    if failed:
+        raise DataError(
+            f"the benchmark {pair.benchmark} is not fit to be audited: {failed[0]['what']}: {failed[0]['counts']}; "
+            "mend its entry in config/benchmarks.yaml or its source and build it again"
+        )
+    return list(dict.fromkeys(read_examples(paths, pair.benchmark).column("text").to_pylist()))
+
+
+def run_tokens(
+    pair: Pair,
+    model: TokenizedModel,
+    paths: DataPaths,
+    forward: Callable[[], ForwardPass],
+    step: Step,
+    *,
+    kinds: Sequence[Kind],
+    logits_budget: int,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> RunSummary:
+    """Bring the cache of token statistics up to the benchmark's texts."""
+    texts = texts_of(pair, paths)
+    benchmark = read_manifest(paths, pair.benchmark)["digest"]
+    summary = compute(model, texts, paths, forward, kinds=kinds, logits_budget=logits_budget, on_progress=on_progress)
+    record(
+        paths,
+        step,
+        table="token_statistics",
+        partition=pair.partition,
+        data_version=statistics_version(model, benchmark),
+        upstream={f"examples/{pair.benchmark}": benchmark},
+        model_fingerprint=model.identity.model_fingerprint,
+        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+        benchmark_digest=benchmark,
+    )
+    return summary
+
+
+def statistics_version(model: TokenizedModel, benchmark_digest: str) -> str:
+    """The data version of a pair's token statistics: what they were computed from."""
+    policy = model.entry.start_token_policy
+    return digest(
+        benchmark_digest,
+        model.identity.model_fingerprint,
+        model.identity.tokenizer_fingerprint,
+        policy,
+        model.start_token if policy == "always" else None,
+        *window_and_stride(model),
+        KIND_VERSIONS["base"],
+    )[:16]
+
+
+def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> ScoreReport:
+    """Score a benchmark's examples with every detector, at every setting of its grid, from the cache."""
+    examples = read_examples(paths, pair.benchmark)
+    benchmark = read_manifest(paths, pair.benchmark)["digest"]
+    texts: list[str] = examples.column("text").to_pylist()
+    scored = score_from_cache(model, examples.column("example_id").to_pylist(), texts, paths, select(grid=True))
+    table = (
+        scored.append_column("model", pa.repeat(pair.model, len(scored)))
+        .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
+        .append_column("run_id", pa.repeat(step.run_id, len(scored)))
+    )
+    table = checked(table, SCORES)
+    version = table_version(table)
+    record(
+        paths,
+        step,
+        table="scores",
+        partition=pair.partition,
+        data_version=version,
+        upstream={
+            f"examples/{pair.benchmark}": benchmark,
+            f"token_statistics/{pair.partition}": statistics_version(model, benchmark),
+        },
+        model_fingerprint=model.identity.model_fingerprint,
+        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+        benchmark_digest=benchmark,
+    )
+    write_table(paths.run_file("scores", pair.partition, step.run_id), table)
+    reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
+    columns = score_columns(table, examples, model=pair.model, benchmark=pair.benchmark)
+    return ScoreReport(pair, len(table), Counter(table.column("status").to_pylist()), reasons, version, columns)
+
+
+def score_from_cache(
+    model: TokenizedModel,
+    ids: Sequence[str],
+    texts: Sequence[str],
+    paths: DataPaths,
+    selection: Sequence[tuple[Detector, Sequence[Settings]]],
+) -> pa.Table:
+    """Scores of ``texts`` from their cached statistics; ``ids`` name the texts in the column example_id."""
+    index = StatisticsIndex(read_statistics(model, texts, paths))
+    return score_texts(index.of_examples(zip(ids, texts, strict=True)), selection)
+
+
+def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> EvaluationReport:
+    """Metrics, intervals, the blind control and the claim level of a pair's latest scores.
+
+    Raises DataError where the pair has not been scored, or was scored on examples that have been rebuilt since.
+    """
+    scores_run, scores_version = latest_run(paths, "scores", pair.partition)
+    scores = read_table(
+        paths.run_file("scores", pair.partition, scores_run), SCORES, what=f"the scores of {pair.partition}"
+    )
+    examples = read_examples(paths, pair.benchmark)
+    manifest = read_manifest(paths, pair.benchmark)
+    evaluation = evaluate(
+        scores,
+        examples,
+        model=pair.model,
+        benchmark=pair.benchmark,
+        design=manifest["design"],
+        language=_language(examples),
+        run_id=step.run_id,
+    )
+    version = table_version(evaluation.table)
+    record(
+        paths,
+        step,
+        table="evaluations",
+        partition=pair.partition,
+        data_version=version,
+        upstream={f"examples/{pair.benchmark}": manifest["digest"], f"scores/{pair.partition}": scores_version},
+        model_fingerprint=model.identity.model_fingerprint,
+        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+        benchmark_digest=manifest["digest"],
+    )
+    write_table(paths.run_file("evaluations", pair.partition, step.run_id), evaluation.table)
+    return EvaluationReport(pair, evaluation, version)
+
+
+def _language(examples: pa.Table) -> str:
+    """The language of most examples."""
+    counted: Counter[str] = Counter(examples.column("language").to_pylist())
+    return max(sorted(counted), key=lambda language: counted[language])

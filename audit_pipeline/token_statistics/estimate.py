@@ -1,0 +1,51 @@
+"""How long a pass would take, from the model's size and this machine's arithmetic.
+
+What belongs here: an estimate made without the model's weights. What does not: measured times (run.py).
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from audit_pipeline.models.load import TokenizedModel
+
+_SIDE = {"cpu": 1024, "cuda": 8192}
+_SHARE_OF_PEAK = 0.7
+
+
+def seconds_for(model: TokenizedModel, tokens: int, device: str) -> float:
+    """About how long ``tokens`` tokens take: two operations a parameter and token, at a measured rate.
+
+    The rate is that of a square matrix product in the model's dtype on ``device``, of which a forward pass reaches
+    roughly 70%; attention over long windows comes on top.
+    """
+    if not tokens:
+        return 0.0
+    return 2.0 * parameters(model) * tokens / (_SHARE_OF_PEAK * _operations_a_second(model.entry.dtype, device))
+
+
+def parameters(model: TokenizedModel) -> int:
+    """The number of parameters, from the configuration alone; tied ones count once."""
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(model.config_folder, trust_remote_code=model.entry.trust_remote_code),
+            trust_remote_code=model.entry.trust_remote_code,
+        )
+    return sum(parameter.numel() for parameter in empty.parameters())
+
+
+def _operations_a_second(dtype: str, device: str) -> float:
+    side = _SIDE["cuda" if device.startswith("cuda") else "cpu"]
+    matrix = torch.ones(side, side, dtype=getattr(torch, dtype), device=device)
+
+    def product() -> float:
+        started = time.perf_counter()
+        # .item() waits for the device.
+        (matrix @ matrix)[0, 0].item()
+        return time.perf_counter() - started
+
+    product()
+    return 2.0 * side**3 / min(product() for _ in range(3))

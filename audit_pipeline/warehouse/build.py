@@ -1,0 +1,295 @@
+"""Builds data/audit.duckdb from the Parquet tables and swaps it in.
+
+What belongs here: filling a new DuckDB file, taking the old one's place, and the check that every row has its lineage.
+What does not: the tables' definitions (schema.py), reading the finished warehouse (query.py), writing Parquet.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from filelock import FileLock, Timeout
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.paths import DataPaths, unsegment
+from audit_pipeline.tables import read_json
+from audit_pipeline.warehouse.schema import (
+    BENCHMARKS_TABLE,
+    MODELS_TABLE,
+    PARQUET_TABLES,
+    VIEWS,
+    Table,
+    literal,
+    quoted,
+    tables,
+)
+
+LOCK_SECONDS = 600.0
+"""How long a build waits for another one to end."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A file that was left out, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What a build did: rows by table, files left out, and where a .wal of somebody's session was moved to, if any."""
+
+    path: Path
+    rows: Mapping[str, int]
+    unreadable: tuple[Unreadable, ...]
+    moved_wal: Path | None
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LineageGap:
+    """Rows of one table, partition and run that do not join to exactly one lineage row."""
+
+    table: str
+    partition: str
+    run_id: str
+    rows: int
+    lineage_rows: int
+
+
+def build_warehouse(paths: DataPaths, *, include_text: bool = True) -> BuildReport:
+    """Build the warehouse from what lies under the data folder and put it in the old one's place.
+
+    Readers that have the old file open keep their snapshot. After any error the old warehouse is still there.
+    ``include_text=False`` leaves the excerpts out. Raises DataError where another build does not end in time, or
+    where the file cannot be written.
+    """
+    started = time.monotonic()
+    paths.root.mkdir(parents=True, exist_ok=True)
+    with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
+        new = folder / paths.warehouse.name
+        try:
+            rows, unreadable = _fill(new, paths, include_text=include_text)
+            size = new.stat().st_size
+            moved_wal = _swap_in(new, paths.warehouse)
+        except (duckdb.Error, OSError) as error:
+            raise DataError(
+                f"the warehouse could not be built, the earlier one is unchanged: {one_line(error)} "
+                f"(is the disk full, or {paths.root} not writable?)"
+            ) from error
+    return BuildReport(paths.warehouse, rows, tuple(unreadable), moved_wal, size, time.monotonic() - started)
+
+
+def lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:
+    """Every (table, partition, run) whose rows join to no lineage row, or to several; none is as it should be."""
+    found = connection.sql("FROM lineage_gaps").fetchall()
+    return [LineageGap(*row) for row in found]
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error on one line."""
+    return " ".join(str(error).split())
+
+
+def _without_query(error: duckdb.Error) -> str:
+    """What DuckDB says is wrong with a file, without the piece of our own query that it points at."""
+    return " ".join(str(error).split("\n\nLINE ")[0].split())
+
+
+@contextmanager
+def _one_build_at_a_time(warehouse: Path) -> Iterator[None]:
+    lock = FileLock(warehouse.with_name(f"{warehouse.name}.lock"))
+    try:
+        with lock.acquire(timeout=LOCK_SECONDS):
+            yield
+    except Timeout as error:
+        raise DataError(
+            f"another build of {warehouse} has not ended in {LOCK_SECONDS:.0f} s: wait for it, or end it and try again"
+        ) from error
+
+
+@contextmanager
+def _building_folder(warehouse: Path) -> Iterator[Path]:
+    """A folder beside the warehouse that holds everything a build writes; what killed builds left behind goes first."""
+    for left_over in warehouse.parent.glob(f"{warehouse.name}.*.building"):
+        shutil.rmtree(left_over)
+    with tempfile.TemporaryDirectory(prefix=f"{warehouse.name}.", suffix=".building", dir=warehouse.parent) as folder:
+        yield Path(folder)
+
+
+def _fill(new: Path, paths: DataPaths, *, include_text: bool) -> tuple[dict[str, int], list[Unreadable]]:
+    unreadable: list[Unreadable] = []
+    with duckdb.connect(str(new)) as connection:
+        defined = tables(include_text=include_text)
+        for table in defined:
+            _create(connection, table)
+            if table.name in PARQUET_TABLES:
+                unreadable += _load_parquet(connection, table, _parquet_files(paths, table.name))
+        unreadable += _load_json(connection, MODELS_TABLE, _model_cards(paths), _model_row)
+        unreadable += _load_json(connection, BENCHMARKS_TABLE, _benchmark_manifests(paths), _benchmark_row)
+        _keep_one_row_a_key(connection)
+        _create_views(connection, defined)
+        rows = {table.name: _count(connection, table) for table in defined}
+        connection.execute("CHECKPOINT")
+    return rows, unreadable
+
+
+def _swap_in(new: Path, warehouse: Path) -> Path | None:
+    """Move the finished file into place; a .wal of the old one would make it unreadable, and goes aside."""
+    with new.open("rb+") as written:
+        os.fsync(written.fileno())
+    moved = _move_wal_aside(warehouse)
+    new.replace(warehouse)
+    if os.name == "posix":
+        folder = os.open(warehouse.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return moved
+
+
+def _move_wal_aside(warehouse: Path) -> Path | None:
+    wal = warehouse.with_name(f"{warehouse.name}.wal")
+    if not wal.exists():
+        return None
+    aside = wal.with_name(f"{wal.name}.{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.aside")
+    wal.replace(aside)
+    return aside
+
+
+def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
+    columns = ", ".join(
+        f"{quoted(column.name)} {column.sql_type}{'' if column.null else ' NOT NULL'}" for column in table.columns
+    )
+    connection.execute(f"CREATE TABLE {table.name} ({columns})")
+    connection.execute(f"COMMENT ON TABLE {table.name} IS {literal(table.description)}")
+    for column in table.columns:
+        connection.execute(f"COMMENT ON COLUMN {table.name}.{quoted(column.name)} IS {literal(column.description)}")
+
+
+def _create_views(connection: duckdb.DuckDBPyConnection, defined: Iterable[Table]) -> None:
+    described = {table.name: {column.name: column.description for column in table.columns} for table in defined}
+    for view in VIEWS:
+        connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
+        connection.execute(f"COMMENT ON VIEW {view.name} IS {literal(view.description)}")
+        known = dict(ChainMap(dict(view.columns), *(described[table] for table in view.tables)))
+        for name in connection.table(view.name).columns:
+            if name in known:
+                connection.execute(f"COMMENT ON COLUMN {view.name}.{quoted(name)} IS {literal(known[name])}")
+
+
+def _count(connection: duckdb.DuckDBPyConnection, table: Table) -> int:
+    counted = connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()  # noqa: S608 - a name from schema.py
+    return int(counted[0]) if counted else 0
+
+
+def _parquet_files(paths: DataPaths, table: str) -> list[Path]:
+    folder = paths.table(table) if table != "token_statistics" else paths.token_statistics("base", "any").parent
+    return sorted(folder.rglob("*.parquet"))
+
+
+def _load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path]) -> list[Unreadable]:
+    """Load all files in one go; where that fails, one by one, to leave out and name those that cannot be read."""
+    try:
+        _insert(connection, table, files)
+    except duckdb.Error:
+        unreadable = []
+        for file in files:
+            try:
+                _insert(connection, table, [file])
+            except duckdb.Error as error:
+                unreadable.append(Unreadable(file, _without_query(error)))
+        return unreadable
+    return []
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path]) -> None:
+    if not files:
+        return
+    expressions = ", ".join(f"{column.expression} AS {quoted(column.name)}" for column in table.columns)
+    names = ", ".join(literal(glob.escape(str(file))) for file in files)
+    connection.execute(
+        f"INSERT INTO {table.name} BY NAME SELECT {expressions}"  # noqa: S608 - names from schema.py, paths quoted
+        f" FROM read_parquet([{names}], hive_partitioning = false, union_by_name = false, filename = true)"
+    )
+
+
+def _keep_one_row_a_key(connection: duckdb.DuckDBPyConnection) -> None:
+    """Disjoint workers and a compaction can leave the same text in two part files of the cache."""
+    connection.execute(
+        "DELETE FROM token_statistics WHERE rowid NOT IN"
+        " (SELECT min(rowid) FROM token_statistics GROUP BY model_fingerprint, key)"
+    )
+
+
+def _model_cards(paths: DataPaths) -> list[Path]:
+    folder = paths.model_card("any").parent
+    return [path for path in sorted(folder.glob("*.json")) if path != paths.digest_cache]
+
+
+def _benchmark_manifests(paths: DataPaths) -> list[Path]:
+    manifest = paths.benchmark_manifest("any")
+    return sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
+
+
+def _load_json(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    files: list[Path],
+    row_of: Callable[[Path, Mapping[str, Any]], Mapping[str, object]],
+) -> list[Unreadable]:
+    """One row a JSON file; a value that does not fit its column stays in the whole document and is null beside it."""
+    values = ", ".join(f"TRY_CAST(? AS {column.sql_type})" for column in table.columns)
+    unreadable = []
+    for file in files:
+        try:
+            document = read_json(file)
+            if not isinstance(document, Mapping):
+                raise ValueError("not a JSON object")
+            row = row_of(file, document)
+            cells = [_cell(row.get(name)) for name in table.column_names]
+            connection.execute(f"INSERT INTO {table.name} VALUES ({values})", cells)  # noqa: S608 - a name from schema.py
+        except (OSError, ValueError, duckdb.ConstraintException) as error:
+            unreadable.append(Unreadable(file, one_line(error)))
+    return unreadable
+
+
+def _model_row(file: Path, card: Mapping[str, Any]) -> Mapping[str, object]:
+    return {**card, "fingerprint": card.get("fingerprint") or file.stem, "card": dict(card)}
+
+
+def _benchmark_row(file: Path, manifest: Mapping[str, Any]) -> Mapping[str, object]:
+    spec = manifest.get("spec")
+    spec = spec if isinstance(spec, Mapping) else {}
+    return {
+        "benchmark": manifest.get("benchmark") or unsegment(file.parent.name.removeprefix("benchmark=")),
+        "digest": manifest.get("digest"),
+        "design": manifest.get("design", spec.get("design")),
+        "words": manifest.get("words", spec.get("words")),
+        "counts": _as_json(manifest.get("counts")),
+        "manifest": dict(manifest),
+    }
+
+
+def _as_json(value: object) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _cell(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else _as_json(value)

@@ -1,0 +1,85 @@
+"""Read-only access to the warehouse: nothing can be written, no other file read, no setting changed back.
+
+What belongs here: opening the warehouse for readers and running a user's SQL. What does not: building it (build.py),
+its views (schema.py), laying out results for a terminal (cli.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.warehouse.build import one_line
+from audit_pipeline.warehouse.schema import literal
+
+_READING = frozenset({"SELECT", "EXPLAIN"})
+"""SHOW, DESCRIBE and SUMMARIZE count as SELECT; PRAGMA and CALL could switch on logging to a file."""
+
+_READ_ONLY = (
+    "this command reads the warehouse and nothing else; to write, or to read other files, "
+    "open a copy of it or the Parquet files with DuckDB directly"
+)
+
+
+@contextmanager
+def open_read_only(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that sees the warehouse as it is now, and keeps seeing that while it is rebuilt.
+
+    The file is attached read-only to an in-memory database of its own, not opened with ``duckdb.connect(file)``: one
+    process has one instance a path, so a second connection there would be handed the first one's old snapshot.
+    Raises DataError where the warehouse is missing or cannot be read.
+    """
+    if not warehouse.exists():
+        raise DataError(
+            f"there is no warehouse at {warehouse} yet: audit a model first "
+            "(corpus-audit audit --model smollm2-135m --benchmark release_notes)"
+        )
+    with duckdb.connect(":memory:") as connection:
+        try:
+            connection.execute(f"ATTACH {literal(str(warehouse))} AS warehouse (TYPE duckdb, READ_ONLY)")
+        except duckdb.Error as error:
+            wal = warehouse.with_name(f"{warehouse.name}.wal")
+            what_to_do = (
+                f"{wal.name} beside it belongs to somebody's read-write session: end that session, move the file aside"
+                if wal.exists()
+                else "build it again: corpus-audit report"
+            )
+            raise DataError(f"the warehouse cannot be read ({one_line(error)}); {what_to_do}") from error
+        connection.execute("USE warehouse")
+        for setting in (
+            "TimeZone = 'UTC'",
+            "temp_directory = ''",
+            "python_enable_replacements = false",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
+            connection.execute(f"SET {setting}")
+        yield connection
+
+
+def query(warehouse: Path, sql: str) -> pa.Table:
+    """The rows that one reading statement yields.
+
+    Raises AuditError, in one line, where the statement is wrong, does more than read, or reaches outside the warehouse.
+    """
+    with open_read_only(warehouse) as connection:
+        try:
+            statements = connection.extract_statements(sql)
+        except duckdb.Error as error:
+            raise AuditError(f"the SQL is wrong: {one_line(error)}") from error
+        if len(statements) != 1:
+            raise AuditError(f"one statement at a time: the SQL holds {len(statements)}")
+        kind = statements[0].type.name
+        if kind not in _READING:
+            raise AuditError(f"{kind} is refused: {_READ_ONLY}")
+        try:
+            return connection.sql(sql).to_arrow_table()
+        except duckdb.PermissionException as error:
+            raise AuditError(f"refused ({one_line(error)}): {_READ_ONLY}") from error
+        except duckdb.Error as error:
+            raise AuditError(f"the SQL cannot be run: {one_line(error)}") from error

@@ -1,0 +1,316 @@
+"""What the HTML report shows, read from the warehouse.
+
+What belongs here: queries on the views, and their rows put in the order of the report. What does not: pictures
+(plots.py), HTML and words (report.py and its template), views that an analyst needs as well (schema.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.warehouse.build import LineageGap, lineage_gaps
+from audit_pipeline.warehouse.schema import BLIND_CONTROL
+
+Row = Mapping[str, Any]
+Floats = npt.NDArray[np.float64]
+
+TOP_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class LabelledScores:
+    """Scores of one detector setting on the labelled evaluation texts; ``labels`` holds 1 and 0."""
+
+    scores: Floats
+    labels: npt.NDArray[np.int8]
+
+    @property
+    def members(self) -> Floats:
+        return np.asarray(self.scores[self.labels == MEMBER])
+
+    @property
+    def nonmembers(self) -> Floats:
+        return np.asarray(self.scores[self.labels == NON_MEMBER])
+
+
+@dataclass(frozen=True)
+class PairData:
+    """One model on one benchmark. ``headline``: rows of the leaderboard; ``scores``: an entry for each of them."""
+
+    number: int
+    model: str
+    benchmark: str
+    headline: Sequence[Row]
+    blind: Row | None
+    grid: Sequence[Row]
+    scores: Sequence[LabelledScores]
+    not_scored: Sequence[Row]
+    top_detector: Row | None
+    top: Sequence[Row]
+    methods: Sequence[str]
+    lineage_number: int | None
+
+
+@dataclass(frozen=True)
+class CheckLine:
+    """One check of a benchmark, as its manifest tells it."""
+
+    name: str
+    passed: bool
+    what: str
+    counts: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class BenchmarkData:
+    """One benchmark: its checks, the rest of its manifest flattened to (key, value) lines, and what its tables hold."""
+
+    name: str
+    digest: str | None
+    design: str | None
+    description: str | None
+    checks: Sequence[CheckLine]
+    manifest: Sequence[tuple[str, str]]
+    sides: Sequence[Row]
+    sources: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything that the report shows. ``lineage`` rows carry their number in the report as ``number``."""
+
+    models: Sequence[Row]
+    benchmarks: Sequence[BenchmarkData]
+    pairs: Sequence[PairData]
+    lineage: Sequence[Row]
+    gaps: Sequence[LineageGap]
+
+    @property
+    def findings(self) -> int:
+        """The rows of the summary table: one a model, benchmark and detector."""
+        return sum(len(pair.headline) for pair in self.pairs)
+
+
+def read_report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
+    """Read everything that the report shows from an open warehouse."""
+    lineage = _lineage(connection)
+    entries = {(row["table"], row["partition"], row["run_id"]): row["number"] for row in lineage}
+    pairs = _rows(connection, "SELECT DISTINCT model, benchmark FROM current_runs ORDER BY model, benchmark")
+    return ReportData(
+        models=_rows(connection, _MODELS),
+        benchmarks=[_benchmark(connection, row) for row in _rows(connection, _BENCHMARKS)],
+        pairs=[
+            _pair(connection, number, row["model"], row["benchmark"], entries)
+            for number, row in enumerate(pairs, start=1)
+        ],
+        lineage=lineage,
+        gaps=lineage_gaps(connection),
+    )
+
+
+def flattened(value: object, *, key: str = "") -> list[tuple[str, str]]:
+    """Nested JSON as lines of (key, value): keys joined with ›, plain lists on one line, empty values left out."""
+    if isinstance(value, Mapping):
+        lines = [flattened(item, key=f"{key} › {name}" if key else str(name)) for name, item in value.items()]
+        return [line for group in lines for line in group]
+    if isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
+        lines = [flattened(item, key=f"{key} › {position}") for position, item in enumerate(value, start=1)]
+        return [line for group in lines for line in group]
+    if isinstance(value, list):
+        value = ", ".join(_word(item) for item in value)
+    return [] if value is None or value == "" else [(key, _word(value))]
+
+
+_MODELS = """
+SELECT models.*, count(DISTINCT findings.benchmark) AS benchmarks
+FROM models LEFT JOIN findings ON findings.model_fingerprint = models.fingerprint
+GROUP BY ALL ORDER BY models.name, models.fingerprint
+"""
+
+_BENCHMARKS = """
+SELECT coalesce(benchmarks.benchmark, built.benchmark) AS benchmark, digest, design, manifest
+FROM benchmarks FULL JOIN (SELECT DISTINCT benchmark FROM examples) AS built
+    ON built.benchmark = benchmarks.benchmark
+ORDER BY 1
+"""
+
+_SIDES = """
+SELECT label, split, words, language, count(*) AS texts, count(DISTINCT "group") AS groups,
+    min(published) AS earliest, max(published) AS latest
+FROM examples WHERE benchmark = $benchmark GROUP BY ALL ORDER BY words, label DESC NULLS LAST, split
+"""
+
+_SOURCES = """
+SELECT documents.source, documents.collection, documents.licence, count(DISTINCT documents.document_id) AS documents,
+    min(documents.published) AS earliest, max(documents.published) AS latest, max(documents.retrieved_at) AS retrieved
+FROM documents SEMI JOIN (SELECT document_id FROM examples WHERE benchmark = $benchmark) AS used
+    ON used.document_id = documents.document_id
+GROUP BY ALL ORDER BY ALL
+"""
+
+_HEADLINE = "SELECT * FROM leaderboard WHERE model = $model AND benchmark = $benchmark"
+
+_BLIND = f"""
+SELECT * FROM current_evaluations
+WHERE model = $model AND benchmark = $benchmark AND detector = '{BLIND_CONTROL}' AND metric = 'auroc' LIMIT 1
+"""  # noqa: S608 - a name from schema.py
+
+_GRID = f"""
+SELECT detector, parameters, is_default, n_members, n_nonmembers,
+    max(value) FILTER (metric = 'auroc') AS auroc,
+    max(ci_low) FILTER (metric = 'auroc') AS auroc_low, max(ci_high) FILTER (metric = 'auroc') AS auroc_high,
+    max(value) FILTER (metric = 'tpr_at_5_fpr') AS tpr_at_5_fpr,
+    max(value) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr
+FROM current_evaluations
+WHERE model = $model AND benchmark = $benchmark AND detector <> '{BLIND_CONTROL}'
+GROUP BY detector, parameters, is_default, n_members, n_nonmembers
+QUALIFY count(*) OVER (PARTITION BY detector) > 1
+ORDER BY detector, TRY_CAST(parameters ->> '$.k' AS DOUBLE), parameters
+"""  # noqa: S608 - a name from schema.py
+
+_SCORES = """
+SELECT score, label FROM scores_with_examples
+WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND parameters = $parameters
+    AND status = 'ok' AND split = 'evaluation' AND label IN (0, 1) AND NOT isnan(score)
+"""
+
+_NOT_SCORED = """
+SELECT detector, status, reason, count(DISTINCT example_id) AS texts, count(DISTINCT parameters) AS settings
+FROM current_scores WHERE model = $model AND benchmark = $benchmark AND status <> 'ok'
+GROUP BY ALL ORDER BY detector, texts DESC, reason
+"""
+
+_PLAINEST = """
+SELECT detector, parameters FROM current_scores WHERE model = $model AND benchmark = $benchmark AND status = 'ok'
+GROUP BY detector, parameters ORDER BY parameters = '{}' DESC, detector, parameters LIMIT 1
+"""
+
+_TOP = """
+SELECT example_id, score, label, split, published, collection, "group", words, language, excerpt
+FROM scores_with_examples
+WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND parameters = $parameters
+    AND status = 'ok' AND split IS DISTINCT FROM 'calibration'
+ORDER BY score DESC, example_id LIMIT $count
+"""
+
+_METHODS = """
+SELECT DISTINCT metric, method FROM current_evaluations
+WHERE model = $model AND benchmark = $benchmark AND is_default ORDER BY ALL
+"""
+
+_LINEAGE = """
+WITH used AS (
+    SELECT "table", benchmark || '|' || model AS "partition", run_id FROM current_runs
+    UNION SELECT 'examples', benchmark, run_id FROM examples
+    UNION SELECT 'documents', source, run_id FROM documents
+)
+SELECT row_number() OVER (ORDER BY lineage."table", lineage."partition", lineage.finished_at, lineage.run_id) AS number,
+    lineage.*
+FROM lineage SEMI JOIN used
+    ON used."table" = lineage."table" AND used."partition" = lineage."partition" AND used.run_id = lineage.run_id
+ORDER BY number
+"""
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str, **parameters: object) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = connection.sql(sql, params=parameters or None).to_arrow_table().to_pylist()
+    return rows
+
+
+def _lineage(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    return [
+        {
+            **row,
+            "upstream": flattened(json.loads(row["upstream_data_versions"])),
+            "packages": flattened(json.loads(row["package_versions"])),
+        }
+        for row in _rows(connection, _LINEAGE)
+    ]
+
+
+def _benchmark(connection: duckdb.DuckDBPyConnection, row: Row) -> BenchmarkData:
+    name = row["benchmark"]
+    manifest = json.loads(row["manifest"]) if row["manifest"] else {}
+    shown_apart = ("benchmark", "digest", "design", "description", "checks")
+    return BenchmarkData(
+        name=name,
+        digest=row["digest"],
+        design=row["design"],
+        description=manifest.get("description"),
+        checks=_checks(manifest.get("checks")),
+        manifest=flattened({key: value for key, value in manifest.items() if key not in shown_apart}),
+        sides=_rows(connection, _SIDES, benchmark=name),
+        sources=_rows(connection, _SOURCES, benchmark=name),
+    )
+
+
+def _checks(value: object) -> list[CheckLine]:
+    return [
+        CheckLine(str(check["name"]), bool(check["passed"]), str(check.get("what", "")), flattened(check.get("counts")))
+        for check in (value if isinstance(value, list) else [])
+    ]
+
+
+def _pair(
+    connection: duckdb.DuckDBPyConnection,
+    number: int,
+    model: str,
+    benchmark: str,
+    entries: Mapping[tuple[str, str, str], int],
+) -> PairData:
+    where = {"model": model, "benchmark": benchmark}
+    headline = _rows(connection, _HEADLINE, **where)
+    blind = _rows(connection, _BLIND, **where)
+    top_detector = next(iter(headline or _rows(connection, _PLAINEST, **where)), None)
+    top = (
+        _rows(
+            connection,
+            _TOP,
+            **where,
+            detector=top_detector["detector"],
+            parameters=top_detector["parameters"],
+            count=TOP_EXAMPLES,
+        )
+        if top_detector
+        else []
+    )
+    run = ("evaluations", f"{benchmark}|{model}", headline[0]["run_id"]) if headline else None
+    return PairData(
+        number=number,
+        model=model,
+        benchmark=benchmark,
+        headline=headline,
+        blind=blind[0] if blind else None,
+        grid=_rows(connection, _GRID, **where),
+        scores=[
+            _labelled_scores(connection, **where, detector=row["detector"], parameters=row["parameters"])
+            for row in headline
+        ],
+        not_scored=_rows(connection, _NOT_SCORED, **where),
+        top_detector=top_detector,
+        top=top,
+        methods=list(dict.fromkeys(row["method"] for row in _rows(connection, _METHODS, **where))),
+        lineage_number=entries.get(run) if run else None,
+    )
+
+
+def _labelled_scores(connection: duckdb.DuckDBPyConnection, **where: object) -> LabelledScores:
+    table = connection.sql(_SCORES, params=where).to_arrow_table()
+    return LabelledScores(
+        scores=table.column("score").to_numpy().astype(np.float64),
+        labels=table.column("label").to_numpy().astype(np.int8),
+    )
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

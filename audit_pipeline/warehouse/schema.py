@@ -1,0 +1,357 @@
+"""What the warehouse holds: its tables, where each column comes from, and the views on them.
+
+What belongs here: names, types, descriptions and SQL. What does not: running any of it (build.py), and the columns of
+the Parquet files (contracts.py), from which the tables here are derived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from audit_pipeline.contracts import DOCUMENTS, EVALUATIONS, EXAMPLES, LINEAGE, SCORES, TOKEN_STATISTICS, description_of
+
+EXCERPT_WORDS = 50
+EXCERPT_CHARACTERS = 500
+
+BLANKS = r"\s\x0B\x1C-\x1F\x{85}\p{Z}"
+"""Regex class (RE2) of what ``str.split`` treats as whitespace."""
+
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+"""Regex class of scripts written without blanks: each character counts as a word of an excerpt."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a warehouse table; ``expression`` is SQL over the columns of the Parquet file."""
+
+    name: str
+    sql_type: str
+    description: str
+    null: bool
+    expression: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the warehouse."""
+
+    name: str
+    description: str
+    columns: tuple[Column, ...]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+
+@dataclass(frozen=True)
+class View:
+    """One view; its columns mean what they mean in ``tables``, the first that has them, or what ``columns`` says."""
+
+    name: str
+    description: str
+    sql: str
+    tables: tuple[str, ...]
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+def quoted(name: str) -> str:
+    """``name`` as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """``text`` as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+_SQL_TYPES: Mapping[pa.DataType, str] = {
+    pa.string(): "VARCHAR",
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int32(): "INTEGER",
+    pa.float64(): "DOUBLE",
+    pa.date32(): "DATE",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
+}
+
+
+def _columns(schema: pa.Schema, *, without: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    return tuple(
+        Column(field.name, _SQL_TYPES[field.type], description_of(field), field.nullable, quoted(field.name))
+        for field in schema
+        if field.name not in without
+    )
+
+
+def _given(name: str, sql_type: str, description: str, *, null: bool = True) -> Column:
+    return Column(name, sql_type, description, null, quoted(name))
+
+
+_WORDS_OF_TEXT = f"len(regexp_extract_all(text, '[^{BLANKS}]+'))"
+
+_FLAT = f"trim(regexp_replace(left(text, {4 * EXCERPT_CHARACTERS}), '[{BLANKS}]+', ' ', 'g'))"
+_CUT = (
+    f"left(regexp_extract({_FLAT}, '^(?:(?:[{UNSPACED}]|[^{BLANKS}{UNSPACED}]+) ?){{0,{EXCERPT_WORDS}}}'),"
+    f" {EXCERPT_CHARACTERS})"
+)
+_EXCERPT = (
+    f"CASE WHEN length({_CUT}) < length({_FLAT}) OR length(text) > {4 * EXCERPT_CHARACTERS}"
+    f" THEN rtrim({_CUT}) || '…' ELSE {_CUT} END"
+)
+
+DOCUMENTS_TABLE = Table(
+    "documents",
+    "the dated documents of the sources, without their text",
+    (
+        *_columns(DOCUMENTS, without=("text", "run_id")),
+        Column("words", "BIGINT", "whitespace words in the text", False, _WORDS_OF_TEXT),
+        *_columns(pa.schema([DOCUMENTS.field("run_id")])),
+    ),
+)
+
+TOKEN_STATISTICS_TABLE = Table(
+    "token_statistics",
+    "the texts that a model has been run on, one row a cached text; the values a token stay in Parquet",
+    (
+        *_columns(pa.schema([TOKEN_STATISTICS.field("key"), TOKEN_STATISTICS.field("text_sha256")])),
+        Column(
+            "model_fingerprint",
+            "VARCHAR",
+            "weights, config, dtype and attention back end; joins to models.fingerprint",
+            False,
+            "regexp_extract(filename, '[/\\\\]model=([^/\\\\]*)[/\\\\]', 1)",
+        ),
+        Column("tokens", "INTEGER", "scored tokens", False, "len(logprob)"),
+        Column(
+            "mean_logprob", "DOUBLE", "mean log-probability of the scored tokens", True, "list_avg(logprob::DOUBLE[])"
+        ),
+    ),
+)
+
+
+def examples_table(*, include_text: bool) -> Table:
+    """The examples, their text cut to an excerpt, or without any text at all."""
+    columns = list(_columns(EXAMPLES))
+    excerpt = Column(
+        "excerpt",
+        "VARCHAR",
+        f"the first words of the text, {EXCERPT_WORDS} at most; null where the warehouse was built without text",
+        True,
+        _EXCERPT if include_text else "NULL",
+    )
+    columns[EXAMPLES.get_field_index("text")] = excerpt
+    return Table("examples", "the labelled texts of the benchmarks", tuple(columns))
+
+
+SCORES_TABLE = Table("scores", "every score of every run; current_scores holds the latest", _columns(SCORES))
+EVALUATIONS_TABLE = Table(
+    "evaluations", "every metric of every run; current_evaluations holds the latest", _columns(EVALUATIONS)
+)
+LINEAGE_TABLE = Table(
+    "lineage", "which run wrote which rows from what, with which code and versions", _columns(LINEAGE)
+)
+
+MODELS_TABLE = Table(
+    "models",
+    "the models that have been loaded, one row a fingerprint",
+    (
+        _given("fingerprint", "VARCHAR", "weights, config, dtype and attention back end", null=False),
+        _given("name", "VARCHAR", "the model's name in config/models.yaml, hub id or path"),
+        _given("resolved_from", "VARCHAR", "the hub id, folder or file that the name stood for"),
+        _given("revision", "VARCHAR", "the hub commit"),
+        _given("dtype", "VARCHAR", "the number format of the weights during the pass"),
+        _given("attention", "VARCHAR", "the attention back end"),
+        _given("weights_digest", "VARCHAR", "digest of the weights"),
+        _given("tokenizer_fingerprint", "VARCHAR", "the tokenizer's files"),
+        _given("start_token", "VARCHAR", "the token put in front of every text"),
+        _given("start_token_id", "BIGINT", "its id"),
+        _given("context_length", "BIGINT", "tokens that the model can read at once"),
+        _given("vocab_size", "BIGINT", "tokens in the model's vocabulary"),
+        _given("parameters", "BIGINT", "number of parameters"),
+        _given("release_date", "VARCHAR", "when the model was released, as the configuration states it"),
+        _given("training_cutoff", "VARCHAR", "the end of its training data, as the configuration states it"),
+        _given("first_loaded_at", "VARCHAR", "when it was first loaded here"),
+        _given("card", "JSON", "the whole card, with whatever else it holds", null=False),
+    ),
+)
+
+BENCHMARKS_TABLE = Table(
+    "benchmarks",
+    "the benchmarks that have been built, one row a benchmark",
+    (
+        _given("benchmark", "VARCHAR", "the benchmark's name in config/benchmarks.yaml", null=False),
+        _given("digest", "VARCHAR", "config entry and sources of the benchmark"),
+        _given("design", "VARCHAR", "how the two sides came about"),
+        _given("words", "VARCHAR", "window lengths in words (JSON)"),
+        _given("counts", "JSON", "examples by side, split and length, as the builder counted them"),
+        _given("manifest", "JSON", "the whole manifest, with its specification and counts", null=False),
+    ),
+)
+
+PARQUET_TABLES = ("documents", "examples", "token_statistics", "scores", "evaluations", "lineage")
+
+
+def tables(*, include_text: bool) -> tuple[Table, ...]:
+    """Every table of the warehouse, in the order they are built."""
+    return (
+        DOCUMENTS_TABLE,
+        examples_table(include_text=include_text),
+        TOKEN_STATISTICS_TABLE,
+        SCORES_TABLE,
+        EVALUATIONS_TABLE,
+        LINEAGE_TABLE,
+        MODELS_TABLE,
+        BENCHMARKS_TABLE,
+    )
+
+
+BLIND_CONTROL = "blind_control"
+
+_CURRENT_RUNS = """
+WITH runs AS (
+    SELECT 'scores' AS "table", benchmark, model, run_id FROM scores GROUP BY ALL
+    UNION ALL
+    SELECT 'evaluations', benchmark, model, run_id FROM evaluations GROUP BY ALL
+), finished AS (
+    SELECT "table", "partition", run_id, max(finished_at) AS finished_at FROM lineage GROUP BY ALL
+)
+SELECT runs."table", runs.benchmark, runs.model, runs.run_id, finished.finished_at
+FROM runs LEFT JOIN finished
+    ON finished."table" = runs."table" AND finished.run_id = runs.run_id
+    AND finished."partition" = runs.benchmark || '|' || runs.model
+QUALIFY row_number() OVER (
+    PARTITION BY runs."table", runs.benchmark, runs.model
+    ORDER BY finished.finished_at DESC NULLS LAST, runs.run_id DESC
+) = 1
+"""
+
+
+def _current(table: str) -> str:
+    return f"""
+SELECT every.* FROM {table} AS every SEMI JOIN (SELECT * FROM current_runs WHERE "table" = '{table}') AS latest
+    ON latest.benchmark = every.benchmark AND latest.model = every.model AND latest.run_id = every.run_id
+"""  # noqa: S608 - a name from this module
+
+
+_LEADERBOARD = f"""
+WITH headline AS (
+    SELECT model, benchmark, detector, parameters,
+        max(value) FILTER (metric = 'auroc') AS auroc,
+        max(ci_low) FILTER (metric = 'auroc') AS auroc_low,
+        max(ci_high) FILTER (metric = 'auroc') AS auroc_high,
+        max(value) FILTER (metric = 'tpr_at_5_fpr') AS tpr_at_5_fpr,
+        max(ci_low) FILTER (metric = 'tpr_at_5_fpr') AS tpr_at_5_fpr_low,
+        max(ci_high) FILTER (metric = 'tpr_at_5_fpr') AS tpr_at_5_fpr_high,
+        max(value) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr,
+        max(ci_low) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr_low,
+        max(ci_high) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr_high,
+        max(n_members) AS n_members, max(n_nonmembers) AS n_nonmembers,
+        max(n_members) + max(n_nonmembers) AS n, max(n_groups) AS n_groups, max(n_not_scored) AS n_not_scored,
+        max(split_verdict) AS split_verdict, max(claim_level) AS claim_level, max(run_id) AS run_id
+    FROM current_evaluations WHERE is_default GROUP BY ALL
+), blind AS (SELECT * FROM headline WHERE detector = '{BLIND_CONTROL}')
+SELECT headline.model, headline.benchmark, headline.detector, headline.parameters,
+    headline.auroc, headline.auroc_low, headline.auroc_high,
+    headline.tpr_at_5_fpr, headline.tpr_at_5_fpr_low, headline.tpr_at_5_fpr_high,
+    headline.fpr_at_95_tpr, headline.fpr_at_95_tpr_low, headline.fpr_at_95_tpr_high,
+    headline.n_members, headline.n_nonmembers, headline.n, headline.n_groups, headline.n_not_scored,
+    blind.auroc AS blind_auroc, blind.auroc_low AS blind_auroc_low, blind.auroc_high AS blind_auroc_high,
+    headline.auroc - blind.auroc AS margin,
+    headline.split_verdict, headline.claim_level, headline.run_id
+FROM headline LEFT JOIN blind ON blind.model = headline.model AND blind.benchmark = headline.benchmark
+WHERE headline.detector <> '{BLIND_CONTROL}'
+ORDER BY headline.model, headline.benchmark, headline.auroc DESC NULLS LAST, headline.detector, headline.parameters
+"""  # noqa: S608 - a name from this module
+
+_SCORES_WITH_EXAMPLES = """
+SELECT scored.*, examples.label, examples.split, examples.published, examples.language, examples.collection,
+    examples."group", examples.words, examples.document_id, examples.excerpt
+FROM current_scores AS scored LEFT JOIN examples
+    ON examples.benchmark = scored.benchmark AND examples.example_id = scored.example_id
+"""
+
+_FINDINGS = """
+SELECT evaluated.*, lineage.asset_key, lineage.code_version, lineage.data_version, lineage.upstream_data_versions,
+    lineage.model_fingerprint, lineage.tokenizer_fingerprint, lineage.benchmark_digest, lineage.started_at,
+    lineage.finished_at, lineage.package_versions
+FROM current_evaluations AS evaluated LEFT JOIN lineage
+    ON lineage."table" = 'evaluations' AND lineage.run_id = evaluated.run_id
+    AND lineage."partition" = evaluated.benchmark || '|' || evaluated.model
+"""
+
+_WITH_INTERVAL = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr", "blind_auroc")
+
+_LINEAGE_GAPS = """
+WITH written AS (
+    SELECT 'documents' AS "table", source AS "partition", run_id FROM documents
+    UNION ALL SELECT 'examples', benchmark, run_id FROM examples
+    UNION ALL SELECT 'scores', benchmark || '|' || model, run_id FROM scores
+    UNION ALL SELECT 'evaluations', benchmark || '|' || model, run_id FROM evaluations
+), counted AS (SELECT "table", "partition", run_id, count(*) AS rows FROM written GROUP BY ALL)
+SELECT counted."table", counted."partition", counted.run_id, counted.rows, count(lineage.run_id) AS lineage_rows
+FROM counted LEFT JOIN lineage
+    ON lineage."table" = counted."table" AND lineage."partition" = counted."partition"
+    AND lineage.run_id = counted.run_id
+GROUP BY ALL HAVING count(lineage.run_id) <> 1
+ORDER BY counted."table", counted."partition", counted.run_id
+"""
+
+VIEWS = (
+    View(
+        "current_runs",
+        "the latest run of every model on every benchmark, for scores and for evaluations",
+        _CURRENT_RUNS,
+        ("scores", "lineage"),
+    ),
+    View(
+        "current_scores",
+        "the scores of the latest run of every model on every benchmark",
+        _current("scores"),
+        ("scores",),
+    ),
+    View(
+        "current_evaluations",
+        "the metrics of the latest run of every model on every benchmark",
+        _current("evaluations"),
+        ("evaluations",),
+    ),
+    View(
+        "leaderboard",
+        "one row a model, benchmark and detector at its default parameters, the blind control beside it",
+        _LEADERBOARD,
+        ("evaluations",),
+        {
+            **{f"{name}_low": "lower end of its 95% interval" for name in _WITH_INTERVAL},
+            **{f"{name}_high": "upper end of its 95% interval" for name in _WITH_INTERVAL},
+            "auroc": "area under the ROC curve; 0.5 is chance",
+            "tpr_at_5_fpr": "members found while at most 5% of non-members are taken for members",
+            "fpr_at_95_tpr": "non-members taken for members while at least 95% of members are found",
+            "n": "texts with a score, both sides together",
+            "blind_auroc": "AUROC of a classifier that never sees the model: what the texts alone give away",
+            "margin": "AUROC less the blind control's; never raises the claim level",
+        },
+    ),
+    View(
+        "scores_with_examples",
+        "the current scores beside what is known of their texts",
+        _SCORES_WITH_EXAMPLES,
+        ("scores", "examples"),
+    ),
+    View(
+        "findings",
+        "the current metrics beside the lineage entry that explains them",
+        _FINDINGS,
+        ("evaluations", "lineage"),
+    ),
+    View(
+        "lineage_gaps",
+        "rows that do not join to exactly one lineage entry; empty where all is as it should be",
+        _LINEAGE_GAPS,
+        ("lineage",),
+        {"rows": "how many rows", "lineage_rows": "how many entries they join to"},
+    ),
+)

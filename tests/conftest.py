@@ -1,0 +1,55 @@
+"""Fixtures that several packages' tests share: tiny models on disk, and the embedded default model in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_models import forward_of, save_model, tokenized
+
+from audit_pipeline.models.config import load_models
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a tiny model of a family, made once."""
+    root = tmp_path_factory.mktemp("tiny")
+    made: dict[str, Path] = {}
+
+    def folder(family: str) -> Path:
+        if family not in made:
+            made[family] = save_model(root / family, family)
+        return made[family]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(
+    tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[TokenizedModel, ForwardPass]]:
+    """A tiny model of a family, in memory, with its default entry."""
+    data = tmp_path_factory.mktemp("tiny-data")
+    loaded: dict[str, tuple[TokenizedModel, ForwardPass]] = {}
+
+    def load(family: str) -> tuple[TokenizedModel, ForwardPass]:
+        if family not in loaded:
+            model = tokenized(tiny_folder(family), data)
+            loaded[family] = model, forward_of(model)
+        return loaded[family]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def real_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenizedModel, ForwardPass]:
+    """The embedded default, smollm2-135m, in float32."""
+    entry = load_models(ROOT / "config")["smollm2-135m"]
+    model = load_tokenizer(entry, DataPaths(tmp_path_factory.mktemp("real-data")))
+    return model, forward_of(model)

@@ -1,0 +1,165 @@
+"""Tiny random models with a tokenizer of their own, in the hub's folder layout, and brute-force twins to check with.
+
+What belongs here: making models for tests and recomputing statistics the slow, obvious way in float64.
+What does not: assertions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, load_weights
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.windows import windows_of
+
+CONTEXT = 64
+SENTENCES = (
+    "The harbour was quiet before the morning boats came in.",
+    "A model is asked how likely each word of a text is, given the words before it.",
+    "Nobody had counted the lanterns, yet everyone agreed that one was missing!",
+    "Numbers such as 12, 345 and 6789 are written with digits; dates such as 2021-03-04 too.",
+    "Le café était fermé, les élèves attendaient sous la pluie.",
+    "If the wind turns, we sail; if it does not turn, we mend the nets and wait.",
+)
+COLUMNS = ("token_id", "logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
+
+
+def save_tokenizer(folder: Path, *, adds_bos: bool = False) -> transformers.PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer of about 400 tokens; id 0 is '!', special tokens stand last."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=380, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    core.train_from_iterator(SENTENCES, trainer)
+    core.add_special_tokens(["<s>", "</s>", "<|endoftext|>"])
+    byte_level = processors.ByteLevel(trim_offsets=False)
+    if adds_bos:
+        bos = core.token_to_id("<s>")
+        template = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", bos)])
+        core.post_processor = processors.Sequence([byte_level, template])
+    else:
+        core.post_processor = byte_level
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token="<s>",
+        eos_token="</s>",
+        additional_special_tokens=["<|endoftext|>"],
+    )
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def _common(vocab_size: int) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": CONTEXT,
+        # Large enough for peaked distributions: differences that a test looks for must show.
+        "initializer_range": 0.3,
+    }
+
+
+def config_of(family: str, vocab_size: int, **changes: Any) -> Any:
+    """The configuration of a tiny model of ``family``."""
+    common = _common(vocab_size)
+    grouped = {key: value for key, value in common.items() if key != "num_key_value_heads"}
+    makers: dict[str, Callable[[], Any]] = {
+        "llama": lambda: transformers.LlamaConfig(**{**common, **changes}),
+        "gpt_neox": lambda: transformers.GPTNeoXConfig(**{**grouped, **changes}),
+        "gemma2": lambda: transformers.Gemma2Config(
+            **{
+                **common,
+                "head_dim": 8,
+                "final_logit_softcapping": 5.0,
+                "sliding_window": 8,
+                "query_pre_attn_scalar": 8,
+                **changes,
+            }
+        ),
+        "granite": lambda: transformers.GraniteConfig(**{**common, "logits_scaling": 4.0, **changes}),
+        "phi3": lambda: transformers.Phi3Config(**{**common, "pad_token_id": 0, **changes}),
+        "mamba": lambda: transformers.MambaConfig(
+            vocab_size=vocab_size, hidden_size=32, state_size=8, num_hidden_layers=2, initializer_range=0.3, **changes
+        ),
+    }
+    return makers[family]()
+
+
+def save_model(folder: Path, family: str = "llama", *, seed: int = 0, adds_bos: bool = False, **changes: Any) -> Path:
+    """A random model of ``family`` with its tokenizer, saved as the hub lays models out (safetensors)."""
+    tokenizer = save_tokenizer(folder, adds_bos=adds_bos)
+    torch.manual_seed(seed)
+    config = config_of(family, len(tokenizer), **changes)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    if family == "mamba":
+        # As initialised its state hardly moves; a larger step makes earlier tokens matter.
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    return folder
+
+
+def tokenized(folder: Path, data: Path, **fields: Any) -> TokenizedModel:
+    """The model in ``folder`` under an entry with ``fields``."""
+    return load_tokenizer(ModelEntry(name=folder.name, path=folder, **fields), DataPaths(data))
+
+
+def forward_of(model: TokenizedModel) -> ForwardPass:
+    """The loaded model on the CPU, ready to run."""
+    return ForwardPass(load_weights(model, "cpu"), model.vocab_size)
+
+
+def twin_of_logits(logits: np.ndarray, target: Sequence[int]) -> dict[str, np.ndarray]:
+    """Statistics of each row of ``logits`` [n, V] in float64, spelled out; 0 log 0 = 0."""
+    rows: dict[str, list[float]] = {name: [] for name in COLUMNS}
+    for row, token in zip(np.asarray(logits, dtype=np.float64), target, strict=True):
+        log_p = row - (np.log(np.sum(np.exp(row - row.max()))) + row.max())
+        p = np.exp(log_p)
+        weighted = np.where(p > 0, p * np.where(p > 0, log_p, 0.0), 0.0)
+        mean = weighted.sum()
+        variance = np.sum(np.where(p > 0, p * (np.where(p > 0, log_p, 0.0) - mean) ** 2, 0.0))
+        rows["token_id"].append(token)
+        rows["logprob"].append(log_p[token])
+        rows["mean"].append(mean)
+        rows["std"].append(np.sqrt(variance))
+        rows["max_logprob"].append(log_p.max())
+        rows["argmax_id"].append(int(row.argmax()))
+        rows["rank"].append(int(np.sum(row > row[token])))
+    return {name: np.asarray(values) for name, values in rows.items()}
+
+
+@torch.inference_mode()
+def twin_logits(model: TokenizedModel, forward: ForwardPass, text: EncodedText) -> np.ndarray:
+    """The logits [scored tokens, V] of a text: each window alone through the bare model, no padding, float64."""
+    rows = []
+    for window in windows_of(0, text, *window_and_stride(model)):
+        start = [] if text.start_token_id is None else [text.start_token_id]
+        ids = torch.tensor([[*start, *text.token_id[window.begin : window.end].tolist()]])
+        logits = forward.model(input_ids=ids).logits[0].double().numpy()
+        first = window.score_from - window.begin + len(start) - 1
+        rows.append(logits[first : first + window.end - window.score_from])
+    return np.concatenate(rows)
+
+
+def twin_statistics(model: TokenizedModel, forward: ForwardPass, text: str) -> dict[str, np.ndarray]:
+    """The statistics of one text, recomputed window by window in float64."""
+    [encoded] = encode(model, [text])
+    targets = encoded.token_id[encoded.first_scored :].tolist()
+    return twin_of_logits(twin_logits(model, forward, encoded), targets)
