@@ -33,7 +33,8 @@ class TokenStatisticsConfig(dg.Config):
     @property
     def kinds(self) -> list[Kind]:
         """The kinds of statistics to bring up to date."""
-        return ["base", *(["topk"] if self.topk else []), *(["logits"] if self.logits else [])]
+        wanted: dict[Kind, bool] = {"base": True, "topk": self.topk, "logits": self.logits}
+        return [kind for kind, yes in wanted.items() if yes]
 
 
 @dg.asset(

@@ -6,6 +6,7 @@ imported by the command that needs them, so that `--help` and `sql` answer at on
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import webbrowser
@@ -70,7 +71,7 @@ def demo(model: str) -> None:
         (f"corpus-audit audit --model {model} --benchmark release_notes", "the whole benchmark"),
         (f"corpus-audit score --model {model} --texts FILE --out scores.parquet", "texts of your own"),
     ):
-        OUT.print(f"  {_program()}{command:<66} {what}", markup=False, highlight=False, soft_wrap=True)
+        OUT.print(f"  {_program()}{command:<72} {what}", markup=False, highlight=False, soft_wrap=True)
     OUT.print(f"\nEverything lies under {paths.root}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -137,6 +138,8 @@ def _audit(
     outcome = run_audit(request, defs(), paths, _tell_step)
     if outcome.buried:
         TELL.print(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
+    for partition, done in outcome.passes.items():
+        TELL.print(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed", highlight=False)
     _show_findings(paths, name, [spec.name for spec in specs])
     OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
 
@@ -152,16 +155,18 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
         statement = "SELECT * FROM leaderboard WHERE model = $model AND list_contains($benchmarks, benchmark)"
         rows = connection.sql(statement, params={"model": model, "benchmarks": list(benchmarks)})
         found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
-    table = _table("benchmark", "detector", "AUROC [95%]", "TPR at 5% FPR [95%]", "FPR at 95% TPR [95%]", "texts")
+    columns = ("benchmark", "detector", "AUROC [95% interval]", "TPR at 5% FPR", "FPR at 95% TPR", "texts")
+    table = _table(*columns)
     for row in found:
         table.add_row(
             row["benchmark"],
-            f"{row['detector']} {row['parameters'].strip('{}')}".strip(),
+            f"{row['detector']} {_setting(row['parameters'])}".strip(),
             *(_with_interval(row, metric) for metric in ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr")),
             f"{row['n_members']} + {row['n_nonmembers']}",
         )
     OUT.print()
-    OUT.print(table, markup=False, highlight=False)
+    _print_table(table)
+    OUT.print()
     for benchmark in benchmarks:
         for row in [row for row in found if row["benchmark"] == benchmark][:1]:
             blind = "not read" if row["blind_auroc"] is None else _with_interval(row, "blind_auroc")
@@ -172,6 +177,10 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
                 highlight=False,
                 soft_wrap=True,
             )
+
+
+def _setting(parameters: str) -> str:
+    return " ".join(f"{name}={value}" for name, value in json.loads(parameters).items())
 
 
 def _with_interval(row: dict[str, Any], metric: str) -> str:
@@ -198,8 +207,11 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
         size = sum(plan.bytes_to_write.values())
         numbers = (plan.texts, plan.cached_texts, plan.texts_to_run, plan.passes, plan.tokens_to_run, size)
         table.add_row(name, *(f"{number:,}" for number in numbers), f"about {seconds:,.0f} s")
-    OUT.print(table)
-    OUT.print("Nothing was run. Time: the model's arithmetic at this machine's measured speed, loading left out.")
+    _print_table(table)
+    OUT.print(
+        "Nothing was run. Time: the model's arithmetic at this machine's measured speed, loading left out.",
+        soft_wrap=True,
+    )
 
 
 @main.command()
@@ -311,7 +323,7 @@ def detectors() -> None:
     for one in REGISTRY.values():
         parameters = ", ".join(f"{name} ({parameter.default})" for name, parameter in one.parameters.items())
         table.add_row(one.name, one.summary, ", ".join(sorted(one.needs)), one.cost, parameters or "-", one.source)
-    OUT.print(table)
+    _print_table(table)
 
 
 @main.command()
@@ -331,7 +343,7 @@ def models() -> None:
             str(entry.training_cutoff or "unknown"),
             entry.licence or "unknown",
         )
-    OUT.print(table)
+    _print_table(table)
 
 
 @main.command()
@@ -354,7 +366,7 @@ def benchmarks(build_name: str | None) -> None:
         sides = (str(counts.get("members", "-")), str(counts.get("nonmembers", "-")))
         state = "yes" if built else "no"
         table.add_row(spec.name, str(spec.words), spec.design, state, *sides, spec.settings.description)
-    OUT.print(table)
+    _print_table(table)
 
 
 @main.command()
@@ -385,8 +397,6 @@ def sql(statement: str, layout: str) -> None:
 
         csv.write_csv(rows, sys.stdout.buffer)
     elif layout == "json":
-        import json
-
         for row in rows.to_pylist():
             click.echo(json.dumps(row, default=str, ensure_ascii=False))
     else:
@@ -397,10 +407,14 @@ def _print_rows(rows: pa.Table) -> None:
     table = _table(*rows.column_names)
     for row in rows.to_pylist():
         table.add_row(*(_shown(value) for value in row.values()))
-    # A pipe has no width: nothing is cut there.
-    wide = Console(width=None if OUT.is_terminal else 10_000)
-    wide.print(table, markup=False, highlight=False)
+    _print_table(table)
     OUT.print(f"{len(rows):,} row(s)", highlight=False)
+
+
+def _print_table(table: Table) -> None:
+    # A pipe has no width: nothing is folded there.
+    console = OUT if OUT.is_terminal else Console(width=10_000)
+    console.print(table, markup=False, highlight=False, crop=False)
 
 
 def _shown(value: object) -> str:
@@ -438,6 +452,6 @@ def doctor() -> None:
     table = _table("", "what", "finding")
     for finding in findings:
         table.add_row("ok" if finding.ok else "!!", finding.what, finding.words)
-    OUT.print(table)
+    _print_table(table)
     if not all(finding.ok for finding in findings):
         sys.exit(1)

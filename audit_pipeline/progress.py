@@ -41,16 +41,15 @@ def terminal_bar(what: str) -> Iterator[Callable[[Progress], None]]:
         TextColumn("left"),
         console=Console(stderr=True),
     )
-    task = bar.add_task(what, total=None, rate=0.0, visible=False)
+    task = bar.add_task(what, total=None, rate=0.0)
 
     def tell(progress: Progress) -> None:
-        bar.update(
-            task,
-            total=progress.tokens_total,
-            completed=progress.tokens_done,
-            rate=progress.tokens_per_second,
-            visible=True,
-        )
+        # Started by the first progress: where everything is cached, nothing is drawn.
+        bar.start()
+        bar.update(task, total=progress.tokens_total, completed=progress.tokens_done, rate=progress.tokens_per_second)
 
-    with bar:
+    try:
         yield tell
+    finally:
+        if bar.live.is_started:
+            bar.stop()

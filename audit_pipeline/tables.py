@@ -72,11 +72,10 @@ def checked(table: pa.Table, schema: pa.Schema) -> pa.Table:
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise DataError(f"columns missing: {', '.join(missing)}")
-    table = table.select(schema.names).cast(schema)
     for field in schema:
         if not field.nullable and table.column(field.name).null_count:
             raise DataError(f"column {field.name} holds a null")
-    return table
+    return table.select(schema.names).cast(schema)
 
 
 def read_table(path: Path, schema: pa.Schema, *, what: str) -> pa.Table:

@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 METRICS = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr")
 MAX_FPR = 0.05
 MIN_TPR = 0.95
+_SLACK = 1e-12
+"""Relative: a rate that lies exactly on its limit is within it, whatever the rounding of limit times weight."""
 
 MEANING = {
     "auroc": "area under the ROC curve, ties count half",
@@ -86,18 +88,24 @@ def undefined(labels: npt.ArrayLike) -> str | None:
 def weighted_metrics(ranking: Ranking, weights: npt.ArrayLike | None = None) -> Floats:
     """The ``METRICS`` under each of r weightings of the n examples: [r, 3].
 
-    ``weights`` [r, n], in the examples' own order, are counts of how often each example is taken (one row of ones
-    where None); counts are summed without rounding, so rates that lie exactly on a limit are within it.
+    ``weights`` [r, n], in the examples' own order, say how often each example is taken (once where None).
     Raises DataError where a weighting leaves a class without weight.
     """
-    fpr, tpr = _rates(ranking, weights)
-    auroc = (np.diff(fpr, axis=1, prepend=0.0) * (tpr + _shifted(tpr))).sum(axis=1) / 2
-    # Both rates only rise along the curve, so the limit is met at one end of it.
-    within = (fpr <= MAX_FPR).sum(axis=1)
-    short = (tpr < MIN_TPR).sum(axis=1)
-    rows = np.arange(len(fpr))
-    best_tpr = np.where(within > 0, tpr[rows, within - 1], 0.0)
-    return np.stack([auroc, best_tpr, fpr[rows, short]], axis=1)
+    false, true = _cumulated(ranking, weights)
+    nonmembers, members = false[:, -1], true[:, -1]
+    trapezoids = np.einsum("rt,rt->r", np.diff(false, axis=1), true[:, 1:] + true[:, :-1])
+    # Both counts only rise along the curve, so each limit is met up to one place of it, or from one place on.
+    within = np.count_nonzero(false <= (MAX_FPR * (1 + _SLACK) * nonmembers)[:, None], axis=1) - 1
+    enough = np.count_nonzero(true < (MIN_TPR * (1 - _SLACK) * members)[:, None], axis=1)
+    rows = np.arange(len(false))
+    return np.stack(
+        [
+            trapezoids / (2 * nonmembers * members),
+            true[rows, within] / members,
+            false[rows, enough] / nonmembers,
+        ],
+        axis=1,
+    )
 
 
 def metrics(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> dict[str, float]:
@@ -112,31 +120,29 @@ def metrics(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike
 def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
     """The ROC curve for plots; raises DataError as :func:`rank` does."""
     ranking = rank(scores, labels)
-    fpr, tpr = _rates(ranking, None)
+    false, true = _cumulated(ranking, None)
     ordered = np.asarray(scores, dtype=np.float64)[ranking.order]
-    return RocPoints(
-        np.concatenate([[0.0], fpr[0]]),
-        np.concatenate([[0.0], tpr[0]]),
-        np.concatenate([[np.inf], ordered[ranking.tie_end]]),
-    )
+    threshold = np.concatenate([[np.inf], ordered[ranking.tie_end]])
+    return RocPoints(false[0] / false[0, -1], true[0] / true[0, -1], threshold)
 
 
-def _rates(ranking: Ranking, weights: npt.ArrayLike | None) -> tuple[Floats, Floats]:
-    """FPR and TPR at each distinct score, descending: [r, t] each."""
+def _cumulated(ranking: Ranking, weights: npt.ArrayLike | None) -> tuple[Floats, Floats]:
+    """The weight of non-members and of members at or above each threshold, from +infinity down: [r, t + 1] each."""
     n = len(ranking.order)
     given = np.ones((1, n)) if weights is None else np.asarray(weights)
     if given.ndim != 2 or given.shape[1] != n:
         raise DataError(f"one weight for each of {n} examples is needed, in rows: {given.shape}")
-    ordered = given[:, ranking.order]
-    everything = np.cumsum(ordered, axis=1, dtype=np.float64)[:, ranking.tie_end]
-    members = np.cumsum(ordered * ranking.member, axis=1, dtype=np.float64)[:, ranking.tie_end]
-    nonmembers = everything - members
-    n_nonmembers, n_members = nonmembers[:, -1:], members[:, -1:]
-    if not (n_nonmembers.all() and n_members.all()):
+    ordered = np.take(given, ranking.order, axis=1)
+    true = _from_zero(ordered * ranking.member, ranking)
+    false = _from_zero(ordered, ranking) - true
+    if not ((false[:, -1] > 0).all() and (true[:, -1] > 0).all()):
         raise DataError("a weighting leaves members or non-members without weight, so no metric is defined")
-    return nonmembers / n_nonmembers, members / n_members
+    return false, true
 
 
-def _shifted(rates: Floats) -> Floats:
-    """Each rate's predecessor along the curve, which begins at 0."""
-    return np.concatenate([np.zeros((len(rates), 1)), rates[:, :-1]], axis=1)
+def _from_zero(ordered: npt.NDArray[np.number], ranking: Ranking) -> Floats:
+    sums = np.zeros((len(ordered), ordered.shape[1] + 1))
+    np.cumsum(ordered, axis=1, out=sums[:, 1:])
+    if len(ranking.tie_end) == ordered.shape[1]:
+        return sums
+    return np.take(sums, np.concatenate([[0], ranking.tie_end + 1]), axis=1)

@@ -35,11 +35,20 @@ class AuditRequest:
     terminal: bool = False
 
 
+@dataclass(frozen=True)
+class Pass:
+    """How many texts of a pair were in the cache, and how many the model was run on."""
+
+    from_cache: int
+    computed: int
+
+
 @dataclass
 class AuditOutcome:
-    """Which runs were needed, by what they were for."""
+    """Which runs were needed, by what they were for; the dead runs found; what each pair's pass came to."""
 
     runs: dict[str, str] = field(default_factory=dict)
+    passes: dict[str, Pass] = field(default_factory=dict)
     buried: list[str] = field(default_factory=list)
 
 
@@ -60,6 +69,9 @@ def audit(
         partitions.register(instance, models=[request.model])
         _prepare(request, definitions, instance, paths, on_step, outcome)
         _run_pairs(request, definitions.resolve_job_def("audit_pairs"), instance, on_step, outcome)
+        for spec in request.benchmarks:
+            partition = Pair(spec.name, request.model).partition
+            outcome.passes[partition] = _pass_of(instance, partition)
         on_step("rebuilding warehouse and report")
         outcome.runs["publish"] = in_process.run_job(definitions.resolve_job_def("publish"), instance)
     return outcome
@@ -132,7 +144,10 @@ def _run_pairs(
     outcome: AuditOutcome,
 ) -> None:
     pairs = [Pair(spec.name, request.model) for spec in request.benchmarks]
-    resources: dict[str, dict[str, object]] = {"models": {"device": request.device}, "progress": {"terminal": request.terminal}}
+    resources: dict[str, dict[str, object]] = {
+        "models": {"device": request.device},
+        "progress": {"terminal": request.terminal},
+    }
     config: dict[str, object] = {"topk": "topk" in request.kinds, "logits": "logits" in request.kinds}
     if request.logits_budget_gb is not None:
         config["logits_budget_gb"] = request.logits_budget_gb
@@ -148,6 +163,15 @@ def _run_pairs(
             outcome.runs[pair.partition] = in_process.run_job(
                 job, instance, partition_key=pair.partition, resources=resources, ops=ops
             )
+
+
+def _pass_of(instance: dg.DagsterInstance, partition: str) -> Pass:
+    """The numbers that the pair's latest materialisation carries."""
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("token_statistics"), asset_partitions=[partition])
+    (record,) = instance.fetch_materializations(wanted, limit=1).records
+    assert record.asset_materialization is not None
+    numbers = record.asset_materialization.metadata
+    return Pass(int(str(numbers["texts_from_cache"].value)), int(str(numbers["texts_computed"].value)))
 
 
 def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> dict[str, Plan]:
