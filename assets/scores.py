@@ -120,7 +120,7 @@ def _evaluation_metadata(report: EvaluationReport) -> dict[str, Any]:
         "ROC curves": roc_markdown(found.columns, found.table, what),
     }
     aurocs = {
-        f"AUROC {row['detector']}": row["value"]
+        f"AUROC {row['detector']}": round(row["value"], 4)
         for row in found.table.to_pylist()
         if row["metric"] == "auroc" and row["is_default"] and row["value"] is not None
     }

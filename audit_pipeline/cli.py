@@ -6,11 +6,13 @@ imported by the command that needs them, so that `--help` and `sql` answer at on
 
 from __future__ import annotations
 
+import csv
+import itertools
 import json
 import os
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-OUT = Console()
-TELL = Console(stderr=True)
+# No emoji codes: what is shown is other people's text, paths and SQL.
+OUT = Console(emoji=False)
+TELL = Console(stderr=True, emoji=False)
 _NAMED_SKIPS = 5
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 class _Front(click.Group):
@@ -38,12 +42,18 @@ class _Front(click.Group):
             return super().invoke(ctx)
         except AuditError as error:
             _fail(error)
+        except BrokenPipeError:
+            # The reader of a pipe has enough: click ends quietly.
+            raise
+        except OSError as error:
+            # The machine said no: no space, no permission, a folder where a file should be.
+            _fail(error)
         except KeyboardInterrupt:
             TELL.print("stopped; what was finished is kept")
             sys.exit(130)
 
 
-def _fail(error: AuditError) -> NoReturn:
+def _fail(error: AuditError | OSError) -> NoReturn:
     TELL.print(f"Error: {' '.join(str(error).split())}", style="red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(2)
 
@@ -168,7 +178,16 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
     _print_table(table)
     OUT.print()
     for benchmark in benchmarks:
-        for row in [row for row in found if row["benchmark"] == benchmark][:1]:
+        rows_of = [row for row in found if row["benchmark"] == benchmark]
+        if not rows_of:
+            OUT.print(
+                f"{benchmark}: no metrics, because none of its texts to evaluate is labelled; "
+                "its scores are in the view scores_with_examples",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+        for row in rows_of[:1]:
             blind = "not read" if row["blind_auroc"] is None else _with_interval(row, "blind_auroc")
             OUT.print(
                 f"{benchmark}: {row['claim_level']}; split: {row['split_verdict']}; "
@@ -217,7 +236,7 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
 @main.command()
 @click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")
 @click.option("--texts", "file", required=True, type=click.Path(path_type=Path), help=".jsonl, .csv, .parquet or .txt")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The Parquet file to write.")
+@click.option("--out", required=True, type=_FILE, help="The Parquet file to write.")
 @click.option("--detectors", help="Default: all. See `corpus-audit detectors`.")
 @click.option("--grid", is_flag=True, help="Every setting of each detector's parameter grid.")
 @click.option("--set", "assignments", multiple=True, metavar="DETECTOR.PARAMETER=VALUE", help="Repeatable.")
@@ -294,7 +313,7 @@ def _show_skipped(skipped: Sequence[Any]) -> None:
 @main.command()
 @click.option("--corpus", required=True, type=click.Path(exists=True, path_type=Path), help="A file or a folder.")
 @click.option("--tokenizer", required=True, help="A name in config/models.yaml, a hub id, or a path.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The Parquet file to write.")
+@click.option("--out", required=True, type=_FILE, help="The Parquet file to write.")
 @click.option("--text-column", help="Default: text, else input, else the only column.")
 def count(corpus: Path, tokenizer: str, out: Path, text_column: str | None) -> None:
     """Count the tokens of a reference corpus: a token-frequency table for one tokenizer."""
@@ -378,7 +397,7 @@ def report(open_it: bool, no_text: bool) -> None:
     from audit_pipeline.orchestration.audit import publish
 
     paths = DataPaths.from_environment()
-    publish(defs(), paths, include_text=not no_text)
+    publish(defs(), paths, _tell_step, include_text=not no_text)
     OUT.print(f"Report: {paths.report}", markup=False, highlight=False, soft_wrap=True)
     if open_it:
         webbrowser.open(paths.report.as_uri())
@@ -393,32 +412,63 @@ def sql(statement: str, layout: str) -> None:
 
     rows = query(DataPaths.from_environment().warehouse, statement)
     if layout == "csv":
-        from pyarrow import csv
-
-        csv.write_csv(rows, sys.stdout.buffer)
+        _print_csv(rows)
     elif layout == "json":
-        for row in rows.to_pylist():
-            click.echo(json.dumps(row, default=str, ensure_ascii=False))
+        names = _each_once(rows.column_names)
+        for row in _rows(rows):
+            click.echo(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False))
     else:
         _print_rows(rows)
 
 
+def _rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
+    """The rows by position: a join can yield two columns of one name."""
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+
+def _each_once(names: Sequence[str]) -> list[str]:
+    """The names, those that stand again with a number (a, a_1)."""
+    unique: list[str] = []
+    for name in names:
+        numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+        unique.append(next(one for one in numbered if one not in unique))
+    return unique
+
+
+def _print_csv(rows: pa.Table) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(rows.column_names)
+    for row in _rows(rows):
+        writer.writerow([_cell(value) for value in row])
+
+
+def _cell(value: object) -> object:
+    """Lists and structs as JSON, true and false as SQL spells them; the rest as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, default=str, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+
 def _print_rows(rows: pa.Table) -> None:
     table = _table(*rows.column_names)
-    for row in rows.to_pylist():
-        table.add_row(*(_shown(value) for value in row.values()))
+    for row in _rows(rows):
+        table.add_row(*(_shown(value) for value in row))
     _print_table(table)
     OUT.print(f"{len(rows):,} row(s)", highlight=False)
 
 
 def _print_table(table: Table) -> None:
     # A pipe has no width: nothing is folded there.
-    console = OUT if OUT.is_terminal else Console(width=10_000)
+    console = OUT if OUT.is_terminal else Console(width=10_000, emoji=False)
     console.print(table, markup=False, highlight=False, crop=False)
 
 
 def _shown(value: object) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return ""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    # An audited text can hold codes that a terminal would obey.
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 def _table(*columns: str) -> Table:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -107,4 +108,7 @@ def _warehouse(paths: DataPaths) -> Finding:
             (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone() or (0,)
     except AuditError as error:
         return Finding("warehouse", ok=False, words=str(error))
+    except duckdb.Error as error:
+        words = f"{paths.warehouse}: {' '.join(str(error).split())}; build it again: corpus-audit report"
+        return Finding("warehouse", ok=False, words=words)
     return Finding("warehouse", ok=True, words=f"{paths.warehouse}, {count} evaluations")

@@ -98,15 +98,18 @@ def texts_of(pair: Pair, paths: DataPaths) -> list[str]:
 
     Raises DataError where it has not been built, or where a check says that numbers on it would be wrong.
     """
-    failed = [
-        check for check in read_manifest(paths, pair.benchmark)["checks"] if check["blocking"] and not check["passed"]
-    ]
+    require_fit(pair.benchmark, paths)
+    return list(dict.fromkeys(read_examples(paths, pair.benchmark).column("text").to_pylist()))
+
+
+def require_fit(benchmark: str, paths: DataPaths) -> None:
+    """Raise DataError where a check of the built benchmark says that numbers on it would be wrong."""
+    failed = [check for check in read_manifest(paths, benchmark)["checks"] if check["blocking"] and not check["passed"]]
     if failed:
         raise DataError(
-            f"the benchmark {pair.benchmark} is not fit to be audited: {failed[0]['what']}: {failed[0]['counts']}; "
+            f"the benchmark {benchmark} is not fit to be audited: {failed[0]['what']}: {failed[0]['counts']}; "
             "mend its entry in config/benchmarks.yaml or its source and build it again"
         )
-    return list(dict.fromkeys(read_examples(paths, pair.benchmark).column("text").to_pylist()))
 
 
 def run_tokens(

@@ -92,6 +92,9 @@ def read_table(path: Path, schema: pa.Schema, *, what: str) -> pa.Table:
 
 
 def read_all(folder: Path, schema: pa.Schema) -> pa.Table:
-    """Every ``*.parquet`` below ``folder`` as one table, in path order; an empty table where there is none."""
-    tables = [checked(pq.read_table(path, partitioning=None), schema) for path in sorted(folder.rglob("*.parquet"))]
+    """Every ``*.parquet`` below ``folder`` as one table, in path order; an empty table where there is none.
+
+    Raises DataError, naming the file, where one cannot be read.
+    """
+    tables = [read_table(path, schema, what=path.name) for path in sorted(folder.rglob("*.parquet"))]
     return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -72,10 +72,9 @@ class Parameter:
     def parse(self, text: str) -> ParameterValue:
         """The value that ``text`` spells, in canonical form; raises ConfigError for another type or range."""
         try:
-            value = canonical(_READERS[type(self.default)](text.strip()))
-        except ValueError:
+            return self.checked(_READERS[type(self.default)](text.strip()))
+        except (ValueError, ConfigError):
             raise ConfigError(f"'{text}' is not {self.requirement}") from None
-        return self.checked(value)
 
     def checked(self, value: ParameterValue) -> ParameterValue:
         """``value`` in canonical form; raises ConfigError where it has another type or is out of range."""

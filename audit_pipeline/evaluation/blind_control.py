@@ -7,7 +7,13 @@ TF-IDF of word unigrams and bigrams (character n-grams of one to three where the
 vocabulary and weights learnt on the training folds only. Logistic regression with C = 10 and balanced classes: the
 intercept then does not follow the share of members in the training folds, which differs from fold to fold where groups
 are of unequal size. So the log odds of all folds, from equally large training sets, share one zero and one scale and
-are pooled. On labels drawn at random the pooled AUROC was within 0.01 of 0.5 on average.
+are pooled.
+
+Measured on labels drawn at random (400 made-up texts, 100 draws): the pooled AUROC is 0.50 on average, with a standard
+deviation of 0.039 where a bootstrap of the scores says 0.028, so 84 of 100 intervals hold 0.5 rather than 95. The
+bootstrap takes the scores as given, but each text is scored by the others and helps to score them, which doubles the
+variance where there is nothing to find. Neither more folds nor repeated ones change that. Read an interval that only
+just clears a limit with care.
 """
 
 from __future__ import annotations
@@ -115,7 +121,8 @@ def _out_of_fold(
             return scores, "the texts hold no words"
         vectoriser = _vectoriser(characters)
         features = vectoriser.fit_transform([texts[index] for index in training])
-        classifier = LogisticRegression(C=10.0, class_weight="balanced", max_iter=1000)
+        # liblinear: one thread, no random numbers, and on these sparse features ten times as fast as lbfgs.
+        classifier = LogisticRegression(C=10.0, class_weight="balanced", solver="liblinear", max_iter=1000)
         classifier.fit(features, classes[training])
         if len(held_out):
             scores[held_out] = classifier.decision_function(vectoriser.transform([texts[i] for i in held_out]))

@@ -307,5 +307,7 @@ def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: i
 def _method(metric: str, measured: _Measured, control: BlindControl | None) -> str:
     if control is not None and control.reason is not None:
         return control.reason
+    if metric not in measured.values:
+        return measured.method
     parts = [MEANING[metric], measured.method]
     return "; ".join([control.method, *parts] if control is not None else parts)

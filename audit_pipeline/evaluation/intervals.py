@@ -22,7 +22,7 @@ from audit_pipeline.contracts import MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation.metrics import METRICS, Floats, Ranking, rank, undefined, weighted_metrics
 
-CONFIDENCE = 0.95
+PERCENTILES = (2.5, 97.5)
 RESAMPLES = 2000
 
 _BLOCK = 64
@@ -125,8 +125,7 @@ def percentile_interval(values: npt.ArrayLike) -> Interval:
     resampled = np.asarray(values, dtype=np.float64)
     if not resampled.size:
         return NO_INTERVAL
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(resampled, [tail, 100 - tail])
+    low, high = np.percentile(resampled, PERCENTILES)
     return Interval(float(low), float(high))
 
 

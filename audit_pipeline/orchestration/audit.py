@@ -18,7 +18,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.orchestration import in_process, partitions
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.stages import texts_of
+from audit_pipeline.stages import require_fit, texts_of
 from audit_pipeline.token_statistics.run import Kind, Plan, plan
 
 
@@ -73,7 +73,8 @@ def audit(
             partition = Pair(spec.name, request.model).partition
             outcome.passes[partition] = _pass_of(instance, partition)
         on_step("rebuilding warehouse and report")
-        outcome.runs["publish"] = in_process.run_job(definitions.resolve_job_def("publish"), instance)
+        publishing = definitions.resolve_job_def("publish")
+        outcome.runs["publish"] = in_process.run_job(publishing, instance, on_wait=on_step)
     return outcome
 
 
@@ -89,7 +90,9 @@ def prepare(
     return outcome
 
 
-def publish(definitions: dg.Definitions, paths: DataPaths, *, include_text: bool = True) -> str:
+def publish(
+    definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None], *, include_text: bool = True
+) -> str:
     """Rebuild warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
     in_process.ensure_dagster_home(paths)
     with dg.DagsterInstance.get() as instance:
@@ -99,6 +102,7 @@ def publish(definitions: dg.Definitions, paths: DataPaths, *, include_text: bool
             definitions.resolve_job_def("publish"),
             instance,
             ops={"warehouse": quoting, "contamination_report": quoting},
+            on_wait=on_step,
         )
 
 
@@ -122,7 +126,17 @@ def _prepare(
     for spec in request.benchmarks:
         if is_stale(spec, paths) or (request.refresh and not spec.sources):
             on_step(f"building benchmark: {spec.name}")
-            outcome.runs[f"examples/{spec.name}"] = in_process.run_job(build, instance, partition_key=spec.name)
+            outcome.runs[f"examples/{spec.name}"] = _build(spec, build, instance, paths)
+
+
+def _build(spec: BenchmarkSpec, job: dg.JobDefinition, instance: dg.DagsterInstance, paths: DataPaths) -> str:
+    try:
+        return in_process.run_job(job, instance, partition_key=spec.name)
+    except dg.DagsterError:
+        # A blocking check that fails ends the run with an error that only names it.
+        if not is_stale(spec, paths):
+            require_fit(spec.name, paths)
+        raise
 
 
 def is_stale(spec: BenchmarkSpec, paths: DataPaths) -> bool:
@@ -156,12 +170,12 @@ def _run_pairs(
     on_step(f"auditing {request.model} on {', '.join(pair.benchmark for pair in pairs)}")
     if one_range is not None and len(pairs) > 1:
         outcome.runs["pairs"] = in_process.run_job(
-            job, instance, partition_range=one_range, resources=resources, ops=ops
+            job, instance, partition_range=one_range, resources=resources, ops=ops, on_wait=on_step
         )
     else:
         for pair in pairs:
             outcome.runs[pair.partition] = in_process.run_job(
-                job, instance, partition_key=pair.partition, resources=resources, ops=ops
+                job, instance, partition_key=pair.partition, resources=resources, ops=ops, on_wait=on_step
             )
 
 

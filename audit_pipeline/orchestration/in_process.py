@@ -5,14 +5,16 @@ user can act on. What does not: which assets there are (definitions.py).
 
 Without a daemon nobody frees what a killed run held: after kill -9 its pool slots would keep the next run waiting for
 ever. So runs started here are tagged with who runs them, and before a new one starts, those whose process is gone are
-marked failed and their slots freed.
+marked failed and their slots freed. For a slot that a living run holds we wait here, where Ctrl-C works: Dagster's
+in-process executor takes no notice of it while it waits.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ _DAGSTER_YAML = """\
 # Written once; yours to change.
 telemetry:
   enabled: false
+nux:
+  enabled: false
 concurrency:
   pools:
     default_limit: 1
@@ -38,6 +42,8 @@ run_monitoring:
   enabled: true
   free_slots_after_run_end_seconds: 60
 """
+
+_POLL_SECONDS = 1.0
 
 _UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -84,9 +90,43 @@ def bury_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 def _is_alive(identity: str) -> bool:
     try:
-        return process_identity(psutil.Process(int(identity.partition("@")[0]))) == identity
+        process = psutil.Process(int(identity.partition("@")[0]))
+        # A killed process whose parent has not taken note of its end still has its pid and start time.
+        return process_identity(process) == identity and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.NoSuchProcess, ValueError):
         return False
+
+
+def wait_for_pools(job: dg.JobDefinition, instance: dg.DagsterInstance, on_wait: Callable[[str], None]) -> None:
+    """Return when every pool that ``job`` takes a slot of has one to give; a holder that dies meanwhile is buried.
+
+    ``on_wait`` is told once of each pool that has to be waited for.
+    """
+    pools = {op.pool for op in job.graph.node_defs if isinstance(op, dg.OpDefinition) and op.pool}
+    for pool in sorted(pools):
+        told = False
+        while holders := _holders(instance, pool):
+            if not told:
+                on_wait(f"waiting for a slot of the pool {pool}, held by {', '.join(holders)} (Ctrl-C stops waiting)")
+                told = True
+            time.sleep(_POLL_SECONDS)
+            bury_dead_runs(instance)
+
+
+def _holders(instance: dg.DagsterInstance, pool: str) -> list[str]:
+    """The runs that hold the pool's slots, in words; none where a slot is free."""
+    info = instance.event_log_storage.get_concurrency_info(pool)
+    # Slots come to be with the first claim.
+    if info.active_slot_count + info.assigned_step_count < max(info.slot_count, 1):
+        return []
+    return [_in_words(instance, run_id) for run_id in sorted(info.active_run_ids | info.assigned_run_ids)]
+
+
+def _in_words(instance: dg.DagsterInstance, run_id: str) -> str:
+    run = instance.get_run_by_id(run_id)
+    if run is None or HOST_TAG not in run.tags:
+        return f"run {run_id}"
+    return f"run {run_id} (process {run.tags[PROCESS_TAG].partition('@')[0]} on {run.tags[HOST_TAG]})"
 
 
 def run_job(
@@ -98,11 +138,14 @@ def run_job(
     partition_range: tuple[str, str] | None = None,
     resources: Mapping[str, Mapping[str, Any]] | None = None,
     ops: Mapping[str, Mapping[str, Any]] | None = None,
+    on_wait: Callable[[str], None] = lambda what: None,
 ) -> str:
-    """Run ``job`` (or the ``selection`` of its assets) here and now; returns the run's id.
+    """Run ``job`` (or the ``selection`` of its assets) as soon as its pools allow; returns the run's id.
 
-    Raises the AuditError that made it fail, where one did; other errors keep Dagster's account of them.
+    ``on_wait`` is told where that takes waiting for another run. Raises the AuditError that made the run fail, where
+    one did, and KeyboardInterrupt on Ctrl-C; other errors keep Dagster's account of them.
     """
+    wait_for_pools(job, instance, on_wait)
     tags = {HOST_TAG: socket.gethostname(), PROCESS_TAG: process_identity(psutil.Process())}
     if partition_range is not None:
         tags["dagster/asset_partition_range_start"], tags["dagster/asset_partition_range_end"] = partition_range
@@ -119,6 +162,8 @@ def run_job(
             partition_key=partition_key,
             asset_selection=selection,
         )
+    except dg.DagsterExecutionInterruptedError as error:
+        raise KeyboardInterrupt from error
     except dg.DagsterError as error:
         cause = _root(error)
         if cause is None:

@@ -3,6 +3,8 @@
 What belongs here: where each project keeps its notes, how it writes a release's version and date, and what is left
 out. What does not: fetching archives (pypi.py) and turning markup into prose (rst_text.py).
 
+Releases that a project makes on one day form one group: they share text, so they are not independent.
+
 The heading and the line with the date are not part of a document's text: an audited window must not carry its own
 publication date.
 """
@@ -119,6 +121,8 @@ def _document(project: Project, release: Release, text: str) -> Document:
         language="en",
         licence=project.licence,
         url=project.page.format(page=release.page),
+        # Releases of one day are one security fix in several versions, and share their paragraphs.
+        group=f"{NAME}:{project.collection}:{release.published}",
     )
 
 

@@ -20,6 +20,9 @@ from audit_pipeline.token_statistics.windows import Window
 
 FloatArray = npt.NDArray[np.float32]
 
+# Matrix products of fewer rows take other kernels. Where a model has massive activations (at a start token, say), their
+# rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
+_MIN_LENGTH = 16
 _HEAD_ROWS_CPU = 256
 _HEAD_BYTES_CUDA = 1 << 30
 # Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
@@ -105,6 +108,8 @@ class ForwardPass:
         ``topk`` and ``logits`` (float16, [scored tokens, V]) are kept where asked for.
         """
         length = max(window.length for window in batch)
+        if not self.equal_lengths:
+            length = max(length, _MIN_LENGTH)
         ids = np.zeros((len(batch), length), dtype=np.int64)
         rows: list[npt.NDArray[np.int64]] = []
         targets: list[IntArray] = []

@@ -19,6 +19,7 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 Floats = npt.NDArray[np.float64]
@@ -88,7 +89,7 @@ class ScorePanel:
 def roc_curves(curves: Sequence[RocCurve]) -> Figure:
     """ROC curves over the diagonal of chance, with a line where 5% of the non-members are taken for members."""
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(4.6, 4.3), layout="constrained")
+        figure = Figure(figsize=(4.6, 4.5 + 0.2 * ((len(curves) + 1) // 2)), layout="constrained")
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, linestyle=(0, (1, 2)))
         axes.axvline(0.05, color=QUIET, linewidth=0.8, linestyle=(0, (4, 3)))
@@ -105,8 +106,7 @@ def roc_curves(curves: Sequence[RocCurve]) -> Figure:
         for index, curve in enumerate(curves):
             value = "not defined" if curve.auroc is None else f"{curve.auroc:.3f}"
             axes.plot(
-                curve.fpr,
-                curve.tpr,
+                *_as_fine_as_seen(curve),
                 color=PALETTE[index % len(PALETTE)],
                 linestyle=LINE_STYLES[index // len(PALETTE) % len(LINE_STYLES)],
                 linewidth=1.7,
@@ -116,8 +116,8 @@ def roc_curves(curves: Sequence[RocCurve]) -> Figure:
         axes.set_xlabel("false positive rate (non-members taken for members)")
         axes.set_ylabel("true positive rate (members found)")
         if curves:
-            legend = axes.legend(loc="lower right", title="AUROC", alignment="left", handlelength=1.8)
-            legend.get_title().set_fontsize(8)
+            handles, labels = axes.get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=2, title="AUROC", handlelength=1.8)
     return figure
 
 
@@ -215,6 +215,7 @@ def as_svg(figure: Figure, description: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*pt"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*pt"', r"\1", svg, count=1)
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     svg = _with_own_ids(svg, description)
     svg = svg.replace(INK, "currentColor")
     for position, colour in enumerate(PALETTE, start=1):
@@ -237,6 +238,14 @@ def plain(label: str) -> str:
     if len(shown) > LABEL_CHARACTERS:
         shown = shown[: LABEL_CHARACTERS - 1] + "…"
     return shown.replace("$", r"\$")
+
+
+def _as_fine_as_seen(curve: RocCurve) -> tuple[Floats, Floats]:
+    """The curve's points a 500th apart at least: a picture shows no more, and thousands make it slow to open."""
+    grid = np.round(np.stack([curve.fpr, curve.tpr]) * 500)
+    moved = np.any(np.diff(grid, axis=1, prepend=-1.0) != 0, axis=0)
+    moved[-1:] = True
+    return np.asarray(curve.fpr[moved]), np.asarray(curve.tpr[moved])
 
 
 def _bin_edges(scores: Floats) -> Floats:
@@ -265,6 +274,7 @@ def _draw_histogram(axes: matplotlib.axes.Axes, panel: ScorePanel) -> None:
     axes.set_title(plain(panel.label))
     axes.set_xlabel("score (higher: more likely a member)", fontsize=8)
     axes.tick_params(labelsize=8)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     sides = [
         (name, scores[np.isfinite(scores)], colour)
         for name, scores, colour in (

@@ -97,6 +97,7 @@ def render(data: ReportData, *, include_text: bool, written_at: datetime) -> str
         moment=moment,
         number=number,
         percent=percent,
+        score=score,
         setting=setting,
         side=side,
         signed=signed,
@@ -170,6 +171,11 @@ def number(value: float | None) -> str:
 def percent(value: float | None) -> str:
     """A rate in percent with one decimal; a dash where it is not defined."""
     return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}%"
+
+
+def score(value: float) -> str:
+    """A score with four significant digits: detectors differ in scale."""
+    return f"{value:.4g}".replace("-", "\u2212")
 
 
 def signed(value: float | None) -> str:

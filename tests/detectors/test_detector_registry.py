@@ -1,0 +1,145 @@
+import json
+
+import pytest
+
+from audit_pipeline.contracts import canonical_json
+from audit_pipeline.detectors import registry
+from audit_pipeline.detectors.detector import Detector, Need, Parameter, outcomes
+from audit_pipeline.errors import ConfigError
+
+TWO = Detector(
+    name="two_parameters",
+    summary="a detector with parameters of several types",
+    source="made up",
+    needs=frozenset({Need.ONE_PASS}),
+    cost="none",
+    compute=lambda statistics, settings: outcomes([0.0] * len(settings)),
+    parameters={
+        "share": Parameter(0.3, (0.1, 0.1 + 0.2), "", "a number from 0 to 1", lambda value: 0 <= float(value) <= 1),
+        "steps": Parameter(5, (1, 10), "", "a whole number above 0", lambda value: int(value) > 0),
+        "last": Parameter(True, (True, False), "", "true or false", lambda value: True),
+        "moments": Parameter("own", ("own", "original"), "", "own or original", lambda v: v in ("own", "original")),
+    },
+)
+
+
+@pytest.fixture
+def two(monkeypatch):
+    monkeypatch.setattr(registry, "REGISTRY", {**registry.REGISTRY, TWO.name: TWO})
+    return TWO
+
+
+def test_the_registry_lists_the_first_four():
+    assert list(registry.REGISTRY) == ["loss", "zlib", "min_k", "min_k_plus_plus"]
+    for name, detector in registry.REGISTRY.items():
+        assert detector.name == name
+        assert detector.needs == {Need.ONE_PASS}
+        assert detector.summary
+        assert detector.source
+        assert detector.cost
+
+
+def test_an_unknown_detector_gets_the_nearest_names():
+    with pytest.raises(ConfigError, match=r"no detector 'mink'.*did you mean min_k"):
+        registry.get("mink")
+    with pytest.raises(ConfigError, match=r"there are: loss, zlib, min_k, min_k_plus_plus"):
+        registry.get("§")
+
+
+@pytest.mark.parametrize("name", ["min_k", "min_k_plus_plus"])
+def test_the_k_grid_is_spelled_canonically(name):
+    detector = registry.get(name)
+    assert registry.settings(detector) == [{"k": 0.2}]
+    grid = [canonical_json(one) for one in registry.settings(detector, grid=True)]
+    assert grid == [f'{{"k":{k}}}' for k in ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]]
+
+
+def test_a_detector_without_parameters_has_one_setting():
+    assert registry.settings(registry.get("loss")) == [{}]
+    assert registry.settings(registry.get("loss"), grid=True) == [{}]
+
+
+def test_a_grid_holds_the_default_and_every_combination(two):
+    settings = registry.settings(two, grid=True)
+    assert len(settings) == 2 * 3 * 2 * 2  # 5 joins the steps; .1 + .2 is the default .3
+    assert two.default in settings
+    assert {one["steps"] for one in settings} == {1, 5, 10}
+    assert {one["share"] for one in settings} == {0.1, 0.3}
+    assert len({json.dumps(one) for one in settings}) == len(settings)
+
+
+def test_an_override_fixes_one_parameter_and_the_grid_sweeps_the_others(two):
+    settings = registry.settings(two, grid=True, overrides={"last": False, "share": 0.1 + 0.6})
+    assert len(settings) == 3 * 2
+    assert {(one["last"], one["share"]) for one in settings} == {(False, 0.7)}
+    assert registry.settings(two, overrides={"steps": 7}) == [{**two.default, "steps": 7}]
+
+
+def test_set_is_typed(two):
+    parsed = registry.parse_set(
+        ["two_parameters.last=false", "two_parameters.steps=7", "two_parameters.share=1", "min_k.k=3e-1"]
+    )
+    assert parsed == {"two_parameters": {"last": False, "steps": 7, "share": 1.0}, "min_k": {"k": 0.3}}
+    assert type(parsed["two_parameters"]["share"]) is float
+    assert registry.parse_set(["two_parameters.moments=original"]) == {"two_parameters": {"moments": "original"}}
+    assert registry.parse_set([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("min_k", "not of the form DETECTOR.PARAMETER=VALUE"),
+        ("min_k=0.3", "not of the form"),
+        ("min_k.k", "not of the form"),
+        (".k=0.3", "not of the form"),
+        ("mink.k=0.3", "did you mean min_k"),
+        ("min_k.m=0.3", "no parameter 'm'; there are: k"),
+        ("loss.k=0.3", "'loss' has no parameters"),
+        ("min_k.k=0", "min_k.k: '0' is not a number above 0 and at most 1"),
+        ("min_k.k=1.01", "at most 1"),
+        ("min_k.k=nan", "at most 1"),
+        ("min_k.k=a fifth", "min_k.k: 'a fifth' is not a number"),
+        ("min_k.k=", "min_k.k: '' is not a number"),
+        ("two_parameters.steps=1.5", "'1.5' is not a whole number above 0"),
+        ("two_parameters.last=maybe", "'maybe' is not true or false"),
+        ("two_parameters.moments=both", "'both' is not own or original"),
+    ],
+)
+def test_a_set_that_cannot_be_used_says_why(two, assignment, message):
+    with pytest.raises(ConfigError) as caught:
+        registry.parse_set([assignment])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_parameter_is_set_once():
+    with pytest.raises(ConfigError, match="set twice"):
+        registry.parse_set(["min_k.k=0.3", "min_k.k=0.4"])
+
+
+@pytest.mark.parametrize("value", [True, "0.3", 0.0, 2])
+def test_overrides_are_checked_as_well(value):
+    with pytest.raises(ConfigError, match=r"min_k\.k"):
+        registry.settings(registry.get("min_k"), overrides={"k": value})
+
+
+def test_a_selection_keeps_the_given_order_and_takes_each_once():
+    chosen = registry.select(["min_k", "loss", "min_k"], overrides={"min_k": {"k": 0.4}})
+    assert [(detector.name, settings) for detector, settings in chosen] == [("min_k", [{"k": 0.4}]), ("loss", [{}])]
+    assert [detector.name for detector, _ in registry.select()] == list(registry.REGISTRY)
+    assert sum(len(settings) for _, settings in registry.select(grid=True)) == 22
+
+
+def test_a_parameter_of_a_detector_that_is_not_chosen_is_refused():
+    with pytest.raises(ConfigError, match="not among those chosen"):
+        registry.select(["loss"], overrides={"min_k": {"k": 0.4}})
+    with pytest.raises(ConfigError, match="no detector is chosen"):
+        registry.select([])
+
+
+def test_which_setting_is_the_default():
+    assert registry.is_default("min_k", '{"k":0.2}')
+    assert not registry.is_default("min_k", '{"k":0.3}')
+    assert registry.is_default("loss", "{}")
+    with pytest.raises(ConfigError):
+        registry.is_default("no such", "{}")

@@ -1,0 +1,57 @@
+import math
+import zlib
+
+import numpy as np
+import pytest
+
+from audit_pipeline.detectors.loss import LOSS, ZLIB
+
+
+def test_loss_is_the_mean(text_statistics):
+    (outcome,) = LOSS.score(text_statistics([-1.0, -2.0, -6.0]), [{}])
+    assert outcome == (-3.0, "ok", None)
+
+
+def test_a_loss_of_exactly_zero_is_a_value(text_statistics):
+    (outcome,) = LOSS.score(text_statistics([0.0, 0.0]), [{}])
+    assert outcome == (0.0, "ok", None)
+
+
+def test_loss_is_reduced_in_float64(text_statistics):
+    values = np.full(100_001, -0.1, dtype=np.float32)
+    values[0] = -1e6
+    (outcome,) = LOSS.score(text_statistics(values.tolist()), [{}])
+    assert outcome.score == pytest.approx(math.fsum(values.tolist()) / len(values), rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["plain words, plain words", "naïve 数据 🙂", " "])
+def test_zlib_divides_by_the_compressed_bytes(text_statistics, text):
+    (outcome,) = ZLIB.score(text_statistics([-1.0, -5.0], text=text), [{}])
+    assert outcome.score == -3.0 / len(zlib.compress(text.encode("utf-8")))
+
+
+def test_text_that_compresses_better_scores_lower_at_equal_loss(text_statistics):
+    repeated = ZLIB.score(text_statistics([-2.0], text="ab" * 40), [{}])[0].score
+    varied = ZLIB.score(text_statistics([-2.0], text="".join(map(chr, range(40, 120)))), [{}])[0].score
+    assert repeated < varied
+
+
+def test_zlib_of_a_lone_surrogate_fails_with_a_reason(text_statistics):
+    (outcome,) = ZLIB.score(text_statistics([-1.0], text="ab\ud800"), [{}])
+    assert outcome.score is None
+    assert outcome.status == "failed"
+    assert "lone surrogate at character 2" in outcome.reason
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+@pytest.mark.parametrize("detector", [LOSS, ZLIB])
+def test_a_value_that_is_not_finite_is_a_failure(text_statistics, detector, bad):
+    (outcome,) = detector.score(text_statistics([-1.0, bad]), [{}])
+    assert (outcome.score, outcome.status) == (None, "failed")
+    assert "not a finite number" in outcome.reason
+
+
+@pytest.mark.parametrize("detector", [LOSS, ZLIB])
+def test_no_scored_token_is_not_applicable(text_statistics, detector):
+    (outcome,) = detector.score(text_statistics([]), [{}])
+    assert outcome == (None, "not_applicable", "the text has no scored token")

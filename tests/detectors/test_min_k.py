@@ -1,0 +1,120 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.detectors.detector import Detector
+from audit_pipeline.detectors.min_k import MIN_K, MIN_K_PLUS_PLUS, lowest_means, selected
+
+GRID = [{"k": step / 10} for step in range(1, 11)]
+logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
+shares = st.floats(0, 1, exclude_min=True)
+
+
+def twin(values: list[float], k: float) -> float:
+    """As the definition says, with Python's own numbers."""
+    chosen = sorted(values)[: max(1, int(len(values) * k))]
+    return math.fsum(chosen) / len(chosen)
+
+
+def scores(detector: Detector, statistics, settings):
+    outcomes = detector.score(statistics, settings)
+    assert all(outcome.status == "ok" and outcome.reason is None for outcome in outcomes)
+    return [outcome.score for outcome in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "count"),
+    [
+        (1, 0.1, 1),
+        (9, 0.1, 1),
+        (10, 0.1, 1),
+        (19, 0.1, 1),
+        (20, 0.1, 2),
+        (90, 0.7, 62),  # 90 * .7 is 62.99999999999999 in float64
+        (10, 0.3, 3),
+        (100, 0.29, 28),
+        (7, 1.0, 7),
+        (3, 1e-9, 1),
+    ],
+)
+def test_how_many_tokens_k_selects(n, k, count):
+    assert selected(n, k) == count
+
+
+def test_min_k_by_hand(text_statistics):
+    statistics = text_statistics([-1.0, -4.0, -2.0, -8.0, -0.5])
+    assert scores(MIN_K, statistics, [{"k": 0.2}, {"k": 0.4}, {"k": 0.5}, {"k": 1.0}]) == [-8.0, -6.0, -6.0, -3.1]
+
+
+def test_min_k_plus_plus_by_hand(text_statistics):
+    statistics = text_statistics([-1.0, -4.0, -2.0], mean=[-3.0, -3.0, -3.0], std=[2.0, 0.5, 4.0])
+    # z: 1, -2, 0.25
+    assert scores(MIN_K_PLUS_PLUS, statistics, [{"k": 0.1}, {"k": 0.7}, {"k": 1.0}]) == [-2.0, -0.875, -0.25]
+
+
+def test_sigma_is_clamped(text_statistics):
+    statistics = text_statistics([-1.0], mean=[-1.5], std=[0.0])
+    assert scores(MIN_K_PLUS_PLUS, statistics, [{"k": 0.2}]) == [pytest.approx(0.5 / 1e-6)]
+    certain = text_statistics([0.0], mean=[0.0], std=[0.0])
+    assert scores(MIN_K_PLUS_PLUS, certain, [{"k": 0.2}]) == [0.0]
+
+
+@given(values=logprobs, ks=st.lists(shares, min_size=1, max_size=12))
+def test_min_k_equals_its_twin(text_statistics, values, ks):
+    found = scores(MIN_K, text_statistics(values), [{"k": k} for k in ks])
+    assert found == pytest.approx([twin(values, k) for k in ks], rel=1e-12, abs=1e-300)
+
+
+@given(data=st.data(), values=logprobs)
+def test_min_k_plus_plus_equals_its_twin(text_statistics, data, values):
+    n = len(values)
+    means = data.draw(st.lists(st.floats(-12, 0, width=32), min_size=n, max_size=n))
+    stds = data.draw(st.lists(st.floats(0, 8, width=32), min_size=n, max_size=n))
+    z = [(value - mean) / max(std, 1e-6) for value, mean, std in zip(values, means, stds, strict=True)]
+    found = scores(MIN_K_PLUS_PLUS, text_statistics(values, means, stds), GRID)
+    largest = max(map(abs, z))
+    assert found == pytest.approx([twin(z, one["k"]) for one in GRID], rel=1e-9, abs=1e-12 * largest + 1e-300)
+
+
+@given(values=logprobs)
+def test_a_larger_k_never_scores_lower_and_order_does_not_matter(text_statistics, values):
+    found = scores(MIN_K, text_statistics(values), GRID)
+    assert all(after >= before - 1e-9 for before, after in itertools.pairwise(found))
+    assert scores(MIN_K, text_statistics(values[::-1]), GRID) == found
+
+
+def test_settings_are_answered_in_their_own_order(text_statistics):
+    statistics = text_statistics([-1.0, -2.0, -3.0, -4.0])
+    assert scores(MIN_K, statistics, [{"k": 1.0}, {"k": 0.25}, {"k": 1.0}]) == [-2.5, -4.0, -2.5]
+
+
+@pytest.mark.parametrize("detector", [MIN_K, MIN_K_PLUS_PLUS])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_one_bad_token_fails_every_k(text_statistics, detector, bad):
+    # A sort puts NaN last, where small k does not look.
+    outcomes = detector.score(text_statistics([-3.0, -2.0, bad, -1.0]), GRID)
+    assert [(outcome.score, outcome.status) for outcome in outcomes] == [(None, "failed")] * 10
+    assert all("finite" in outcome.reason for outcome in outcomes)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("which", ["mean", "std"])
+def test_a_bad_moment_fails_min_k_plus_plus(text_statistics, which, bad):
+    outcomes = MIN_K_PLUS_PLUS.score(text_statistics([-3.0, -2.0], **{which: [1.0, bad]}), GRID)
+    assert {(outcome.score, outcome.status) for outcome in outcomes} == {(None, "failed")}
+
+
+@pytest.mark.parametrize("detector", [MIN_K, MIN_K_PLUS_PLUS])
+def test_no_scored_token_is_not_applicable(text_statistics, detector):
+    outcomes = detector.score(text_statistics([]), GRID)
+    assert outcomes == [(None, "not_applicable", "the text has no scored token")] * 10
+
+
+def test_the_reduction_is_in_float64():
+    values = np.full(200_000, -0.1, dtype=np.float32)
+    values[0] = -1e7
+    assert lowest_means(values, [1.0])[0] == pytest.approx(math.fsum(values.tolist()) / 200_000, rel=1e-12)

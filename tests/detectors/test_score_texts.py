@@ -1,0 +1,66 @@
+import pytest
+
+from audit_pipeline.contracts import SCORES
+from audit_pipeline.detectors import registry
+from audit_pipeline.detectors.score import SCORE_COLUMNS, score_texts
+from audit_pipeline.detectors.statistics import StatisticsIndex
+
+TEXTS = {"one": [-1.0, -2.0, -3.5], "nothing": [], "two": [-0.25]}
+EXAMPLES = [("d", "two"), ("a", "one"), ("b", "nothing"), ("c", "not cached"), ("e", "one")]
+
+
+@pytest.fixture
+def table(statistics_table):
+    index = StatisticsIndex(statistics_table(TEXTS))
+    return score_texts(index.of_examples(EXAMPLES), registry.select(grid=True))
+
+
+def test_every_text_has_a_row_for_every_setting(table):
+    assert table.num_rows == 5 * 22
+    assert table["example_id"].to_pylist() == [example_id for example_id, _ in EXAMPLES for _ in range(22)]
+    one_text = [(row["detector"], row["parameters"]) for row in table.slice(0, 22).to_pylist()]
+    ks = [f'{{"k":{step / 10}}}' for step in range(1, 11)]
+    assert one_text == [
+        ("loss", "{}"),
+        ("zlib", "{}"),
+        *[("min_k", k) for k in ks],
+        *[("min_k_plus_plus", k) for k in ks],
+    ]
+
+
+def test_scores_are_those_of_the_detector(table, statistics_table):
+    index = StatisticsIndex(statistics_table(TEXTS))
+    rows = [row for row in table.to_pylist() if row["example_id"] in "ade"]
+    assert {row["status"] for row in rows} == {"ok"}
+    for row in rows:
+        detector = registry.get(row["detector"])
+        settings = registry.settings(detector, grid=True)
+        text = dict(EXAMPLES)[row["example_id"]]
+        expected = detector.score(index.find(text), settings)
+        assert row["score"] in [outcome.score for outcome in expected]
+    by_key = {(row["example_id"], row["detector"], row["parameters"]): row["score"] for row in rows}
+    assert by_key["a", "min_k", '{"k":0.2}'] == -3.5
+    assert by_key["a", "min_k", '{"k":0.7}'] == -2.75
+    assert by_key["d", "loss", "{}"] == -0.25
+    assert by_key["a", "zlib", "{}"] == by_key["e", "zlib", "{}"]
+
+
+def test_texts_without_a_score_say_why(table):
+    rows = {row["example_id"]: row for row in table.to_pylist()}
+    assert (rows["b"]["score"], rows["b"]["status"]) == (None, "not_applicable")
+    assert rows["b"]["reason"] == "the text has no scored token"
+    assert (rows["c"]["score"], rows["c"]["status"]) == (None, "failed")
+    assert "no token statistics" in rows["c"]["reason"]
+    assert rows["a"]["reason"] is None
+
+
+def test_the_columns_are_those_of_the_contract(table):
+    assert table.schema == SCORE_COLUMNS
+    assert all(SCORES.field(name).equals(table.schema.field(name)) for name in table.column_names)
+    assert set(SCORES.names) - set(table.column_names) == {"model", "benchmark", "run_id"}
+
+
+def test_no_texts_make_an_empty_table():
+    table = score_texts([], registry.select())
+    assert table.num_rows == 0
+    assert table.schema == SCORE_COLUMNS

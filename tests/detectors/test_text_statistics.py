@@ -1,0 +1,96 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from audit_pipeline.contracts import text_sha256
+from audit_pipeline.detectors.statistics import StatisticsIndex, iter_statistics
+from audit_pipeline.errors import DataError
+
+TEXTS = {"one": [-1.0, -2.0, -3.5], "nothing": [], "two": [-0.25], "three": [-4.0, -8.0]}
+
+
+def test_a_text_is_found_with_its_own_values(statistics_table):
+    index = StatisticsIndex(statistics_table(TEXTS))
+    assert len(index) == 4
+    for text, values in TEXTS.items():
+        found = index.find(text)
+        assert found.text == text
+        assert len(found) == len(values)
+        assert found.logprob.tolist() == values
+        assert found.mean.tolist() == [value - 1 for value in values]
+        assert found.std.tolist() == [value - 2 for value in values]
+        assert found.max_logprob.tolist() == [value - 3 for value in values]
+        assert found.token_id.tolist() == list(range(len(values)))
+        assert found.argmax_id.tolist() == [1 + place for place in range(len(values))]
+        assert found.rank.tolist() == [2 + place for place in range(len(values))]
+        assert (found.logprob.dtype, found.rank.dtype) == (np.float32, np.int32)
+    assert index.find("never seen") is None
+
+
+def test_values_are_views_on_the_table(statistics_table):
+    table = statistics_table(TEXTS)
+    found = StatisticsIndex(table).find("one")
+    flat = table["logprob"].chunk(0).values.to_numpy()
+    assert np.shares_memory(found.logprob, flat)
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_slices_and_chunks_keep_their_rows(statistics_table, start):
+    table = statistics_table(TEXTS)
+    in_chunks = pa.concat_tables([table.slice(start), table.slice(0, start)])
+    for text, values in TEXTS.items():
+        assert StatisticsIndex(in_chunks).find(text).logprob.tolist() == values
+    assert len(StatisticsIndex(table.slice(start))) == 4 - start
+
+
+def test_a_table_read_back_from_parquet(statistics_table, tmp_path):
+    pq.write_table(statistics_table(TEXTS), tmp_path / "part.parquet", row_group_size=2)
+    index = StatisticsIndex(pq.read_table(tmp_path / "part.parquet"))
+    assert {text: index.find(text).logprob.tolist() for text in TEXTS} == TEXTS
+
+
+def test_large_lists_are_taken_too(statistics_table):
+    table = statistics_table(TEXTS)
+    large = table.set_column(
+        table.schema.get_field_index("logprob"), "logprob", table["logprob"].cast(pa.large_list(pa.float32()))
+    )
+    assert StatisticsIndex(large).find("one").logprob.tolist() == TEXTS["one"]
+
+
+def test_an_empty_table(statistics_table):
+    index = StatisticsIndex(statistics_table({}))
+    assert len(index) == 0
+    assert index.find("one") is None
+
+
+def test_one_row_serves_every_example_of_its_text(statistics_table):
+    index = StatisticsIndex(statistics_table(TEXTS))
+    found = list(index.of_examples([("b", "two"), ("a", "two"), ("c", "absent")]))
+    assert [example_id for example_id, _ in found] == ["b", "a", "c"]
+    assert [one and one.logprob.tolist() for _, one in found] == [[-0.25], [-0.25], None]
+
+
+def test_iteration_yields_the_wanted_rows_in_order(statistics_table):
+    wanted = {text_sha256(text): text for text in ("three", "one")}
+    seen = [(sha256, one.text) for sha256, one in iter_statistics(statistics_table(TEXTS), wanted)]
+    assert seen == [(text_sha256("one"), "one"), (text_sha256("three"), "three")]
+
+
+def test_a_missing_column_is_named(statistics_table):
+    with pytest.raises(DataError, match="std"):
+        StatisticsIndex(statistics_table(TEXTS).drop_columns(["std"]))
+
+
+def test_lists_of_different_lengths_are_refused(statistics_table):
+    table = statistics_table({"one": [-1.0, -2.0]})
+    wrong = pa.array([[-1.0]], pa.list_(pa.float32()))
+    with pytest.raises(DataError, match="mean and token_id differ in length"):
+        StatisticsIndex(table.set_column(table.schema.get_field_index("mean"), "mean", wrong))
+
+
+def test_a_null_among_the_values_is_refused(statistics_table):
+    table = statistics_table({"one": [-1.0, -2.0]})
+    wrong = pa.array([[-1.0, None]], pa.list_(pa.float32()))
+    with pytest.raises((DataError, pa.ArrowInvalid), match=r"null|nullability"):
+        StatisticsIndex(table.set_column(table.schema.get_field_index("mean"), "mean", wrong))

@@ -1,0 +1,62 @@
+import inspect
+from typing import get_args
+
+import pytest
+
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.evaluation import claims
+from audit_pipeline.evaluation.claims import ClaimLevel, SplitVerdict, claim_level, in_words, split_verdict
+from audit_pipeline.evaluation.intervals import NO_INTERVAL, Interval
+
+MILD = Interval(0.45, 0.599)
+SEPARABLE = Interval(0.701, 0.9)
+BETWEEN = Interval(0.58, 0.65)
+
+TABLE = [
+    ("temporal", MILD, "mild shift", "screening only"),
+    ("temporal", SEPARABLE, "separable without a model", "screening only"),
+    ("temporal", BETWEEN, "undetermined", "screening only"),
+    ("temporal", NO_INTERVAL, "undetermined", "screening only"),
+    ("temporal", Interval(0.5, 0.60), "undetermined", "screening only"),
+    ("temporal", Interval(0.70, 0.8), "undetermined", "screening only"),
+    ("exchangeable", MILD, "mild shift", "statistical evidence"),
+    ("exchangeable", BETWEEN, "undetermined", "screening only"),
+    ("exchangeable", NO_INTERVAL, "undetermined", "screening only"),
+    ("exchangeable", SEPARABLE, "separable without a model", "screening only"),
+    ("randomised", MILD, "randomised by design", "sound test"),
+    ("randomised", BETWEEN, "randomised by design", "sound test"),
+    ("randomised", NO_INTERVAL, "randomised by design", "sound test"),
+    # Labels that words alone give away were not drawn at random.
+    ("randomised", SEPARABLE, "separable without a model", "screening only"),
+]
+
+
+@pytest.mark.parametrize(("design", "blind", "verdict", "level"), TABLE)
+def test_verdict_and_level(design, blind, verdict, level):
+    assert split_verdict(design, blind) == verdict
+    assert claim_level(design, blind) == level
+
+
+def test_the_table_reaches_every_verdict_and_level():
+    assert {row[2] for row in TABLE} == set(get_args(SplitVerdict))
+    assert {row[3] for row in TABLE} == set(get_args(ClaimLevel))
+
+
+def test_an_unknown_design_is_named():
+    for function in (split_verdict, claim_level):
+        with pytest.raises(ConfigError, match=r"'random'; use one of temporal, exchangeable, randomised"):
+            function("random", MILD)
+
+
+def test_every_verdict_and_level_has_one_or_two_sentences():
+    texts = [*claims.VERDICT_IN_WORDS.values(), *claims.CLAIM_IN_WORDS.values()]
+    assert set(claims.VERDICT_IN_WORDS) == set(get_args(SplitVerdict))
+    assert set(claims.CLAIM_IN_WORDS) == set(get_args(ClaimLevel))
+    for text in texts:
+        assert 1 <= text.count(".") <= 2
+        assert text.endswith(".")
+    assert in_words("mild shift", "screening only").startswith(claims.VERDICT_IN_WORDS["mild shift"])
+
+
+def test_nothing_is_said_to_be_proven():
+    assert "prove" not in inspect.getsource(claims).lower()

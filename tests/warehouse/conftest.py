@@ -1,0 +1,328 @@
+"""A small data folder that looks like a real one: two models on two benchmarks, written as the contracts say.
+
+What belongs here: fixtures for the warehouse's tests. What does not: real texts (every word here is made up).
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from audit_pipeline.contracts import (
+    DOCUMENTS,
+    EVALUATIONS,
+    EXAMPLES,
+    LINEAGE,
+    SCORES,
+    TOKEN_STATISTICS,
+    Pair,
+    canonical_json,
+    digest,
+    example_id,
+    text_sha256,
+)
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import table_from_rows, write_json, write_table
+from audit_pipeline.warehouse.build import build_warehouse
+
+Row = Mapping[str, object]
+
+DAY = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
+MODELS = {"tiny-125m": "f" * 40, "small <2b> $x$": "e" * 40}
+BENCHMARKS = {"notes_32": ("notes", 32), "speeches_64": ("speeches", 64)}
+DETECTORS: Sequence[tuple[str, Mapping[str, object], bool]] = (
+    ("loss", {}, True),
+    ("zlib", {}, True),
+    *(("min_k", {"k": k / 10}, k == 2) for k in range(1, 11)),
+    *(("min_k_plus_plus", {"k": k / 10}, k == 2) for k in range(1, 11)),
+)
+METRICS = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr")
+WORDS = ("query", "parser", "cache", "session", "handler", "warning", "option", "backend", "migration", "raises")
+
+
+@dataclass
+class Folder:
+    """A data folder under construction; every ``write_*`` adds the lineage entry of what it wrote, as a run would."""
+
+    paths: DataPaths
+    seed: int = 7
+    examples: dict[str, list[dict[str, object]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def words(self, n: int) -> str:
+        return " ".join(self.random.choices(WORDS, k=n))
+
+    def write_lineage(self, table: str, partition: str, run_id: str, finished: datetime, **columns: object) -> None:
+        row = {
+            "table": table,
+            "partition": partition,
+            "run_id": run_id,
+            "asset_key": table,
+            "code_version": "1",
+            "data_version": digest(table, partition, run_id)[:16],
+            "upstream_data_versions": canonical_json({f"examples/{partition.partition('|')[0]}": "abc"}),
+            "model_fingerprint": None,
+            "tokenizer_fingerprint": None,
+            "benchmark_digest": None,
+            "started_at": finished - timedelta(minutes=4),
+            "finished_at": finished,
+            "package_versions": canonical_json({"torch": "2.13.0", "transformers": "5.23.0", "corpus-audit": "0.1.0"}),
+            **columns,
+        }
+        file = self.paths.run_file("lineage", f"{table}|{partition}", run_id)
+        write_table(file, table_from_rows([row], LINEAGE))
+
+    def write_documents(self, source: str, n: int = 12, run_id: str = "run-docs") -> None:
+        rows: list[Row] = []
+        for index in range(n):
+            text = self.words(300)
+            rows.append(
+                {
+                    "document_id": f"{source}:project{index % 3}:{index}",
+                    "source": source,
+                    "collection": f"project{index % 3}",
+                    "group": f"{source}-{index}",
+                    "title": f"{source} {index}",
+                    "text": text,
+                    "published": date(2019, 1, 1) if index % 2 else date(2025, 6, 1),
+                    "retrieved_at": DAY,
+                    "language": "en",
+                    "licence": "BSD-3-Clause",
+                    "url": f"made-up:{source}/{index}",
+                    "sha256": text_sha256(text),
+                    "run_id": run_id,
+                }
+            )
+        write_table(self.paths.documents(source), table_from_rows(rows, DOCUMENTS))
+        self.write_lineage("documents", source, run_id, DAY)
+
+    def write_examples(
+        self, benchmark: str, texts: Iterable[str] = (), n: int = 60, run_id: str = "run-examples"
+    ) -> None:
+        source, length = BENCHMARKS[benchmark]
+        given = list(texts)
+        rows: list[dict[str, object]] = []
+        for index in range(n):
+            document = f"{source}:project{index % 3}:{index % 12}"
+            text = given[index] if index < len(given) else self.words(length)
+            rows.append(
+                {
+                    "example_id": example_id(benchmark, document, f"{index} {text}"),
+                    "benchmark": benchmark,
+                    "document_id": document,
+                    "text": text,
+                    "label": index % 2,
+                    "split": "calibration" if index % 5 == 4 else "evaluation",
+                    "published": date(2019, 1, 1) if index % 2 else date(2025, 6, 1),
+                    "words": length,
+                    "language": "en",
+                    "collection": f"project{index % 3}",
+                    "group": f"{source}-{index % 12}",
+                    "run_id": run_id,
+                }
+            )
+        self.examples[benchmark] = rows
+        write_table(self.paths.examples(benchmark), table_from_rows(rows, EXAMPLES))
+        self.write_lineage("examples", benchmark, run_id, DAY, benchmark_digest=digest(benchmark))
+        write_json(
+            self.paths.benchmark_manifest(benchmark),
+            {
+                "benchmark": benchmark,
+                "description": f"made-up {source}, old against new",
+                "design": "temporal",
+                "words": length,
+                "digest": digest(benchmark),
+                "spec": {"sources": [source], "member_before": "2022-01-01", "nonmember_from": "2025-01-01", "seed": 0},
+                "counts": {"members": {"evaluation": n // 2}, "nonmembers": {"evaluation": n // 2}},
+                "near_duplicates": {"pairs": 1},
+                "checks": [
+                    {
+                        "name": "near_duplicates",
+                        "passed": False,
+                        "blocking": False,
+                        "what": "texts of both sides that share half of their words",
+                        "counts": {"pairs": 1},
+                        "offenders": [],
+                    }
+                ],
+            },
+        )
+
+    def write_audit(
+        self,
+        benchmark: str,
+        model: str,
+        run_id: str,
+        finished: datetime,
+        signal: float = 0.6,
+        blind: float | None = 0.55,
+    ) -> None:
+        """Scores and evaluations of one pair, the members' scores shifted up by ``signal`` standard deviations."""
+        scores: list[Row] = []
+        evaluations: list[Row] = []
+        for detector, parameters, is_default in DETECTORS:
+            setting = canonical_json(parameters)
+            known: list[tuple[int, float]] = []
+            for index, example in enumerate(self.examples[benchmark]):
+                skipped = index == 7 and detector == "zlib"
+                score = self.random.gauss(signal * int(str(example["label"])), 1.0)
+                if not skipped and example["split"] == "evaluation":
+                    known.append((int(str(example["label"])), score))
+                scores.append(
+                    {
+                        "example_id": example["example_id"],
+                        "model": model,
+                        "benchmark": benchmark,
+                        "detector": detector,
+                        "parameters": setting,
+                        "score": None if skipped else score,
+                        "status": "not_applicable" if skipped else "ok",
+                        "reason": "the text has no bytes to compress" if skipped else None,
+                        "run_id": run_id,
+                    }
+                )
+            evaluations += [
+                self._evaluation(benchmark, model, run_id, detector, setting, is_default, metric, value, known)
+                for metric, value in zip(METRICS, (auroc(known), 0.1, 0.9), strict=True)
+            ]
+        evaluations += [
+            self._evaluation(benchmark, model, run_id, "blind_control", "{}", True, metric, value, [(0, 0.0)] * 48)
+            for metric, value in zip(METRICS, (blind, None if blind is None else 0.07, None), strict=True)
+        ]
+        pair = Pair(benchmark, model)
+        for name, rows, schema in (("scores", scores, SCORES), ("evaluations", evaluations, EVALUATIONS)):
+            write_table(self.paths.run_file(name, pair.partition, run_id), table_from_rows(rows, schema))
+            self.write_lineage(
+                name,
+                pair.partition,
+                run_id,
+                finished,
+                model_fingerprint=MODELS[model],
+                tokenizer_fingerprint="t" * 40,
+                benchmark_digest=digest(benchmark),
+            )
+
+    def _evaluation(
+        self,
+        benchmark: str,
+        model: str,
+        run_id: str,
+        detector: str,
+        parameters: str,
+        is_default: bool,
+        metric: str,
+        value: float | None,
+        known: Sequence[tuple[int, float]],
+    ) -> Row:
+        members = sum(label for label, _ in known)
+        return {
+            "model": model,
+            "benchmark": benchmark,
+            "detector": detector,
+            "parameters": parameters,
+            "is_default": is_default,
+            "n_members": members,
+            "n_nonmembers": len(known) - members,
+            "n_groups": 12,
+            "n_not_scored": 1 if detector == "zlib" else 0,
+            "metric": metric,
+            "value": value,
+            "ci_low": None if value is None else max(0.0, value - 0.08),
+            "ci_high": None if value is None else min(1.0, value + 0.07),
+            "method": "not read: 60 texts, 200 needed" if value is None else "bootstrap over 12 groups, 1000 resamples",
+            "split_verdict": "undetermined",
+            "claim_level": "screening only",
+            "run_id": run_id,
+        }
+
+    def write_token_statistics(self, model: str, texts: Sequence[str], part: str = "part-0") -> None:
+        rows: list[Row] = []
+        for text in texts:
+            n = len(text.split())
+            numbers = {name: [0.5] * n for name in ("mean", "std", "max_logprob")}
+            integers = {name: list(range(n)) for name in ("token_id", "char_start", "char_end", "argmax_id", "rank")}
+            rows.append(
+                {
+                    "key": digest(model, text),
+                    "text_sha256": text_sha256(text),
+                    "logprob": [-float(index) for index in range(n)],
+                    **numbers,
+                    **integers,
+                }
+            )
+        folder = self.paths.token_statistics("base", MODELS[model])
+        write_table(folder / f"{part}.parquet", table_from_rows(rows, TOKEN_STATISTICS))
+
+    def write_card(self, model: str) -> None:
+        fingerprint = MODELS[model]
+        write_json(
+            self.paths.model_card(fingerprint),
+            {
+                "fingerprint": fingerprint,
+                "name": model,
+                "resolved_from": f"models/{model}",
+                "dtype": "float32",
+                "attention": "eager",
+                "tokenizer_fingerprint": "t" * 40,
+                "start_token": "<|endoftext|>",
+                "start_token_id": 0,
+                "context_length": 2048,
+                "vocab_size": 49152,
+                "parameters": 134515008,
+                "release_date": "2024-11-01",
+                "training_cutoff": None,
+                "family": "made-up",
+            },
+        )
+
+
+def auroc(known: Sequence[tuple[int, float]]) -> float:
+    """By counting pairs: the share in which the member scores higher."""
+    members = [score for label, score in known if label == 1]
+    others = [score for label, score in known if label == 0]
+    return sum((a > b) + 0.5 * (a == b) for a in members for b in others) / (len(members) * len(others))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """An empty data folder."""
+    return Folder(DataPaths(tmp_path / "data"))
+
+
+@pytest.fixture(scope="session")
+def _audited_once(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = Folder(DataPaths(tmp_path_factory.mktemp("audited") / "data"))
+    for source in ("notes", "speeches"):
+        folder.write_documents(source)
+    for benchmark in BENCHMARKS:
+        folder.write_examples(benchmark)
+    for position, model in enumerate(MODELS):
+        folder.write_card(model)
+        folder.write_token_statistics(model, ["one two three", "four five"])
+        for benchmark in BENCHMARKS:
+            folder.write_audit(benchmark, model, f"run-{position}-{benchmark}", DAY + timedelta(hours=position))
+    folder.write_audit("notes_32", "tiny-125m", "again-notes", DAY + timedelta(days=1), signal=1.0)
+    return folder
+
+
+@pytest.fixture
+def audited(_audited_once: Folder, tmp_path: Path) -> Folder:
+    """Two models on two benchmarks; the first pair has been audited twice. A copy of its own for every test."""
+    shutil.copytree(_audited_once.paths.root, tmp_path / "data")
+    return Folder(DataPaths(tmp_path / "data"), examples=dict(_audited_once.examples))
+
+
+@pytest.fixture(scope="session")
+def warehouse(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of the audited folder, for tests that only read it."""
+    root = tmp_path_factory.mktemp("warehouse") / "data"
+    shutil.copytree(_audited_once.paths.root, root)
+    return build_warehouse(DataPaths(root)).path

@@ -1,0 +1,343 @@
+"""The warehouse holds what the Parquet files hold, says where every row came from, and is swapped in whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.contracts import SCHEMAS, SCORES, description_of
+from audit_pipeline.errors import DataError
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_all, read_table, write_json, write_table
+from audit_pipeline.warehouse import build
+from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
+from audit_pipeline.warehouse.query import open_read_only, query
+from audit_pipeline.warehouse.schema import EXCERPT_WORDS, VIEWS, examples_table, literal, tables
+
+from .conftest import BENCHMARKS, DAY, MODELS, Folder
+
+
+def values(paths: DataPaths, sql: str) -> list[tuple[object, ...]]:
+    with open_read_only(paths.warehouse) as connection:
+        rows: list[tuple[object, ...]] = connection.sql(sql).fetchall()
+    return rows
+
+
+def left_over(paths: DataPaths) -> list[str]:
+    return sorted(path.name for path in paths.root.iterdir() if path.name.startswith("audit.duckdb"))
+
+
+def test_an_empty_folder_gives_every_table_and_view_without_rows(folder: Folder) -> None:
+    report = build_warehouse(folder.paths)
+    assert set(report.rows.values()) == {0}
+    assert (report.unreadable, report.moved_wal) == ((), None)
+    assert report.bytes == folder.paths.warehouse.stat().st_size > 0
+    for name in [*(table.name for table in tables(include_text=True)), *(view.name for view in VIEWS)]:
+        assert values(folder.paths, f"SELECT count(*) FROM {name}") == [(0,)]
+
+
+def test_every_parquet_row_is_there(audited: Folder) -> None:
+    report = build_warehouse(audited.paths)
+    for table in ("scores", "evaluations", "lineage"):
+        written = read_all(audited.paths.table(table), SCHEMAS[table])
+        assert report.rows[table] == len(written) > 0
+        with open_read_only(audited.paths.warehouse) as connection:
+            stored = connection.table(table).to_arrow_table()
+        order = [(name, "ascending") for name in written.column_names]
+        assert stored.select(written.column_names).sort_by(order).to_pylist() == written.sort_by(order).to_pylist()
+    assert report.rows["documents"] == 24
+    assert report.rows["examples"] == 120
+    assert report.rows["models"] == report.rows["benchmarks"] == 2
+
+
+def test_no_text_is_in_the_warehouse_but_excerpts(folder: Folder) -> None:
+    secret = " ".join(f"word{index}" for index in range(60))
+    folder.write_documents("notes")
+    folder.write_examples("notes_32", [secret])
+    build_warehouse(folder.paths)
+    excerpts = [row[0] for row in values(folder.paths, "SELECT excerpt FROM examples")]
+    assert " ".join(secret.split()[:50]) + "…" in excerpts
+    assert all(len(str(excerpt).split()) <= EXCERPT_WORDS for excerpt in excerpts)
+    assert b"word55" not in folder.paths.warehouse.read_bytes()
+    assert values(folder.paths, "SELECT DISTINCT words FROM documents") == [(300,)]
+
+    build_warehouse(folder.paths, include_text=False)
+    assert values(folder.paths, "SELECT DISTINCT excerpt FROM examples") == [(None,)]
+    assert b"word5" not in folder.paths.warehouse.read_bytes()
+
+
+def excerpt_of(text: str) -> str:
+    column = next(column for column in examples_table(include_text=True).columns if column.name == "excerpt")
+    with duckdb.connect() as connection:
+        sql = f"SELECT {column.expression} FROM (SELECT $text::VARCHAR AS text)"
+        (found,) = connection.sql(sql, params={"text": text}).fetchall()
+    return str(found[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("two words", "two words"),
+        ("  many\n\n blanks\u3000here\t", "many blanks here"),
+        (" ".join(["a"] * 51), " ".join(["a"] * 50) + "…"),
+        ("汉" * 51, "汉" * 50 + "…"),
+        ("x" * 5000, "x" * 500 + "…"),
+        ("", ""),
+        ("<script>alert(1)</script>", "<script>alert(1)</script>"),
+    ],
+)
+def test_excerpts(text: str, expected: str) -> None:
+    assert excerpt_of(text) == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(st.sampled_from("ab \n\t\u3000\xa0é汉字😀.-"), max_size=400))
+def test_an_excerpt_begins_the_text_and_ends_in_time(text: str) -> None:
+    excerpt = excerpt_of(text)
+    flat = " ".join(text.split())
+    begun = excerpt.removesuffix("…")
+    assert flat.startswith(begun)
+    assert (begun == flat) == (begun == excerpt)
+    assert len(re.findall(r"[汉字]|[^\s汉字]+", begun)) <= EXCERPT_WORDS
+
+
+def test_descriptions_are_comments(audited: Folder) -> None:
+    build_warehouse(audited.paths)
+    comments = dict(
+        values(
+            audited.paths,
+            "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'scores' AND NOT internal",
+        )
+    )
+    assert comments == {field.name: description_of(field) for field in SCORES}
+    bare = "SELECT table_name, column_name FROM duckdb_columns() WHERE comment IS NULL AND NOT internal"
+    assert values(audited.paths, bare) == []
+
+
+def test_the_current_view_is_the_latest_run_and_history_stays(audited: Folder) -> None:
+    build_warehouse(audited.paths)
+    where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
+    for table in ("scores", "evaluations"):
+        assert values(audited.paths, f"SELECT DISTINCT run_id FROM current_{table} {where}") == [("again-notes",)]
+        assert len(values(audited.paths, f"SELECT DISTINCT run_id FROM {table} {where}")) == 2
+    assert values(audited.paths, "SELECT count(*) FROM current_runs") == [(2 * len(MODELS) * len(BENCHMARKS),)]
+
+
+def test_without_lineage_the_current_run_is_still_one_and_the_same(folder: Folder) -> None:
+    folder.write_examples("notes_32")
+    for run_id in ("run-b", "run-c", "run-a"):
+        folder.write_audit("notes_32", "tiny-125m", run_id, DAY)
+    for file in folder.paths.table("lineage").rglob("*.parquet"):
+        file.unlink()
+    build_warehouse(folder.paths)
+    assert values(folder.paths, "SELECT DISTINCT run_id FROM current_scores") == [("run-c",)]
+
+
+def test_a_run_with_lineage_is_later_than_one_without(folder: Folder) -> None:
+    folder.write_examples("notes_32")
+    for run_id in ("run-a", "run-z"):
+        folder.write_audit("notes_32", "tiny-125m", run_id, DAY)
+    for file in folder.paths.table("lineage").rglob("*run-z.parquet"):
+        file.unlink()
+    build_warehouse(folder.paths)
+    assert values(folder.paths, "SELECT DISTINCT run_id FROM current_scores") == [("run-a",)]
+
+
+def test_every_number_joins_to_exactly_one_lineage_row(audited: Folder) -> None:
+    build_warehouse(audited.paths)
+    with open_read_only(audited.paths.warehouse) as connection:
+        assert lineage_gaps(connection) == []
+    assert values(
+        audited.paths,
+        "SELECT (SELECT count(*) FROM findings) - (SELECT count(*) FROM current_evaluations),"
+        " count(*) FILTER (asset_key IS NULL OR code_version IS NULL OR model_fingerprint IS NULL"
+        " OR benchmark_digest IS NULL OR finished_at IS NULL) FROM findings",
+    ) == [(0, 0)]
+
+
+def test_gaps_in_the_lineage_are_found(audited: Folder) -> None:
+    paths = audited.paths
+    paths.run_file("lineage", "examples|notes_32", "run-examples").unlink()
+    audited.write_lineage("documents", "notes", "another", DAY)
+    doubled = paths.run_file("lineage", "scores|notes_32|tiny-125m", "again-notes")
+    write_table(doubled.with_name("copy.parquet"), pq.read_table(doubled, partitioning=None))
+    build_warehouse(paths)
+    with open_read_only(paths.warehouse) as connection:
+        gaps = lineage_gaps(connection)
+    assert [(gap.table, gap.partition, gap.run_id, gap.rows, gap.lineage_rows) for gap in gaps] == [
+        ("examples", "notes_32", "run-examples", 60, 0),
+        ("scores", "notes_32|tiny-125m", "again-notes", 60 * 22, 2),
+    ]
+
+
+def test_the_leaderboard(audited: Folder) -> None:
+    build_warehouse(audited.paths)
+    with open_read_only(audited.paths.warehouse) as connection:
+        rows = connection.table("leaderboard").to_arrow_table().to_pylist()
+        evaluations = connection.table("current_evaluations").to_arrow_table().to_pylist()
+    assert len(rows) == len(MODELS) * len(BENCHMARKS) * 4
+    assert {row["detector"] for row in rows} == {"loss", "zlib", "min_k", "min_k_plus_plus"}
+    assert {row["parameters"] for row in rows} == {"{}", '{"k":0.2}'}
+    for row in rows:
+        metrics = {
+            found["metric"]: found
+            for found in evaluations
+            if all(found[name] == row[name] for name in ("model", "benchmark", "detector", "parameters"))
+        }
+        assert row["auroc"] == metrics["auroc"]["value"]
+        assert (row["auroc_low"], row["auroc_high"]) == (metrics["auroc"]["ci_low"], metrics["auroc"]["ci_high"])
+        assert (row["tpr_at_5_fpr"], row["fpr_at_95_tpr"]) == (0.1, 0.9)
+        assert row["n"] == metrics["auroc"]["n_members"] + metrics["auroc"]["n_nonmembers"]
+        assert row["blind_auroc"] == 0.55
+        assert row["margin"] == pytest.approx(row["auroc"] - 0.55)
+        assert (row["split_verdict"], row["claim_level"]) == ("undetermined", "screening only")
+    order = [(row["model"], row["benchmark"], -row["auroc"]) for row in rows]
+    assert order == sorted(order)
+
+
+def test_a_pair_without_a_readable_blind_control_stays_on_the_leaderboard(folder: Folder) -> None:
+    folder.write_examples("notes_32")
+    folder.write_audit("notes_32", "tiny-125m", "run", DAY, blind=None)
+    build_warehouse(folder.paths)
+    assert values(folder.paths, "SELECT DISTINCT blind_auroc, margin FROM leaderboard") == [(None, None)]
+
+
+def test_scores_beside_their_examples(audited: Folder) -> None:
+    build_warehouse(audited.paths)
+    assert values(
+        audited.paths,
+        "SELECT count(*) = (SELECT count(*) FROM current_scores), count(label), count(excerpt), min(words), max(words)"
+        " FROM scores_with_examples",
+    ) == [(True, 4 * 60 * 22, 4 * 60 * 22, 32, 64)]
+
+
+def test_token_statistics_are_one_row_a_text(audited: Folder) -> None:
+    audited.write_token_statistics("tiny-125m", ["four five", "six"], part="part-1")
+    report = build_warehouse(audited.paths)
+    assert report.rows["token_statistics"] == 5
+    where = f"WHERE model_fingerprint = '{MODELS['tiny-125m']}'"
+    rows = values(audited.paths, f"SELECT tokens, mean_logprob FROM token_statistics {where} ORDER BY 1")
+    assert rows == [(1, 0.0), (2, -0.5), (3, -1.0)]
+
+
+def test_cards_and_manifests_may_lack_anything(folder: Folder) -> None:
+    paths = folder.paths
+    write_json(paths.model_card("abc"), {"name": "half", "parameters": "135M", "context_length": 2048})
+    write_json(paths.digest_cache, {"some/file": "digest"})
+    write_json(paths.benchmark_manifest("bare (x)"), {})
+    write_json(paths.benchmark_manifest("old"), {"benchmark": "old", "spec": {"design": "temporal", "words": [32, 64]}})
+    paths.model_card("broken").write_text("{", encoding="utf-8")
+    paths.model_card("list").write_text("[]", encoding="utf-8")
+    report = build_warehouse(paths)
+    assert values(
+        paths, "SELECT fingerprint, name, parameters, context_length, card ->> '$.parameters' FROM models"
+    ) == [("abc", "half", None, 2048, "135M")]
+    assert values(paths, "SELECT benchmark, digest, design, words FROM benchmarks ORDER BY 1") == [
+        ("bare (x)", None, None, None),
+        ("old", None, "temporal", "[32, 64]"),
+    ]
+    assert [entry.path.stem for entry in report.unreadable] == ["broken", "list"]
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "missing column", "null where none may be", "wrong type"])
+def test_an_unreadable_file_is_named_and_left_out(audited: Folder, damage: str) -> None:
+    paths = audited.paths
+    file = paths.run_file("scores", "notes_32|tiny-125m", "again-notes")
+    whole = build_warehouse(paths).rows["scores"]
+    table = read_table(file, SCORES, what="scores")
+    if damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "cut":
+        file.write_bytes(file.read_bytes()[:-100])
+    elif damage == "text":
+        file.write_text("example_id,score\n", encoding="utf-8")
+    elif damage == "missing column":
+        pq.write_table(table.drop_columns(["detector"]), file)
+    elif damage == "null where none may be":
+        pq.write_table(table.set_column(2, "benchmark", pa.nulls(len(table), pa.string())), file)
+    else:
+        index = table.column_names.index("score")
+        pq.write_table(table.set_column(index, "score", pa.array(["high"] * len(table))), file)
+    report = build_warehouse(paths)
+    assert [entry.path for entry in report.unreadable] == [file]
+    assert report.unreadable[0].reason
+    assert "\n" not in report.unreadable[0].reason
+    assert report.rows["scores"] == whole - len(table)
+    where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
+    assert values(paths, f"SELECT DISTINCT run_id FROM current_scores {where}") == [("run-0-notes_32",)]
+
+
+def test_a_foreign_wal_is_moved_aside(audited: Folder) -> None:
+    paths = audited.paths
+    build_warehouse(paths)
+    session = f"""
+import duckdb, os
+connection = duckdb.connect({str(paths.warehouse)!r})
+connection.execute("CREATE TABLE mine AS SELECT 1 AS number")
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", session], check=True)
+    wal = paths.warehouse.with_name("audit.duckdb.wal")
+    written = wal.read_bytes()
+    report = build_warehouse(paths)
+    assert report.moved_wal is not None
+    assert report.moved_wal.read_bytes() == written
+    assert re.fullmatch(r"audit\.duckdb\.wal\.\d{8}T\d+Z\.aside", report.moved_wal.name)
+    assert not wal.exists()
+    assert query(paths.warehouse, "SELECT count(*) AS n FROM lineage").to_pylist() == [{"n": report.rows["lineage"]}]
+    assert build_warehouse(paths).moved_wal is None
+
+
+def test_a_failed_build_leaves_the_earlier_warehouse(audited: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = audited.paths
+    build_warehouse(paths)
+    before = paths.warehouse.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match=r"earlier one is unchanged.*No space left"):
+        build_warehouse(paths)
+    assert paths.warehouse.read_bytes() == before
+    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.lock"]
+
+
+def test_what_a_killed_build_left_behind_is_cleared(audited: Folder) -> None:
+    paths = audited.paths
+    dead = paths.root / "audit.duckdb.dead.building"
+    dead.mkdir()
+    (dead / "audit.duckdb").write_bytes(b"half")
+    build_warehouse(paths)
+    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.lock"]
+
+
+def test_a_build_waits_for_another_one_and_says_so(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    from filelock import FileLock
+
+    monkeypatch.setattr(build, "LOCK_SECONDS", 0.1)
+    folder.paths.root.mkdir(parents=True)
+    with (
+        FileLock(folder.paths.root / "audit.duckdb.lock"),
+        pytest.raises(DataError, match=r"another build of .* has not ended"),
+    ):
+        build_warehouse(folder.paths)
+
+
+def test_names_and_folders_need_no_care(tmp_path: Path) -> None:
+    folder = Folder(DataPaths(tmp_path / "it's [a] 'da*ta' folder"))
+    folder.write_examples("notes_32")
+    folder.write_audit("notes_32", "small <2b> $x$", "run/1", DAY + timedelta(days=2))
+    build_warehouse(folder.paths)
+    assert values(folder.paths, f"SELECT count(*) FROM leaderboard WHERE model = {literal('small <2b> $x$')}") == [(4,)]
