@@ -149,7 +149,7 @@ EVALUATIONS = pa.schema(
         _column("n_nonmembers", pa.int32(), "non-members with a score"),
         _column("n_groups", pa.int32(), "groups that the interval was resampled over"),
         _column("n_not_scored", pa.int32(), "labelled examples of the evaluation split without a score"),
-        _column("metric", pa.string(), "auroc | tpr_at_5_fpr | fpr_at_95_tpr"),
+        _column("metric", pa.string(), "auroc | tpr_at_5_fpr | fpr_at_95_tpr | auroc_margin (over the blind control)"),
         _column("value", pa.float64(), "the metric; null where it is not defined", null=True),
         _column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
         _column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),

@@ -20,7 +20,7 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.detectors.statistics import StatisticsIndex
 from audit_pipeline.errors import DataError
-from audit_pipeline.evaluation.evaluate import Evaluation, ScoreColumn, evaluate, score_columns
+from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, evaluate, score_columns
 from audit_pipeline.lineage import Step, latest_run, record, table_version
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
@@ -54,14 +54,13 @@ class EvaluationReport:
 
     @property
     def out_of_range(self) -> int:
-        """How many metrics or interval ends are not between 0 and 1."""
-        numbers = [
-            value
-            for row in self.evaluation.table.select(["value", "ci_low", "ci_high"]).to_pylist()
-            for value in row.values()
-            if value is not None
-        ]
-        return sum(1 for number in numbers if not 0 <= number <= 1)
+        """How many metrics or interval ends are not between 0 and 1 (a margin: -1 and 1)."""
+        return sum(
+            1
+            for row in self.evaluation.table.to_pylist()
+            for number in (row["value"], row["ci_low"], row["ci_high"])
+            if number is not None and not (-1 if row["metric"] == MARGIN else 0) <= number <= 1
+        )
 
 
 def refresh_source(source: str, paths: DataPaths, step: Step) -> SourceReport:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_models import forward_of, save_model, tokenized
 
 from audit_pipeline.models.config import load_models
@@ -47,9 +48,24 @@ def tiny(
     return load
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """One thread for tiny tensors: several would only wait for each other on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
-def real_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenizedModel, ForwardPass]:
+def real_data(tmp_path_factory: pytest.TempPathFactory) -> DataPaths:
+    """The data folder of :func:`real_model`, with its converted tokenizer."""
+    return DataPaths(tmp_path_factory.mktemp("real-data"))
+
+
+@pytest.fixture(scope="session")
+def real_model(real_data: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     """The embedded default, smollm2-135m, in float32."""
     entry = load_models(ROOT / "config")["smollm2-135m"]
-    model = load_tokenizer(entry, DataPaths(tmp_path_factory.mktemp("real-data")))
+    model = load_tokenizer(entry, real_data)
     return model, forward_of(model)

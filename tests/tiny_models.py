@@ -1,7 +1,7 @@
 """Tiny random models with a tokenizer of their own, in the hub's folder layout, and brute-force twins to check with.
 
-What belongs here: making models for tests and recomputing statistics the slow, obvious way in float64.
-What does not: assertions.
+What belongs here: making models for tests, recomputing statistics the slow, obvious way in float64, and comparing the
+two. What does not: tests.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, load_weights
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.windows import windows_of
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.windows import batches, windows_of
 
 CONTEXT = 64
 SENTENCES = (
@@ -31,7 +31,8 @@ SENTENCES = (
     "Le café était fermé, les élèves attendaient sous la pluie.",
     "If the wind turns, we sail; if it does not turn, we mend the nets and wait.",
 )
-COLUMNS = ("token_id", "logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
+MEASURED = ("logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
+COLUMNS = ("token_id", *MEASURED)
 
 
 def save_tokenizer(folder: Path, *, adds_bos: bool = False) -> transformers.PreTrainedTokenizerFast:
@@ -105,7 +106,7 @@ def save_model(folder: Path, family: str = "llama", *, seed: int = 0, adds_bos: 
     """A random model of ``family`` with its tokenizer, saved as the hub lays models out (safetensors)."""
     tokenizer = save_tokenizer(folder, adds_bos=adds_bos)
     torch.manual_seed(seed)
-    config = config_of(family, len(tokenizer), **changes)
+    config = config_of(family, changes.pop("vocab_size", len(tokenizer)), **changes)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     if family == "mamba":
         # As initialised its state hardly moves; a larger step makes earlier tokens matter.
@@ -163,3 +164,39 @@ def twin_statistics(model: TokenizedModel, forward: ForwardPass, text: str) -> d
     [encoded] = encode(model, [text])
     targets = encoded.token_id[encoded.first_scored :].tolist()
     return twin_of_logits(twin_logits(model, forward, encoded), targets)
+
+
+def score(
+    model: TokenizedModel, forward: ForwardPass, texts: Sequence[str], budget: int = 1 << 14, **kinds: bool
+) -> list[dict[str, np.ndarray]]:
+    """Statistics of each text, all texts through the model together."""
+    encoded = encode(model, texts)
+    window, stride = window_and_stride(model)
+    windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
+    done: list[list[WindowStatistics]] = [[] for _ in texts]
+    for batch in batches(windows, budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step):
+        for one in forward.run(encoded, batch, **kinds):
+            done[one.window.text].append(one)
+    rows = []
+    for parts in done:
+        parts.sort(key=lambda part: part.window.begin)
+        names = [*MEASURED, *(["topk_id", "topk_logprob"] if kinds.get("topk") else [])]
+        names += ["logits"] if kinds.get("logits") else []
+        rows.append({name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    return rows
+
+
+def assert_like_twin(model: TokenizedModel, forward: ForwardPass, text: str, ours: dict[str, np.ndarray]) -> None:
+    """The statistics ``ours`` of ``text`` are those of the bare model, windows alone, in float64."""
+    [encoded] = encode(model, [text])
+    targets = encoded.token_id[encoded.first_scored :].tolist()
+    logits = twin_logits(model, forward, encoded)
+    twin = twin_of_logits(logits, targets)
+    for name in ("logprob", "mean", "std", "max_logprob"):
+        np.testing.assert_allclose(ours[name], twin[name], atol=1e-4, err_msg=name)
+    # Two paths to the same logits may order near-ties differently.
+    own = logits[np.arange(len(targets)), targets]
+    certain = (logits > own[:, None] + 1e-4).sum(1)
+    possible = (logits > own[:, None] - 1e-4).sum(1)
+    assert ((ours["rank"] >= certain) & (ours["rank"] <= possible)).all()
+    assert (logits.max(1) - logits[np.arange(len(targets)), ours["argmax_id"]] < 1e-4).all()

@@ -39,6 +39,9 @@ from audit_pipeline.evaluation.metrics import (
 )
 from audit_pipeline.tables import checked, table_from_rows
 
+MARGIN = "auroc_margin"
+_MARGIN_MEANING = "AUROC less the blind control's, on the same texts and resamples"
+
 Bools = npt.NDArray[np.bool_]
 Key = tuple[str, str]
 
@@ -191,16 +194,16 @@ def evaluate(
             "n_groups": len(set(column.groups)),
             "n_not_scored": column.n_not_scored,
             "metric": metric,
-            "value": measured[column.key].values.get(metric),
-            "ci_low": measured[column.key].intervals[metric].low,
-            "ci_high": measured[column.key].intervals[metric].high,
+            "value": value,
+            "ci_low": interval.low,
+            "ci_high": interval.high,
             "method": _method(metric, measured[column.key], control if column is control_column else None),
             "split_verdict": verdict,
             "claim_level": level,
             "run_id": run_id,
         }
         for column in (*columns, control_column)
-        for metric in METRICS
+        for metric, value, interval in _numbers(measured[column.key])
     ]
     return Evaluation(
         table_from_rows(rows, EVALUATIONS),
@@ -218,6 +221,14 @@ class _Measured:
     intervals: Mapping[str, Interval]
     method: str
     margin: Margin | None = None
+
+
+def _numbers(measured: _Measured) -> list[tuple[str, float | None, Interval]]:
+    """Each metric with its value and interval; the margin over the blind control last, where there is one."""
+    numbers = [(metric, measured.values.get(metric), measured.intervals[metric]) for metric in METRICS]
+    if measured.margin is not None:
+        numbers.append((MARGIN, measured.margin.value, measured.margin.interval))
+    return numbers
 
 
 def _blind_column(control: BlindControl, labelled: LabelledExamples) -> ScoreColumn:
@@ -309,5 +320,5 @@ def _method(metric: str, measured: _Measured, control: BlindControl | None) -> s
         return control.reason
     if metric not in measured.values:
         return measured.method
-    parts = [MEANING[metric], measured.method]
+    parts = [_MARGIN_MEANING if metric == MARGIN else MEANING[metric], measured.method]
     return "; ".join([control.method, *parts] if control is not None else parts)

@@ -46,7 +46,9 @@ def markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) 
 
 
 def _cell(value: object) -> str:
-    text = str(value).replace("\n", " ")
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;"), ("`", "&#96;")):
+    """The value on one line, every character that Markdown or HTML takes for markup as an entity: a backslash before
+    one could be undone by a backslash in the text."""
+    text = " ".join(str(value).splitlines())
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(character, entity)
-    return text.replace("[", "\\[")
+    return "".join(f"&#{ord(one)};" if one in "|`[]()\\*_~!" else one for one in text)

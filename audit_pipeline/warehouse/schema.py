@@ -249,6 +249,9 @@ WITH headline AS (
         max(value) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr,
         max(ci_low) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr_low,
         max(ci_high) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr_high,
+        max(value) FILTER (metric = 'auroc_margin') AS margin,
+        max(ci_low) FILTER (metric = 'auroc_margin') AS margin_low,
+        max(ci_high) FILTER (metric = 'auroc_margin') AS margin_high,
         max(n_members) AS n_members, max(n_nonmembers) AS n_nonmembers,
         max(n_members) + max(n_nonmembers) AS n, max(n_groups) AS n_groups, max(n_not_scored) AS n_not_scored,
         max(split_verdict) AS split_verdict, max(claim_level) AS claim_level, max(run_id) AS run_id
@@ -260,7 +263,7 @@ SELECT headline.model, headline.benchmark, headline.detector, headline.parameter
     headline.fpr_at_95_tpr, headline.fpr_at_95_tpr_low, headline.fpr_at_95_tpr_high,
     headline.n_members, headline.n_nonmembers, headline.n, headline.n_groups, headline.n_not_scored,
     blind.auroc AS blind_auroc, blind.auroc_low AS blind_auroc_low, blind.auroc_high AS blind_auroc_high,
-    headline.auroc - blind.auroc AS margin,
+    headline.margin, headline.margin_low, headline.margin_high,
     headline.split_verdict, headline.claim_level, headline.run_id
 FROM headline LEFT JOIN blind ON blind.model = headline.model AND blind.benchmark = headline.benchmark
 WHERE headline.detector <> '{BLIND_CONTROL}'
@@ -283,7 +286,7 @@ FROM current_evaluations AS evaluated LEFT JOIN lineage
     AND lineage."partition" = evaluated.benchmark || '|' || evaluated.model
 """
 
-_WITH_INTERVAL = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr", "blind_auroc")
+_WITH_INTERVAL = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr", "blind_auroc", "margin")
 
 _LINEAGE_GAPS = """
 WITH written AS (
@@ -332,7 +335,7 @@ VIEWS = (
             "fpr_at_95_tpr": "non-members taken for members while at least 95% of members are found",
             "n": "texts with a score, both sides together",
             "blind_auroc": "AUROC of a classifier that never sees the model: what the texts alone give away",
-            "margin": "AUROC less the blind control's; never raises the claim level",
+            "margin": "AUROC less the blind control's, paired; never raises the claim level",
         },
     ),
     View(

@@ -7,7 +7,7 @@ import pytest
 from audit_pipeline.contracts import EVALUATIONS, EXAMPLES, SCORES, canonical_json
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evaluation.evaluate import evaluate, labelled_examples, score_columns
+from audit_pipeline.evaluation.evaluate import MARGIN, evaluate, labelled_examples, score_columns
 from audit_pipeline.evaluation.intervals import metric_intervals
 from audit_pipeline.evaluation.metrics import METRICS, metrics
 
@@ -54,7 +54,8 @@ def run(scores, examples, **how):
 
 def rows_of(found, detector, parameters="{}"):
     rows = [row for row in found.table.to_pylist() if (row["detector"], row["parameters"]) == (detector, parameters)]
-    assert [row["metric"] for row in rows] == list(METRICS)
+    # The margin over the blind control comes last, for detectors, where the control is read.
+    assert [row["metric"] for row in rows if row["metric"] != MARGIN] == list(METRICS)
     return {row["metric"]: row for row in rows}
 
 
@@ -211,6 +212,9 @@ def test_the_margin_is_paired_and_raises_no_level(large):
     auroc = rows_of(found, "loss")["auroc"]["value"]
     blind = rows_of(found, "blind_control")["auroc"]["value"]
     assert margin.value == pytest.approx(auroc - blind)
+    row = rows_of(found, "loss")[MARGIN]
+    assert (row["value"], row["ci_low"], row["ci_high"]) == (margin.value, margin.interval.low, margin.interval.high)
+    assert MARGIN not in rows_of(found, "blind_control")
     assert margin.interval.low < margin.value < margin.interval.high < 0
 
     scores, examples = large

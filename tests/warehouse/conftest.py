@@ -193,6 +193,13 @@ class Folder:
                 self._evaluation(benchmark, model, run_id, detector, setting, is_default, metric, value, known)
                 for metric, value in zip(METRICS, (auroc(known), 0.1, 0.9), strict=True)
             ]
+            if blind is not None:
+                margin = auroc(known) - blind
+                evaluations.append(
+                    self._evaluation(
+                        benchmark, model, run_id, detector, setting, is_default, "auroc_margin", margin, known
+                    )
+                )
         evaluations += [
             self._evaluation(benchmark, model, run_id, "blind_control", "{}", True, metric, value, [(0, 0.0)] * 48)
             for metric, value in zip(METRICS, (blind, None if blind is None else 0.07, None), strict=True)

@@ -1,0 +1,200 @@
+"""A data folder and a configuration of their own for tests of the front door: made-up dated documents, tiny models.
+
+What belongs here: making the surroundings that a user would have. What does not: assertions.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
+from audit_pipeline.cli import main
+from audit_pipeline.lineage import Step
+from audit_pipeline.models.config import load_models
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.orchestration import resources
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources import release_notes
+from audit_pipeline.sources.base import Document, Harvest, Missing, Source
+from audit_pipeline.sources.registry import SOURCES
+from audit_pipeline.stages import build_benchmark, refresh_source
+
+SOURCE = release_notes.NAME
+COLLECTIONS = ("alder", "birch", "cedar")
+OLD, NEW = date(2020, 3, 1), date(2025, 3, 1)
+_WORDS = tuple(
+    """
+    lantern harbour gravel copper orchard winter ladder thimble marsh bellows kettle shepherd quarry ferry wicker saddle
+    plough anvil barley mortar canvas timber pewter hedge spindle furrow cobble drizzle
+    """.split()  # noqa: SIM905 - a list of words is read best as words
+)
+# A few words that only one side knows: the sides differ, as real ones do.
+_OF_A_SIDE = {OLD: ("telegram", "carriage"), NEW: ("satellite", "drone")}
+
+
+def made_text(name: str, words: int, also: Iterable[str] = ()) -> str:
+    """``words`` words that depend on nothing but ``name``."""
+    chosen = random.Random(name).choices([*_WORDS, *also], k=words)
+    return " ".join(chosen)
+
+
+def made_document(collection: str, name: str, published: date | None, text: str) -> Document:
+    return Document(
+        collection=collection,
+        name=name,
+        title=f"{collection} {name}",
+        text=text,
+        published=published,
+        language="en",
+        licence="CC0-1.0",
+        url=f"https://example.invalid/{collection}/{name}",
+    )
+
+
+def made_documents(
+    per_side: int, words: int, collections: Iterable[str] = COLLECTIONS, *, also: Iterable[str] = ()
+) -> tuple[Document, ...]:
+    """``per_side`` documents a side in each collection."""
+    return tuple(
+        made_document(
+            collection,
+            f"{published.year}-{number}",
+            published,
+            made_text(f"{collection} {published} {number}", words, [*_OF_A_SIDE[published], *also]),
+        )
+        for collection in collections
+        for published in (OLD, NEW)
+        for number in range(per_side)
+    )
+
+
+def temporal(words: list[int], **changes: Any) -> dict[str, Any]:
+    """The entry of a family of made-up texts in benchmarks.yaml."""
+    return {
+        "builder": "temporal",
+        "description": "made up",
+        "sources": [SOURCE],
+        "member_before": date(2022, 1, 1),
+        "nonmember_from": date(2025, 1, 1),
+        "words": words,
+        "windows_per_document": 2,
+        "calibration_fraction": 0,
+        "seed": 5,
+        **changes,
+    }
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folders that the environment names while a test runs."""
+
+    root: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    @property
+    def paths(self) -> DataPaths:
+        return DataPaths(self.root / "data")
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config"
+
+    def write_config(self, name: str, content: object) -> None:
+        text = content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
+        (self.config / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+    def write_models(self, **entries: Mapping[str, Any]) -> None:
+        """One entry a model; a name's underscores are hyphens."""
+        models = {
+            name.replace("_", "-"): {
+                key: str(value) if isinstance(value, Path) else value for key, value in one.items()
+            }
+            for name, one in entries.items()
+        }
+        self.write_config("models", {"models": models})
+
+    def write_benchmarks(self, **families: Mapping[str, Any]) -> None:
+        self.write_config("benchmarks", {"benchmarks": {name: dict(fields) for name, fields in families.items()}})
+
+    def hold(self, *documents: Document, missing: Iterable[Missing] = ()) -> None:
+        """Let the source release_notes bring these documents whenever it is fetched, from no network."""
+        harvest = Harvest(tuple(documents), tuple(missing))
+        source = SOURCES[SOURCE]
+        made = Source(source.name, source.description, source.licence, lambda settings, downloads: harvest)
+        self.monkeypatch.setitem(SOURCES, SOURCE, made)  # type: ignore[arg-type]
+
+    def fetch(self, *documents: Document) -> None:
+        """Put documents in place, with lineage, as the source's asset does."""
+        self.hold(*documents)
+        refresh_source(SOURCE, self.paths, Step.now("fetched", f"documents/{SOURCE}", "1"))
+
+    def build(self, name: str) -> list[BenchmarkSpec]:
+        """Build a benchmark or family, with lineage, as the asset does."""
+        specs = resolve(name)
+        for spec in specs:
+            build_benchmark(spec, self.paths, Step.now("built", "benchmark", "1"))
+        return specs
+
+    def model(self, name: str) -> TokenizedModel:
+        return load_tokenizer(load_models()[name], self.paths)
+
+    def run(self, *arguments: str | Path) -> Result:
+        """The command line, in this process."""
+        return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+    def parts(self, kind: str = "base") -> list[Path]:
+        """The cache's part files, of every model."""
+        return sorted(self.paths.table("token_statistics").glob(f"kind={kind}/*/part-*.parquet"))
+
+    def runs(self) -> list[dg.DagsterRun]:
+        """Every Dagster run so far; none where no Dagster home was ever made."""
+        if not (self.paths.dagster_home / "dagster.yaml").exists():
+            return []
+        with self.instance() as instance:
+            return list(instance.get_runs())
+
+    def instance(self) -> dg.DagsterInstance:
+        return dg.DagsterInstance.from_config(str(self.paths.dagster_home))
+
+
+def make_workspace(root: Path, monkeypatch: pytest.MonkeyPatch, **models: Path) -> Workspace:
+    """Empty folders that the environment names until the test ends; DAGSTER_HOME is the data folder's own.
+
+    ``models`` are names and folders for models.yaml.
+    """
+    made = Workspace(root, monkeypatch)
+    made.config.mkdir(parents=True)
+    made.paths.root.mkdir()
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(made.paths.root))
+    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(made.config))
+    # Set, not deleted: the command line exports what it made, and the end of the test must take that back.
+    monkeypatch.setenv("DAGSTER_HOME", "")
+    for name in ("TQDM_DISABLE", "PYTHONWARNINGS"):
+        monkeypatch.setenv(name, os.environ.get(name, "1" if name == "TQDM_DISABLE" else "ignore"))
+    made.write_config("sources", {})
+    made.write_models(**{name: {"path": path} for name, path in models.items()})
+    return made
+
+
+def count_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the models whose weights are loaded from now on, in order."""
+    loaded: list[str] = []
+    load: Callable[..., Any] = resources.load_weights
+
+    def counted(model: TokenizedModel, device: str) -> Any:
+        loaded.append(model.entry.name)
+        return load(model, device)
+
+    monkeypatch.setattr(resources, "load_weights", counted)
+    return loaded

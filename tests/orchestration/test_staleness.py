@@ -1,0 +1,118 @@
+"""Which benchmarks an audit builds again, and what a dry run says without running anything."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import pytest
+from made_workspace import NEW, OLD, Workspace, made_document, made_documents, made_text, temporal
+from tiny_models import forward_of
+
+from audit_pipeline.benchmarks.build import read_examples
+from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
+from audit_pipeline.errors import DataError
+from audit_pipeline.orchestration.audit import AuditRequest, dry_run, is_stale
+from audit_pipeline.token_statistics.encode import encode, window_and_stride
+from audit_pipeline.token_statistics.run import compute
+from audit_pipeline.token_statistics.windows import windows_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def spec(name: str = "made_8") -> BenchmarkSpec:
+    [found] = resolve(name)
+    return found
+
+
+@pytest.fixture
+def built(workspace: Workspace) -> Workspace:
+    workspace.write_benchmarks(made=temporal([8, 16]))
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    return workspace
+
+
+def test_built_of_what_there_is_now_is_fresh_and_not_built_is_stale(built: Workspace) -> None:
+    assert not is_stale(spec(), built.paths)
+    built.paths.benchmark_manifest("made_8").unlink()
+    assert is_stale(spec(), built.paths)
+    assert not is_stale(spec("made_16"), built.paths)
+    built.paths.examples("made_16").unlink()
+    assert is_stale(spec("made_16"), built.paths)
+
+
+def test_moving_a_cutoff_stales_that_family_only_and_words_about_it_nothing(built: Workspace) -> None:
+    built.write_benchmarks(made=temporal([8, 16], description="in other words"), other=temporal([8]))
+    assert not is_stale(spec(), built.paths)
+    built.build("other_8")
+    built.write_benchmarks(made=temporal([8, 16], member_before=date(2021, 1, 1)), other=temporal([8]))
+    assert is_stale(spec(), built.paths)
+    assert is_stale(spec("made_16"), built.paths)
+    assert not is_stale(spec("other_8"), built.paths)
+
+
+def test_other_documents_stale_it_and_the_same_ones_fetched_again_do_not(built: Workspace) -> None:
+    built.fetch(*reversed(made_documents(2, 40)))
+    assert not is_stale(spec(), built.paths)
+    built.fetch(*made_documents(2, 40), made_document("alder", "one more", NEW, made_text("more", 40)))
+    assert is_stale(spec(), built.paths)
+
+
+def test_labelled_rows_are_looked_at_again_when_the_entry_changes(workspace: Workspace) -> None:
+    rows = workspace.config / "rows"
+    rows.mkdir()
+    labelled = {
+        "builder": "labelled",
+        "description": "rows of somebody else",
+        "path": "rows",
+        "split": "Rows",
+        "words": [8],
+        "design": "temporal",
+        "calibration_fraction": 0,
+        "seed": 5,
+    }
+    lines = [json.dumps({"input": made_text(f"row {place}", 8), "label": place % 2}) for place in range(6)]
+    (rows / "Rows.jsonl").write_text("\n".join(lines))
+    workspace.write_benchmarks(theirs=labelled)
+    workspace.build("theirs_8")
+    assert not is_stale(spec("theirs_8"), workspace.paths)
+    (rows / "Rows.jsonl").write_text("\n".join(lines[:-1]))
+    assert not is_stale(spec("theirs_8"), workspace.paths), "only when the user asks for it"
+    workspace.write_benchmarks(theirs={**labelled, "seed": 6})
+    assert is_stale(spec("theirs_8"), workspace.paths)
+
+
+def test_a_source_that_is_gone_is_an_error_in_words(built: Workspace) -> None:
+    built.paths.documents("release_notes").unlink()
+    with pytest.raises(DataError, match="the source release_notes has not been built yet"):
+        is_stale(spec(), built.paths)
+
+
+def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
+    model = built.model("tiny")
+    request = AuditRequest("tiny", [spec()], kinds=("base", "topk"))
+    before = dry_run(request, model, built.paths)["made_8"]
+    texts = read_examples(built.paths, "made_8").column("text").to_pylist()
+    encoded = encode(model, texts)
+    windows = [
+        one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))
+    ]
+    assert (before.texts, before.cached_texts, before.texts_to_run) == (len(texts), 0, len(texts))
+    assert before.tokens_to_run == sum(window.length for window in windows)
+    assert before.passes == len(windows)
+    assert set(before.bytes_to_write) == {"base", "topk"}
+    assert not built.parts()
+
+    compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=("base", "topk"))
+    after = dry_run(request, model, built.paths)["made_8"]
+    assert (after.cached_texts, after.texts_to_run) == (5, len(texts) - 5)
+    assert after.tokens_to_run < before.tokens_to_run
+
+
+def test_a_dry_run_of_what_is_not_built_says_how_to_build_it(built: Workspace) -> None:
+    built.fetch(
+        made_document("alder", "a", OLD, made_text("a", 40)), made_document("alder", "b", NEW, made_text("b", 40))
+    )
+    with pytest.raises(DataError, match="build it first: corpus-audit benchmarks --build made_8"):
+        dry_run(AuditRequest("tiny", [spec()]), built.model("tiny"), built.paths)

@@ -1,0 +1,255 @@
+"""Part files: flushing, damage, compaction, several processes at once."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.token_statistics import cache as cache_module
+from audit_pipeline.token_statistics.cache import PartCache
+
+ROOT = Path(__file__).parent.parent.parent
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("value", pa.list_(pa.field("item", pa.float32(), nullable=False)), nullable=False),
+    ]
+)
+
+
+def row(key: str, *values: float) -> dict[str, object]:
+    return {"key": key, "value": list(values)}
+
+
+def open_cache(folder: Path, **settings: float) -> PartCache:
+    return PartCache(folder, SCHEMA, **settings)  # type: ignore[arg-type]
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*.parquet"))
+
+
+def stored(folder: Path) -> dict[str, list[float]]:
+    cache = open_cache(folder)
+    return {one["key"]: one["value"] for one in cache.read(cache.keys()).to_pylist()}
+
+
+def write_parts(folder: Path, keys_of_parts: list[list[str]]) -> None:
+    for keys in keys_of_parts:
+        cache = open_cache(folder)
+        for key in keys:
+            cache.add(row(key, float(len(key))), 4)
+        cache.flush()
+
+
+def test_an_absent_folder_is_an_empty_cache(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path / "none")
+    assert cache.keys() == set()
+    assert cache.read(["k"]).num_rows == 0
+    assert cache.read([]).schema == SCHEMA
+    cache.flush()
+    cache.compact()
+    assert cache.keys() == set()
+
+
+def test_rows_are_pending_until_enough_bytes(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path, flush_bytes=100, flush_seconds=1e9)
+    cache.add(row("a", 1.0), 60)
+    assert cache.keys() == set()
+    cache.add(row("b", 2.0), 39)
+    assert cache.keys() == set()
+    cache.add(row("c"), 1)
+    assert cache.keys() == {"a", "b", "c"}
+    assert len(parts(tmp_path)) == 1
+    cache.add(row("d"), 99)
+    assert cache.keys() == {"a", "b", "c"}
+    cache.flush()
+    assert stored(tmp_path) == {"a": [1.0], "b": [2.0], "c": [], "d": []}
+    cache.flush()
+    assert len(parts(tmp_path)) == 2
+
+
+def test_rows_are_pending_until_enough_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(cache_module.time, "monotonic", lambda: now)
+    cache = open_cache(tmp_path, flush_bytes=1 << 40, flush_seconds=10.0)
+    now = 109.9
+    cache.add(row("a"), 1)
+    assert cache.keys() == set()
+    now = 110.0
+    cache.add(row("b"), 1)
+    assert cache.keys() == {"a", "b"}
+    now = 119.0
+    cache.add(row("c"), 1)
+    assert cache.keys() == {"a", "b"}
+
+
+def test_reading_takes_only_what_is_asked_for(tmp_path: Path) -> None:
+    write_parts(tmp_path, [["a", "bb"], ["ccc"]])
+    found = open_cache(tmp_path).read(["bb", "ccc", "ccc", "nowhere"])
+    assert sorted(found.column("key").to_pylist()) == ["bb", "ccc"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "garbage"])
+def test_a_damaged_part_is_set_aside_and_named(tmp_path: Path, damage: str) -> None:
+    write_parts(tmp_path, [["a"], ["bb"]])
+    broken = parts(tmp_path)[0]
+    whole = broken.read_bytes()
+    broken.write_bytes({"cut": whole[:-7], "empty": b"", "garbage": b"PAR1" + bytes(100) + b"PAR1"}[damage])
+    cache = open_cache(tmp_path)
+    assert cache.keys() == {"bb"}
+    aside = broken.with_suffix(".unreadable")
+    assert cache.unreadable == [aside]
+    assert aside.exists()
+    assert not broken.exists()
+    cache.compact()
+    assert open_cache(tmp_path).keys() == {"bb"}
+
+
+def test_damage_inside_a_column_is_found_by_compaction(tmp_path: Path) -> None:
+    write_parts(tmp_path, [["a"], ["bb"]])
+    broken = parts(tmp_path)[0]
+    column = pq.ParquetFile(broken).metadata.row_group(0).column(1)
+    content = bytearray(broken.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
+    broken.write_bytes(bytes(content))
+    cache = open_cache(tmp_path)
+    cache.compact()
+    assert cache.unreadable == [broken.with_suffix(".unreadable")]
+    assert cache.keys() == {"bb"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parts(tmp_path, [["a"]])
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(cache_module.pq, "read_table", refuse)
+    with pytest.raises(PermissionError):
+        open_cache(tmp_path).keys()
+    assert len(parts(tmp_path)) == 1
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=5), max_size=5))
+def test_compaction_keeps_every_row_once(
+    tmp_path_factory: pytest.TempPathFactory, keys_of_parts: list[list[str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("compaction")
+    write_parts(folder, keys_of_parts)
+    before = stored(folder)
+    cache = open_cache(folder)
+    cache.compact()
+    assert stored(folder) == before == {key: [1.0] for keys in keys_of_parts for key in keys}
+    filled = [keys for keys in keys_of_parts if keys]
+    assert len(parts(folder)) == min(1, len(filled))
+    if len(filled) > 1:
+        assert sorted(pq.read_table(parts(folder)[0]).column("key").to_pylist()) == sorted(before)
+
+
+def test_one_part_is_not_rewritten(tmp_path: Path) -> None:
+    write_parts(tmp_path, [["a", "b"]])
+    [before] = parts(tmp_path)
+    stat = before.stat()
+    open_cache(tmp_path).compact()
+    assert parts(tmp_path) == [before]
+    assert (before.stat().st_mtime_ns, before.stat().st_ino) == (stat.st_mtime_ns, stat.st_ino)
+
+
+def test_large_parts_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parts(tmp_path, [["a"], ["b"], [f"k{i}" for i in range(2000)]])
+    large = max(parts(tmp_path), key=lambda path: path.stat().st_size)
+    monkeypatch.setattr(cache_module, "_SMALL_PART_BYTES", large.stat().st_size)
+    open_cache(tmp_path).compact()
+    assert large.exists()
+    assert len(parts(tmp_path)) == 2
+
+
+def test_a_crash_between_merging_and_removing_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parts(tmp_path, [["a"], ["bb"]])
+
+    def crash(self: Path, **kwargs: object) -> None:
+        if self.name.startswith("part-"):
+            raise KeyboardInterrupt
+        real(self, **kwargs)
+
+    real = Path.unlink
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", crash)
+        with pytest.raises(KeyboardInterrupt):
+            open_cache(tmp_path).compact()
+    assert len(parts(tmp_path)) == 3
+    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0]}
+    open_cache(tmp_path).compact()
+    assert len(parts(tmp_path)) == 1
+    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0]}
+
+
+def test_a_full_disk_surfaces_and_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parts(tmp_path, [["a"]])
+    cache = open_cache(tmp_path)
+    cache.add(row("b", 2.0), 1)
+
+    def full(path: Path, table: pa.Table) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cache_module, "write_table", full)
+        with pytest.raises(OSError, match="No space left"):
+            cache.flush()
+    assert stored(tmp_path) == {"a": [1.0]}
+    cache.flush()
+    assert stored(tmp_path) == {"a": [1.0], "b": [2.0]}
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from audit_pipeline.token_statistics.cache import PartCache
+schema = pa.schema([pa.field("key", pa.string(), nullable=False),
+                    pa.field("value", pa.list_(pa.field("item", pa.float32(), nullable=False)), nullable=False)])
+cache = PartCache(Path(sys.argv[1]), schema)
+for i in range(int(sys.argv[2]), int(sys.argv[3])):
+    cache.add({"key": f"k{i:03d}", "value": [float(i)]}, 4)
+    cache.flush()
+    if i % 5 == 4:
+        cache.compact()
+assert not cache.unreadable
+"""
+
+
+def test_two_writers_and_a_reader_at_once(tmp_path: Path) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), *map(str, span)], cwd=ROOT)
+        for span in ((0, 60), (40, 100))
+    ]
+    seen: set[str] = set()
+    deadline = time.monotonic() + 60
+    while any(writer.poll() is None for writer in writers):
+        assert time.monotonic() < deadline
+        reader = open_cache(tmp_path)
+        now = reader.read(f"k{i:03d}" for i in range(100))
+        keys = now.column("key").to_pylist()
+        assert len(keys) == len(set(keys)), "a key stands twice"
+        assert seen <= set(keys), "a row was gone for a moment"
+        assert not reader.unreadable
+        seen = set(keys)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert stored(tmp_path) == {f"k{i:03d}": [float(i)] for i in range(100)}
+    open_cache(tmp_path).compact()
+    assert len(parts(tmp_path)) == 1
+    assert stored(tmp_path) == {f"k{i:03d}": [float(i)] for i in range(100)}
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []

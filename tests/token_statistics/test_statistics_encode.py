@@ -1,0 +1,178 @@
+"""Which tokens are scored: start-token policies, offsets, odd texts, cache keys."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import CONTEXT, SENTENCES, save_model, tokenized
+from transformers import AutoTokenizer
+
+from audit_pipeline.contracts import text_sha256
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.encode import KIND_VERSIONS, EncodedText, cache_key, encode, window_and_stride
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+Of = Callable[..., TokenizedModel]
+
+
+@pytest.fixture(scope="module")
+def of(tmp_path_factory: pytest.TempPathFactory) -> Of:
+    """A tiny model whose tokenizer adds its start token, or does not, under an entry with given fields."""
+    root = tmp_path_factory.mktemp("encode")
+    folders = {adds: save_model(root / f"adds-{adds}", adds_bos=adds) for adds in (True, False)}
+
+    def make(*, adds_bos: bool, **fields: Any) -> TokenizedModel:
+        return tokenized(folders[adds_bos], root / "data", **fields)
+
+    return make
+
+
+def one(model: TokenizedModel, text: str) -> EncodedText:
+    [encoded] = encode(model, [text])
+    return encoded
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_always_puts_exactly_one_start_token_in_front(of: Of, adds_bos: bool) -> None:
+    model = of(adds_bos=adds_bos)
+    text = one(model, SENTENCES[0])
+    assert text.start_token_id == model.tokenizer.bos_token_id
+    assert model.tokenizer.bos_token_id not in text.token_id
+    assert text.n_scored == len(text.token_id) > 5
+    assert (text.char_start[0], text.char_end[-1]) == (0, len(SENTENCES[0]))
+
+
+def test_tokenizer_policy_takes_what_the_tokenizer_gives(of: Of) -> None:
+    adding = one(of(adds_bos=True, start_token_policy="tokenizer"), SENTENCES[0])
+    plain = one(of(adds_bos=False, start_token_policy="tokenizer"), SENTENCES[0])
+    np.testing.assert_array_equal(adding.token_id, plain.token_id)
+    assert adding.start_token_id is not None
+    assert adding.n_scored == len(adding.token_id)
+    assert plain.start_token_id is None
+    assert plain.n_scored == len(plain.token_id) - 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "adds_bos", "scored"),
+    [("always", False, 1), ("always", True, 1), ("tokenizer", False, 0), ("tokenizer", True, 1)],
+)
+def test_one_token_texts(of: Of, policy: str, adds_bos: bool, scored: int) -> None:
+    text = one(of(adds_bos=adds_bos, start_token_policy=policy), "a")
+    assert len(text.token_id) == 1
+    assert text.n_scored == scored
+
+
+@pytest.mark.parametrize("policy", ["always", "tokenizer"])
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_the_empty_text_has_nothing_to_score(of: Of, policy: str, adds_bos: bool) -> None:
+    text = one(of(adds_bos=adds_bos, start_token_policy=policy), "")
+    assert text.n_scored == 0
+    assert len(text.token_id) == 0
+
+
+def test_emoji_and_token_zero_are_text_like_any_other(of: Of) -> None:
+    model = of(adds_bos=False)
+    emoji = one(model, "🙂🙂")
+    assert emoji.n_scored == 8
+    assert emoji.char_start.tolist() == [0] * 4 + [1] * 4
+    assert emoji.char_end.tolist() == [1] * 4 + [2] * 4
+    zeros = one(model, "!!!")
+    assert zeros.token_id.tolist() == [0, 0, 0]
+    assert zeros.n_scored == 3
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=5))
+def test_texts_are_encoded_as_if_alone_and_offsets_stay_inside(of: Of, texts: list[str]) -> None:
+    model = of(adds_bos=False)
+    for text, together in zip(texts, encode(model, texts), strict=True):
+        alone = one(model, text)
+        assert together.text_sha256 == text_sha256(text)
+        np.testing.assert_array_equal(together.token_id, alone.token_id)
+        assert ((together.char_start >= 0) & (together.char_start <= together.char_end)).all()
+        assert (together.char_end <= len(text)).all()
+        assert model.tokenizer.decode(together.token_id, clean_up_tokenization_spaces=False) == text
+
+
+def test_long_texts_are_not_truncated(of: Of) -> None:
+    text = " ".join(SENTENCES * 20)
+    encoded = one(of(adds_bos=False), text)
+    assert len(encoded.token_id) > 10 * CONTEXT
+    assert encoded.char_end[-1] == len(text)
+
+
+def test_a_special_token_that_the_model_lacks_is_read_as_text(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "m")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    size = len(tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    tokenizer.save_pretrained(folder)
+    model = tokenized(folder, tmp_path)
+    assert model.tokenizer.convert_tokens_to_ids("<image>") == size == model.vocab_size
+    spelled, plain, known = encode(model, ["an <image> here", "plain", "a </s> b"])
+    assert spelled.token_id.max() < size
+    assert spelled.char_end[-1] == len("an <image> here")
+    np.testing.assert_array_equal(plain.token_id, one(model, "plain").token_id)
+    assert model.tokenizer.eos_token_id in known.token_id
+    assert model.tokenizer.eos_token_id in one(model, "a </s> b").token_id
+
+
+def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "m", vocab_size=100)
+    model = tokenized(folder, tmp_path, start_token_policy="tokenizer")
+    with pytest.raises(ModelError, match="do not belong together"):
+        encode(model, [SENTENCES[0]])
+
+
+@settings(deadline=None)
+@given(st.none() | st.integers(2, 200), st.none() | st.integers(1, 200))
+def test_window_and_stride_always_fit(tiny: Load, window: int | None, stride: int | None) -> None:
+    model, _ = tiny("llama")
+    if window is not None and stride is not None and stride >= window:
+        return
+    changed = model.entry.model_copy(update={"window": window, "stride": stride})
+    located = type(model.located)(changed, model.located.folder, None, None)
+    got_window, got_stride = window_and_stride(type(model)(**{**vars(model), "located": located}))
+    assert 2 <= got_window <= CONTEXT
+    assert 1 <= got_stride <= max(1, got_window - 2)
+    if window is not None and window <= CONTEXT:
+        assert got_window == window
+
+
+def test_keys_change_with_what_changes_a_row_and_nothing_else(
+    of: Of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha = text_sha256("text")
+    base = cache_key(of(adds_bos=False), sha, "base")
+    others = {
+        "text": cache_key(of(adds_bos=False), text_sha256("other"), "base"),
+        "tokenizer": cache_key(of(adds_bos=True), sha, "base"),
+        "policy": cache_key(of(adds_bos=False, start_token_policy="tokenizer"), sha, "base"),
+        "start token": cache_key(of(adds_bos=False, start_token="</s>"), sha, "base"),
+        "dtype": cache_key(of(adds_bos=False, dtype="bfloat16"), sha, "base"),
+        "window": cache_key(of(adds_bos=False, window=32), sha, "base"),
+        "stride": cache_key(of(adds_bos=False, stride=5), sha, "base"),
+        "kind": cache_key(of(adds_bos=False), sha, "topk"),
+    }
+    assert len({base, *others.values()}) == len(others) + 1
+    notes = {"release_date": "2024-01-01", "notes": "other", "licence": "MIT", "reference_model": "r"}
+    assert cache_key(of(adds_bos=False, **notes), sha, "base") == base
+    assert cache_key(of(adds_bos=False, start_token="<s>"), sha, "base") == base
+    assert cache_key(of(adds_bos=False, window=CONTEXT, stride=CONTEXT // 2), sha, "base") == base
+    copied = shutil.copytree(of(adds_bos=False).located.folder, tmp_path / "renamed")
+    assert cache_key(tokenized(copied, tmp_path), sha, "base") == base
+
+    monkeypatch.setitem(KIND_VERSIONS, "topk", KIND_VERSIONS["topk"] + 1)
+    assert cache_key(of(adds_bos=False), sha, "base") == base
+    assert cache_key(of(adds_bos=False), sha, "topk") != others["kind"]

@@ -1,0 +1,188 @@
+"""The forward pass against the bare model in float64, and: no score depends on what else is in the batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import (
+    CONTEXT,
+    SENTENCES,
+    assert_like_twin,
+    config_of,
+    forward_of,
+    save_model,
+    score,
+    tokenized,
+    twin_logits,
+    twin_of_logits,
+)
+from transformers import AutoModelForCausalLM
+
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.encode import encode
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+FAMILIES = ["llama", "gpt_neox", "gemma2", "mamba", "granite", "phi3"]
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_statistics_equal_the_bare_models(tiny: Load, family: str) -> None:
+    model, forward = tiny(family)
+    texts = ["a", "!!", SENTENCES[0], SENTENCES[4], " ".join(SENTENCES * 2), "🙂"]
+    for text, ours in zip(texts, score(model, forward, texts, budget=200), strict=True):
+        assert_like_twin(model, forward, text, ours)
+
+
+def test_windows_of_a_long_text_are_long_texts_alone(tiny: Load) -> None:
+    # Gemma 2's second mask covers 8 tokens, its windows here 64: both matter in this text.
+    model, forward = tiny("gemma2")
+    [encoded] = encode(model, [" ".join(SENTENCES)])
+    assert len(encoded.token_id) > 2 * CONTEXT
+    assert forward.model.config.sliding_window == 8
+
+
+texts_of_words = st.lists(st.sampled_from(WORDS), min_size=1, max_size=60).map(" ".join)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(deadline=None, max_examples=12)
+@given(text=texts_of_words, others=st.lists(texts_of_words | st.sampled_from(["!", "a"]), max_size=6), data=st.data())
+def test_no_score_depends_on_the_batch(tiny: Load, family: str, text: str, others: list[str], data: Any) -> None:
+    model, forward = tiny(family)
+    place = data.draw(st.integers(0, len(others)))
+    budget = data.draw(st.sampled_from([1, 100, 1 << 14]))
+    [alone] = score(model, forward, [text])
+    among = score(model, forward, [*others[:place], text, *others[place:]], budget)[place]
+    for name in ("logprob", "mean", "std", "max_logprob"):
+        assert np.abs(alone[name] - among[name]).max() < 1e-4
+
+
+def test_topk_and_logits_equal_the_twin(tiny: Load) -> None:
+    model, forward = tiny("llama")
+    text = " ".join(SENTENCES[:3])
+    [ours] = score(model, forward, [text], topk=True, logits=True)
+    [encoded] = encode(model, [text])
+    logits = twin_logits(model, forward, encoded)
+    assert ours["logits"].dtype == np.float16
+    np.testing.assert_allclose(ours["logits"].astype(float), logits, atol=2e-3, rtol=1e-3)
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    best = -np.sort(-log_p, axis=1)[:, :20]
+    np.testing.assert_allclose(ours["topk_logprob"].reshape(-1, 20), best, atol=1e-4)
+    np.testing.assert_allclose(
+        np.take_along_axis(log_p, ours["topk_id"].reshape(-1, 20).astype(np.int64), 1), best, atol=1e-4
+    )
+
+
+def test_a_final_softcap_is_respected(tiny: Load) -> None:
+    model, forward = tiny("gemma2")
+    cap = forward.model.config.final_logit_softcapping
+    [ours] = score(model, forward, [SENTENCES[0]], logits=True)
+    assert np.abs(ours["logits"]).max() <= cap
+    assert np.abs(ours["logits"]).max() > 0.8 * cap, "the cap must bite for the comparison with the twin to mean it"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("scaling", [1.1, 8.0])
+def test_scaled_logits_are_not_taken_from_the_bare_head(tmp_path: Path, dtype: str, scaling: float) -> None:
+    folder = save_model(tmp_path / "m", "granite", logits_scaling=scaling)
+    model = tokenized(folder, tmp_path, dtype=dtype)
+    forward = forward_of(model)
+    [ours] = score(model, forward, [SENTENCES[0]])
+    [encoded] = encode(model, [SENTENCES[0]])
+    twin = twin_of_logits(twin_logits(model, forward, encoded), encoded.token_id.tolist())
+    np.testing.assert_allclose(ours["logprob"], twin["logprob"], atol=1e-4 if dtype == "float32" else 0.05)
+
+
+def test_longrope_lengths_do_not_mix(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [4.0] * 4,
+        "original_max_position_embeddings": 32,
+    }
+    folder = save_model(tmp_path / "m", "phi3", rope_parameters=rope, original_max_position_embeddings=32)
+    model = tokenized(folder, tmp_path)
+    forward = forward_of(model)
+    assert forward.length_step == 32
+    texts = [SENTENCES[0], SENTENCES[1] + SENTENCES[2], "a"]
+    lengths = [len(text.token_id) + 1 for text in encode(model, texts)]
+    assert lengths[0] <= 32 < lengths[1]
+    for text, ours in zip(texts, score(model, forward, texts), strict=True):
+        assert_like_twin(model, forward, text, ours)
+
+
+def test_a_model_that_padding_disturbs_gets_batches_of_one_length(tiny: Load) -> None:
+    model, forward = tiny("llama")
+
+    class Bidirectional(torch.nn.Module):
+        """Adds the mean of all embeddings to every position: every token sees the padding."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = forward.model
+            self.config = self.inner.config
+
+        def forward(self, input_ids: torch.Tensor, use_cache: bool = False) -> Any:
+            output = self.inner(input_ids=input_ids, use_cache=use_cache)
+            shift = self.inner.get_input_embeddings()(input_ids).mean(dim=(1, 2), keepdim=True)
+            output.logits = output.logits * (1 + 10 * shift)
+            return output
+
+    disturbed = ForwardPass(Bidirectional(), model.vocab_size)
+    assert disturbed.equal_lengths
+    assert not forward.equal_lengths
+    texts = [SENTENCES[0], SENTENCES[3], SENTENCES[0] + "!", "a"]
+    for text, ours in zip(texts, score(model, disturbed, texts), strict=True):
+        assert_like_twin(model, disturbed, text, ours)
+
+
+def test_bfloat16_weights_are_reduced_in_float32(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    model = tokenized(tiny_folder("llama"), tmp_path, dtype="bfloat16")
+    forward = forward_of(model)
+    [ours] = score(model, forward, [SENTENCES[0]])
+    [encoded] = encode(model, [SENTENCES[0]])
+    twin = twin_of_logits(twin_logits(model, forward, encoded), encoded.token_id.tolist())
+    # One rounding of bf16 logits, none of the log-softmax: far below the 0.1 of a bf16 log-softmax.
+    assert np.abs(ours["logprob"] - twin["logprob"]).mean() < 0.02
+    assert np.exp(ours["max_logprob"].astype(float)).max() <= 1.0
+
+
+def test_tokens_run_counts_padding(tiny: Load) -> None:
+    model, forward = tiny("llama")
+    before = forward.tokens_run
+    score(model, forward, ["a", SENTENCES[1]])
+    longest = len(encode(model, [SENTENCES[1]])[0].token_id) + 1
+    assert longest > 20
+    assert forward.tokens_run - before == 2 * longest
+
+
+def test_nothing_of_the_model_is_left_changed(tiny: Load) -> None:
+    model, forward = tiny("gpt_neox")
+    before = {name: parameter.clone() for name, parameter in forward.model.named_parameters()}
+    first = score(model, forward, [SENTENCES[0]])[0]["logprob"]
+    score(model, forward, list(SENTENCES))
+    assert all(torch.equal(before[name], parameter) for name, parameter in forward.model.named_parameters())
+    np.testing.assert_array_equal(first, score(model, forward, [SENTENCES[0]])[0]["logprob"])
+
+
+def test_a_tiny_model_is_no_empty_comparison(tiny: Load) -> None:
+    for family in FAMILIES:
+        model, forward = tiny(family)
+        [row] = score(model, forward, [SENTENCES[0]])
+        assert row["std"].max() > 0.05, family
+        assert np.ptp(row["logprob"]) > 0.5, family
+        assert re.fullmatch(r"[a-z0-9_]+", forward.model.config.model_type)
+    assert AutoModelForCausalLM.from_config(config_of("llama", 383)).num_parameters() < 100_000

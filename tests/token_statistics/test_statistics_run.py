@@ -1,0 +1,465 @@
+"""Filling the cache: what runs and what does not, resuming after anything, kinds, budgets, odd texts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tiny_models import SENTENCES, tokenized, twin_logits, twin_statistics
+
+from audit_pipeline.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.errors import BudgetError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics import cache as cache_module
+from audit_pipeline.token_statistics import run as run_module
+from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.encode import KIND_VERSIONS, EncodedText, encode
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.run import Kind, Progress, compute, plan, read_statistics
+from audit_pipeline.token_statistics.windows import Window
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROOT = Path(__file__).parent.parent.parent
+Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+TEXTS = [f"{SENTENCES[i % len(SENTENCES)]} {i}" for i in range(24)]
+
+
+class Counting(ForwardPass):
+    """A forward pass that remembers which texts it ran, and can fail when told to."""
+
+    def __init__(self, inner: ForwardPass, fail: Callable[[int], BaseException | None] = lambda calls: None) -> None:
+        self.__dict__.update(inner.__dict__)
+        self.texts: list[str] = []
+        self.calls = 0
+        self.largest_batch = 0
+        self._fail = fail
+
+    def run(
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], *, topk: bool = False, logits: bool = False
+    ) -> list[WindowStatistics]:
+        self.calls += 1
+        if (error := self._fail(self.calls)) is not None:
+            raise error
+        self.largest_batch = max(self.largest_batch, len(batch))
+        self.texts += [encoded[window.text].text_sha256 for window in batch]
+        return super().run(encoded, batch, topk=topk, logits=logits)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> DataPaths:
+    return DataPaths(tmp_path)
+
+
+@pytest.fixture
+def llama(tiny: Load) -> tuple[TokenizedModel, Counting]:
+    model, forward = tiny("llama")
+    return model, Counting(forward)
+
+
+@pytest.fixture
+def flush_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def eager(folder: Path, schema: pa.Schema) -> PartCache:
+        return PartCache(folder, schema, flush_seconds=0.0)
+
+    monkeypatch.setattr(run_module, "PartCache", eager)
+
+
+def never() -> ForwardPass:
+    raise AssertionError("the model must not be loaded: nothing is to be run")
+
+
+def rows_of(
+    model: TokenizedModel, texts: Sequence[str], paths: DataPaths, kind: Kind = "base"
+) -> dict[str, dict[str, Any]]:
+    """The cached rows by text, lists as arrays."""
+    by_sha = {row["text_sha256"]: row for row in read_statistics(model, texts, paths, kind).to_pylist()}
+    return {
+        text: {k: np.asarray(v) if isinstance(v, list) else v for k, v in by_sha[text_sha256(text)].items()}
+        for text in texts
+        if text_sha256(text) in by_sha
+    }
+
+
+def part_files(paths: DataPaths, model: TokenizedModel, kind: str = "base") -> list[Path]:
+    return sorted(paths.token_statistics(kind, model.identity.model_fingerprint).glob("part-*.parquet"))
+
+
+def test_rows_are_as_the_contract_says(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
+    model, forward = llama
+    compute(model, TEXTS, paths, lambda: forward)
+    table = read_statistics(model, TEXTS, paths)
+    assert table.schema.equals(TOKEN_STATISTICS)
+    assert table.num_rows == len(TEXTS)
+    for text, row in rows_of(model, TEXTS, paths).items():
+        [encoded] = encode(model, [text])
+        np.testing.assert_array_equal(row["token_id"], encoded.token_id)
+        np.testing.assert_array_equal(row["char_start"], encoded.char_start)
+        np.testing.assert_array_equal(row["char_end"], encoded.char_end)
+        twin = twin_statistics(model, forward, text)
+        for name in ("logprob", "mean", "std", "max_logprob"):
+            np.testing.assert_allclose(row[name], twin[name], atol=1e-4)
+        assert {len(row[name]) for name in TOKEN_STATISTICS.names[2:]} == {len(encoded.token_id)}
+
+
+def test_cached_equals_fresh_and_order_does_not_matter(llama: tuple[TokenizedModel, Counting], tmp_path: Path) -> None:
+    model, forward = llama
+    shuffled = random.Random(0).sample(TEXTS, len(TEXTS))
+    compute(model, TEXTS, DataPaths(tmp_path / "one"), lambda: forward)
+    compute(model, shuffled, DataPaths(tmp_path / "two"), lambda: forward, token_budget=70)
+    for text in TEXTS:
+        compute(model, [text], DataPaths(tmp_path / "three"), lambda: forward)
+    one, two, three = (rows_of(model, TEXTS, DataPaths(tmp_path / name)) for name in ("one", "two", "three"))
+    for text in TEXTS:
+        assert one[text]["key"] == two[text]["key"] == three[text]["key"]
+        for other in (two, three):
+            np.testing.assert_array_equal(one[text]["token_id"], other[text]["token_id"])
+            assert np.abs(one[text]["logprob"] - other[text]["logprob"]).max() < 1e-4
+
+
+def test_duplicates_are_computed_once(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
+    model, forward = llama
+    summary = compute(model, [*TEXTS[:3], *TEXTS[:3], TEXTS[0]], paths, lambda: forward)
+    assert (summary.texts, summary.texts_computed, summary.texts_from_cache) == (7, 3, 0)
+    assert len(forward.texts) == 3
+
+
+def test_half_and_then_all(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
+    model, forward = llama
+    compute(model, TEXTS[:12], paths, lambda: forward)
+    first = set(forward.texts)
+    forward.texts.clear()
+    summary = compute(model, TEXTS, paths, lambda: forward)
+    assert (summary.texts_from_cache, summary.texts_computed) == (12, 12)
+    assert not first & set(forward.texts)
+    assert first | set(forward.texts) == {text_sha256(text) for text in TEXTS}
+    again = compute(model, TEXTS, paths, never)
+    assert (again.texts_from_cache, again.texts_computed, again.tokens_computed, again.passes) == (24, 0, 0, 0)
+    assert again.tokens_per_second == 0.0
+
+
+def test_the_plan_says_what_the_run_does(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
+    model, forward = llama
+    compute(model, TEXTS[:5], paths, lambda: forward)
+    texts = [*TEXTS, "", TEXTS[0], " ".join(SENTENCES)]
+    kinds: tuple[Kind, ...] = ("base", "logits")
+    planned = plan(model, texts, paths, kinds)
+    assert (planned.texts, planned.distinct_texts, planned.cached_texts) == (27, 26, 0)
+    alone = plan(model, texts, paths)
+    assert (alone.cached_texts, alone.texts_to_run) == (5, 21)
+    told: list[Progress] = []
+    summary = compute(model, texts, paths, lambda: forward, kinds=kinds, on_progress=told.append)
+    assert (summary.passes, summary.tokens_computed) == (planned.passes, planned.tokens_to_run)
+    assert summary.texts_computed + summary.texts_without_tokens == planned.texts_to_run
+    assert summary.texts_without_tokens == 1
+    written = sum(len(row["logits"]) for row in read_statistics(model, texts, paths, "logits").to_pylist())
+    assert planned.bytes_to_write["logits"] == written
+    assert told[-1].tokens_done == told[-1].tokens_total == planned.tokens_to_run
+    assert told[-1].texts_done == told[-1].texts_total == 25
+    assert told[-1].seconds_left == 0.0
+    assert summary.tokens_per_second == pytest.approx(summary.tokens_computed / summary.seconds)
+    assert plan(model, texts, paths, kinds).texts_to_run == 0
+
+
+def test_progress_before_anything_is_known() -> None:
+    start = Progress(0, 4, 0, 100, 0.0)
+    assert start.tokens_per_second == 0.0
+    assert start.seconds_left is None
+    assert Progress(1, 4, 25, 100, 5.0).seconds_left == pytest.approx(15.0)
+
+
+def test_odd_texts(tiny_folder: Callable[[str], Path], llama: tuple[TokenizedModel, Counting], tmp_path: Path) -> None:
+    _, forward = llama
+    odd = ["", "a", "!", "🙂🙂🙂", " ", "!!!!", "<script>alert(1)</script>", "\0", "\u200b"]
+    always = tokenized(tiny_folder("llama"), tmp_path)
+    summary = compute(always, odd, DataPaths(tmp_path), lambda: forward)
+    assert (summary.texts_computed, summary.texts_without_tokens) == (8, 1)
+    rows = rows_of(always, odd, DataPaths(tmp_path))
+    assert set(rows) == set(odd)
+    assert len(rows[""]["logprob"]) == 0
+    assert len(rows["a"]["logprob"]) == 1
+    assert rows["!!!!"]["token_id"].tolist() == [0, 0, 0, 0]
+    for text in odd[1:]:
+        np.testing.assert_allclose(rows[text]["logprob"], twin_statistics(always, forward, text)["logprob"], atol=1e-4)
+
+    plain = tokenized(tiny_folder("llama"), tmp_path, start_token_policy="tokenizer")
+    summary = compute(plain, odd, DataPaths(tmp_path), lambda: forward)
+    assert summary.texts_without_tokens == 5
+    rows = rows_of(plain, odd, DataPaths(tmp_path))
+    assert [len(rows[text]["logprob"]) for text in ("", "a", "!", " ", "!!!!")] == [0, 0, 0, 0, 3]
+    assert compute(plain, odd, DataPaths(tmp_path), never).texts_from_cache == len(odd)
+    assert len(read_statistics(always, odd, DataPaths(tmp_path))) == len(odd)
+
+
+def test_nothing_to_do(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
+    model, _ = llama
+    summary = compute(model, [], paths, never)
+    assert (summary.texts, summary.texts_computed, summary.passes) == (0, 0, 0)
+    assert read_statistics(model, [], paths).num_rows == 0
+    assert compute(model, [""], paths, never).texts_without_tokens == 1
+
+
+def test_a_hundred_thousand_words(tiny_folder: Callable[[str], Path], tiny: Load, paths: DataPaths) -> None:
+    model = tokenized(tiny_folder("llama"), paths.root, window=64, stride=60)
+    _, forward = tiny("llama")
+    words = [word for word in ("the", "is", "a", "in", "it") if len(encode(model, [" " + word])[0].token_id) == 1]
+    assert len(words) > 1
+    text = " ".join(random.Random(1).choices(words, k=100_000))
+    started = time.monotonic()
+    summary = compute(model, [text], paths, lambda: forward)
+    assert time.monotonic() - started < 60
+    row = rows_of(model, [text], paths)[text]
+    [encoded] = encode(model, [text])
+    np.testing.assert_array_equal(row["token_id"], encoded.token_id)
+    assert len(row["logprob"]) == len(encoded.token_id) >= 100_000
+    assert np.isfinite(row["logprob"]).all()
+    assert row["char_end"][-1] == len(text)
+    assert summary.passes == 1 + -(-(len(encoded.token_id) - 63) // 60)
+    head = twin_statistics(model, forward, text[:400])["logprob"][:60]
+    np.testing.assert_allclose(row["logprob"][:60], head, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_neox"])
+@pytest.mark.parametrize(("window", "stride"), [(16, 4), (33, 30), (3, 1)])
+def test_long_texts_equal_their_windows_alone(
+    tiny_folder: Callable[[str], Path], tiny: Load, paths: DataPaths, family: str, window: int, stride: int
+) -> None:
+    _, forward = tiny(family)
+    for policy in ("always", "tokenizer"):
+        model = tokenized(tiny_folder(family), paths.root, window=window, stride=stride, start_token_policy=policy)
+        texts = [" ".join(SENTENCES[:2]), SENTENCES[0]]
+        compute(model, texts, paths, lambda: forward, token_budget=150)
+        for text, row in rows_of(model, texts, paths).items():
+            twin = twin_statistics(model, forward, text)
+            np.testing.assert_array_equal(row["token_id"], twin["token_id"])
+            for name in ("logprob", "mean", "std", "max_logprob"):
+                np.testing.assert_allclose(row[name], twin[name], atol=1e-4)
+
+
+# --- kinds -----------------------------------------------------------------------------------------------------------
+
+
+def test_kinds_that_are_asked_for_later_leave_the_others_alone(
+    llama: tuple[TokenizedModel, Counting], paths: DataPaths
+) -> None:
+    model, forward = llama
+    texts = [*TEXTS[:4], " ".join(SENTENCES)]
+    compute(model, texts, paths, lambda: forward)
+    before = {path: (path.stat().st_ino, path.read_bytes()) for path in part_files(paths, model)}
+    summary = compute(model, texts, paths, lambda: forward, kinds=("base", "topk", "logits"))
+    assert summary.texts_computed == 5
+    assert {path: (path.stat().st_ino, path.read_bytes()) for path in part_files(paths, model)} == before
+    compute(model, texts, paths, never, kinds=("topk", "base"))
+
+    for text, row in rows_of(model, texts, paths, "topk").items():
+        [encoded] = encode(model, [text])
+        logits = twin_logits(model, forward, encoded)
+        log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        ids, values = row["token_id"].reshape(-1, row["k"]), row["logprob"].reshape(-1, row["k"])
+        assert row["k"] == 20
+        assert len(ids) == len(encoded.token_id)
+        assert (np.diff(values, axis=1) <= 0).all()
+        np.testing.assert_allclose(values, -np.sort(-log_p, axis=1)[:, :20], atol=1e-4)
+        np.testing.assert_allclose(values, np.take_along_axis(log_p, ids.astype(np.int64), 1), atol=1e-4)
+    for text, row in rows_of(model, texts, paths, "logits").items():
+        [encoded] = encode(model, [text])
+        kept = np.frombuffer(row["logits"], "<f2").reshape(-1, row["vocab_size"])
+        np.testing.assert_allclose(kept, twin_logits(model, forward, encoded), rtol=1e-3, atol=2e-3)
+
+
+def test_a_new_kind_version_recomputes_that_kind_only(
+    llama: tuple[TokenizedModel, Counting], paths: DataPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, forward = llama
+    compute(model, TEXTS[:3], paths, lambda: forward, kinds=("base", "topk"))
+    base = part_files(paths, model)
+    monkeypatch.setitem(KIND_VERSIONS, "topk", KIND_VERSIONS["topk"] + 1)
+    assert compute(model, TEXTS[:3], paths, never).texts_from_cache == 3
+    assert compute(model, TEXTS[:3], paths, lambda: forward, kinds=("base", "topk")).texts_computed == 3
+    assert part_files(paths, model) == base
+    [topk] = part_files(paths, model, "topk")
+    assert pq.read_table(topk).num_rows == 6, "the rows of the earlier version are kept"
+    assert read_statistics(model, TEXTS[:3], paths, "topk").num_rows == 3
+
+
+def test_the_logits_budget_is_checked_before_anything_runs(
+    llama: tuple[TokenizedModel, Counting], paths: DataPaths
+) -> None:
+    model, forward = llama
+    needed = plan(model, TEXTS, paths, ("logits",)).bytes_to_write["logits"]
+    with pytest.raises(BudgetError, match="budget"):
+        compute(model, [*TEXTS, ""], paths, never, kinds=("base", "logits"), logits_budget=needed - 1)
+    assert part_files(paths, model) == part_files(paths, model, "logits") == []
+    compute(model, TEXTS, paths, lambda: forward, kinds=("base", "logits"), logits_budget=needed)
+    compute(model, TEXTS, paths, never, kinds=("base", "logits"), logits_budget=0)
+
+
+# --- what can go wrong -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("the device is gone")], ids=["Ctrl-C", "error"])
+def test_what_was_computed_before_an_interruption_is_kept(tiny: Load, paths: DataPaths, error: BaseException) -> None:
+    model, inner = tiny("llama")
+    broken = Counting(inner, lambda calls: error if calls == 4 else None)
+    with pytest.raises(type(error)):
+        compute(model, TEXTS, paths, lambda: broken, token_budget=100)
+    done = set(broken.texts)
+    assert 0 < len(done) < len(TEXTS)
+    whole = Counting(inner)
+    summary = compute(model, TEXTS, paths, lambda: whole)
+    assert summary.texts_from_cache == len(done)
+    assert not done & set(whole.texts)
+
+
+def test_a_batch_that_does_not_fit_is_halved(tiny: Load, paths: DataPaths) -> None:
+    model, inner = tiny("llama")
+
+    class Small(Counting):
+        def run(self, encoded: Any, batch: Any, **kinds: bool) -> list[WindowStatistics]:
+            if len(batch) > 2:
+                raise torch.OutOfMemoryError
+            return super().run(encoded, batch, **kinds)
+
+    small = Small(inner)
+    assert compute(model, TEXTS, paths, lambda: small).texts_computed == len(TEXTS)
+    assert small.largest_batch == 2
+    assert sorted(small.texts) == sorted(text_sha256(text) for text in TEXTS)
+    np.testing.assert_allclose(
+        rows_of(model, TEXTS, paths)[TEXTS[5]]["logprob"],
+        twin_statistics(model, inner, TEXTS[5])["logprob"],
+        atol=1e-4,
+    )
+    hopeless = Counting(inner, lambda calls: torch.OutOfMemoryError("out of memory"))
+    with pytest.raises(torch.OutOfMemoryError):
+        compute(model, ["one more"], paths, lambda: hopeless)
+
+
+@pytest.mark.usefixtures("flush_each_text")
+def test_a_full_disk_surfaces_and_the_run_resumes(
+    llama: tuple[TokenizedModel, Counting], paths: DataPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, forward = llama
+    written: list[Path] = []
+
+    def filling(path: Path, table: pa.Table) -> None:
+        if len(written) >= 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, table)
+        written.append(path)
+
+    real = cache_module.write_table
+    with monkeypatch.context() as patched:
+        patched.setattr(cache_module, "write_table", filling)
+        with pytest.raises(OSError, match="No space left"):
+            compute(model, TEXTS, paths, lambda: forward, token_budget=1)
+    assert part_files(paths, model) == sorted(written)
+    flushed = set(read_statistics(model, TEXTS, paths).column("text_sha256").to_pylist())
+    assert len(flushed) == 5
+    forward.texts.clear()
+    summary = compute(model, TEXTS, paths, lambda: forward)
+    assert (summary.texts_from_cache, summary.texts_computed) == (5, len(TEXTS) - 5)
+    assert not flushed & set(forward.texts)
+    assert read_statistics(model, TEXTS, paths).num_rows == len(TEXTS)
+
+
+@pytest.mark.usefixtures("flush_each_text")
+@pytest.mark.parametrize("where", ["end", "column"])
+def test_a_damaged_part_is_named_and_its_texts_are_computed_again(
+    llama: tuple[TokenizedModel, Counting], paths: DataPaths, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    model, forward = llama
+    with monkeypatch.context() as patched:
+        patched.setattr(PartCache, "compact", lambda self: None)
+        compute(model, TEXTS[:6], paths, lambda: forward, token_budget=1)
+    broken = part_files(paths, model)[2]
+    lost = pq.read_table(broken).column("text_sha256").to_pylist()
+    content = bytearray(broken.read_bytes())
+    if where == "end":
+        content = content[: len(content) // 2]
+    else:
+        column = pq.ParquetFile(broken).metadata.row_group(0).column(5)
+        assert column.path_in_schema.startswith("logprob")
+        start = column.dictionary_page_offset or column.data_page_offset
+        content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
+    broken.write_bytes(bytes(content))
+    aside = str(broken.with_suffix(".unreadable"))
+    forward.texts.clear()
+
+    named = compute(model, TEXTS[:6], paths, lambda: forward).unreadable_parts
+    # Damage inside a column shows when the column is first read, by compaction: the next run fills the gap.
+    named += compute(model, TEXTS[:6], paths, lambda: forward).unreadable_parts
+    assert named == (aside,)
+    assert forward.texts == lost
+    assert read_statistics(model, TEXTS[:6], paths).num_rows == 6
+    assert compute(model, TEXTS[:6], paths, never).unreadable_parts == ()
+
+
+KILLED = """
+import functools, sys, time
+sys.path.insert(0, sys.argv[3])
+from pathlib import Path
+from tiny_models import forward_of, tokenized
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics import run
+run.PartCache = functools.partial(run.PartCache, flush_seconds=0.0)
+model = tokenized(Path(sys.argv[1]), Path(sys.argv[2]))
+forward = forward_of(model)
+real = forward.run
+def slow(*args, **kinds):
+    time.sleep(0.03)
+    return real(*args, **kinds)
+forward.run = slow
+texts = Path(sys.argv[2], "texts").read_text().split("|")
+run.compute(model, texts, DataPaths(Path(sys.argv[2])), lambda: forward, token_budget=1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
+def test_a_killed_run_resumes_and_runs_no_flushed_text_again(
+    tiny_folder: Callable[[str], Path], tiny: Load, paths: DataPaths, tmp_path: Path
+) -> None:
+    folder = tiny_folder("llama")
+    model, inner = tiny("llama")
+    texts = [f"{text} {i}" for i in range(20) for text in SENTENCES]
+    (tmp_path / "texts").write_text("|".join(texts))
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(folder), str(tmp_path), str(ROOT / "tests")], cwd=ROOT
+    )
+    deadline = time.monotonic() + 90
+    while len(part_files(paths, model)) < 6:
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+    flushed = set()
+    for part in part_files(paths, model):
+        flushed |= set(pq.read_table(part).column("text_sha256").to_pylist())
+    assert 6 <= len(flushed) < len(texts)
+    forward = Counting(inner)
+    summary = compute(model, texts, paths, lambda: forward)
+    assert summary.unreadable_parts == ()
+    assert summary.texts_from_cache == len(flushed)
+    assert summary.texts_computed == len(texts) - len(flushed)
+    assert not flushed & set(forward.texts)
+    assert len(forward.texts) == len(texts) - len(flushed)
+    assert read_statistics(model, texts, paths).num_rows == len(texts)
+    text = next(text for text in texts if text_sha256(text) in flushed)
+    np.testing.assert_allclose(
+        rows_of(model, [text], paths)[text]["logprob"], twin_statistics(model, inner, text)["logprob"], atol=1e-4
+    )
