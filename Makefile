@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+export DAGSTER_DISABLE_TELEMETRY := yes
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 

@@ -11,6 +11,7 @@ from audit_pipeline.lineage import Step
 from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.orchestration.resources import AuditData
 from audit_pipeline.sources.base import Source
+from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.registry import SOURCES
 from audit_pipeline.stages import refresh_source
 
@@ -35,6 +36,10 @@ def source_asset(source: Source) -> dg.AssetsDefinition:
         ],
     )
     def documents(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        to_be_set = load_source_settings().to_be_set(source.name)
+        if to_be_set is not None:
+            context.log.info(f"{source.name} is not configured: {to_be_set}")
+            return _not_configured(to_be_set)
         step = Step.now(context.run_id, key.to_user_string(), CODE_VERSION)
         report = refresh_source(source.name, data.paths, step)
         for missing in report.missing:
@@ -69,6 +74,18 @@ def source_asset(source: Source) -> dg.AssetsDefinition:
         )
 
     return documents
+
+
+def _not_configured(to_be_set: str) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """A source that the user has not set up is no failure of a run that refreshes all of them."""
+    return dg.MaterializeResult(
+        metadata={**rows(0), "status": "not_applicable", "to be set": to_be_set},
+        check_results=[
+            dg.AssetCheckResult(
+                check_name="complete", passed=False, severity=dg.AssetCheckSeverity.WARN, description=to_be_set
+            )
+        ],
+    )
 
 
 release_notes, sotu, local_files = (source_asset(SOURCES[name]) for name in ("release_notes", "sotu", "local_files"))

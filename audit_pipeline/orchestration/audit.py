@@ -14,10 +14,11 @@ import dagster as dg
 from audit_pipeline.benchmarks.build import benchmark_digest, current_digest, read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.contracts import Pair
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.orchestration import in_process, partitions
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.stages import require_fit, texts_of
 from audit_pipeline.token_statistics.run import Kind, Plan, plan
 
@@ -119,6 +120,9 @@ def _prepare(
     refresh = definitions.resolve_job_def("refresh_sources")
     for name in sources:
         if request.refresh or not paths.documents(name).exists():
+            to_be_set = load_source_settings().to_be_set(name)
+            if to_be_set is not None:
+                raise SourceError(f"{name} is not configured: {to_be_set}")
             on_step(f"fetching documents: {name}")
             key = dg.AssetKey(["documents", name])
             outcome.runs[f"documents/{name}"] = in_process.run_job(refresh, instance, selection=[key])

@@ -15,6 +15,7 @@ from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import config_dir
 
 FILE_NAME = "sources.yaml"
+WHAT_TO_SET = {"local_files": f"set local_files.path in config/{FILE_NAME} to your folder or file"}
 
 Project = Literal["django", "pytest", "sqlalchemy"]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -66,6 +67,10 @@ class SourceSettings(_Settings):
 
     release_notes: ReleaseNotesSettings = ReleaseNotesSettings()
     local_files: LocalFilesSettings = LocalFilesSettings()
+
+    def to_be_set(self, source: str) -> str | None:
+        """What the user has to set before ``source`` can be fetched; None where it is ready."""
+        return WHAT_TO_SET[source] if source == "local_files" and self.local_files.path is None else None
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,17 +68,20 @@ class PartCache:
         self._last_flush = time.monotonic()
 
     def compact(self) -> None:
-        """Merge small parts into one; leaves it to the other process where one is at it."""
+        """Merge small parts into larger ones; leaves it to the other process where one is at it."""
         try:
             with filelock.FileLock(self.folder / ".compaction.lock", timeout=0):
-                small = [path for path in self._parts() if path.stat().st_size < _SMALL_PART_BYTES]
-                tables = {path: table for path in small if (table := self._read_part(path)) is not None}
-                if len(tables) > 1:
-                    self._write(_first_of_each_key(pa.concat_tables(tables.values())))
-                    for path in tables:
-                        path.unlink()
+                for parts in _piles(self._parts()):
+                    self._merge(parts)
         except filelock.Timeout:
             return
+
+    def _merge(self, parts: Sequence[Path]) -> None:
+        tables = {path: table for path in parts if (table := self._read_part(path)) is not None}
+        if len(tables) > 1:
+            self._write(_first_of_each_key(pa.concat_tables(tables.values())))
+            for path in tables:
+                path.unlink()
 
     def _write(self, table: pa.Table) -> None:
         write_table(self.folder / f"part-{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet", checked(table, self.schema))
@@ -99,13 +102,29 @@ class PartCache:
         try:
             return pq.read_table(path, columns=columns or self.schema.names, filters=filters, partitioning=None)
         except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
+            if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) is not None:
                 # The file could not be reached (gone, no permission, no descriptors): nothing is wrong with it.
                 raise
             aside = path.with_suffix(".unreadable")
             path.replace(aside)
             self.unreadable.append(aside)
             return None
+
+
+def _piles(parts: Iterable[Path]) -> list[list[Path]]:
+    """Small parts in piles that are small enough to be in memory at once."""
+    piles: list[list[Path]] = []
+    height = _SMALL_PART_BYTES
+    for path in parts:
+        size = path.stat().st_size
+        if size >= _SMALL_PART_BYTES:
+            continue
+        if height + size > _SMALL_PART_BYTES:
+            piles.append([])
+            height = 0
+        piles[-1].append(path)
+        height += size
+    return piles
 
 
 def _while_parts_move(read: Callable[[], _T]) -> _T:
