@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import filelock
 import pyarrow as pa
@@ -24,8 +23,6 @@ import pyarrow.parquet as pq
 from audit_pipeline.tables import checked, write_table
 
 _SMALL_PART_BYTES = 128 << 20
-_READ_ATTEMPTS = 5
-_T = TypeVar("_T")
 
 
 class PartCache:
@@ -90,11 +87,20 @@ class PartCache:
         return sorted(self.folder.glob("part-*.parquet"))
 
     def _read(self, columns: list[str] | None = None, filters: pc.Expression | None = None) -> list[pa.Table]:
-        def read_all() -> list[pa.Table]:
-            tables = (self._read_part(path, columns, filters) for path in self._parts())
-            return [table for table in tables if table is not None]
-
-        return _while_parts_move(read_all)
+        """Every part, including those that another process's compaction puts in the place of parts being read."""
+        seen: set[Path] = set()
+        tables: list[pa.Table] = []
+        while new := [path for path in self._parts() if path not in seen]:
+            for path in new:
+                seen.add(path)
+                try:
+                    table = self._read_part(path, columns, filters)
+                except FileNotFoundError:
+                    # Merged meanwhile: its rows stand in a part that the next look finds.
+                    continue
+                if table is not None:
+                    tables.append(table)
+        return tables
 
     def _read_part(
         self, path: Path, columns: list[str] | None = None, filters: pc.Expression | None = None
@@ -125,16 +131,6 @@ def _piles(parts: Iterable[Path]) -> list[list[Path]]:
         piles[-1].append(path)
         height += size
     return piles
-
-
-def _while_parts_move(read: Callable[[], _T]) -> _T:
-    """Read again where another process's compaction removed a listed part: its rows stand in the merged one."""
-    for _ in range(_READ_ATTEMPTS - 1):
-        try:
-            return read()
-        except FileNotFoundError:
-            continue
-    return read()
 
 
 def _first_of_each_key(table: pa.Table) -> pa.Table:
