@@ -149,13 +149,14 @@ def _audit(
     if outcome.buried:
         TELL.print(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
-        TELL.print(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed", highlight=False)
+        words = f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed"
+        TELL.print(words, markup=False, highlight=False, soft_wrap=True)
     _show_findings(paths, name, [spec.name for spec in specs])
     OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _tell_step(what: str) -> None:
-    TELL.print(f"• {what}", markup=False, highlight=False)
+    TELL.print(f"• {what}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
@@ -275,7 +276,7 @@ def score(
     tokenized = load_tokenizer(entry, paths)
 
     def forward() -> ForwardPass:
-        TELL.print(f"• loading {entry.name}", markup=False, highlight=False)
+        _tell_step(f"loading {entry.name}")
         return ForwardPass(load_weights(tokenized, device or default_device()), tokenized.vocab_size)
 
     with terminal_bar(entry.name) as tell:
@@ -311,7 +312,7 @@ def _show_skipped(skipped: Sequence[Any]) -> None:
 
 
 @main.command()
-@click.option("--corpus", required=True, type=click.Path(exists=True, path_type=Path), help="A file or a folder.")
+@click.option("--corpus", required=True, type=click.Path(path_type=Path), help="A file or a folder.")
 @click.option("--tokenizer", required=True, help="A name in config/models.yaml, a hub id, or a path.")
 @click.option("--out", required=True, type=_FILE, help="The Parquet file to write.")
 @click.option("--text-column", help="Default: text, else input, else the only column.")
@@ -487,7 +488,8 @@ def dev(host: str, port: int) -> None:
     from audit_pipeline.paths import PROJECT_ROOT
 
     home = ensure_dagster_home(DataPaths.from_environment())
-    TELL.print(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {home}; Ctrl-C ends it)", soft_wrap=True)
+    words = f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {home}; Ctrl-C ends it)"
+    TELL.print(words, markup=False, soft_wrap=True)
     dagster = Path(sys.executable).with_name("dagster")
     workspace = PROJECT_ROOT / "workspace.yaml"
     os.execv(dagster, [str(dagster), "dev", "-w", str(workspace), "-h", host, "-p", str(port)])  # noqa: S606

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -39,6 +42,7 @@ _WORDS = tuple(
     plough anvil barley mortar canvas timber pewter hedge spindle furrow cobble drizzle
     """.split()  # noqa: SIM905 - a list of words is read best as words
 )
+_ROOM = 48 << 20
 # A few words that only one side knows: the sides differ, as real ones do.
 _OF_A_SIDE = {OLD: ("telegram", "carriage"), NEW: ("satellite", "drone")}
 
@@ -168,6 +172,20 @@ class Workspace:
         return dg.DagsterInstance.from_config(str(self.paths.dagster_home))
 
 
+@contextmanager
+def quick_folder(otherwise: Path) -> Iterator[Path]:
+    """An empty folder in memory where the machine has room there, else ``otherwise``.
+
+    An audit has Dagster's databases flushed to disk hundreds of times, which is most of its time where a model is tiny.
+    """
+    memory = Path("/dev/shm")
+    if not (memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM):
+        yield otherwise
+        return
+    with tempfile.TemporaryDirectory(prefix="corpus-audit-test-", dir=memory) as folder:
+        yield Path(folder)
+
+
 def make_workspace(root: Path, monkeypatch: pytest.MonkeyPatch, **models: Path) -> Workspace:
     """Empty folders that the environment names until the test ends; DAGSTER_HOME is the data folder's own.
 
@@ -176,14 +194,21 @@ def make_workspace(root: Path, monkeypatch: pytest.MonkeyPatch, **models: Path) 
     made = Workspace(root, monkeypatch)
     made.config.mkdir(parents=True)
     made.paths.root.mkdir()
+    enter_workspace(root, monkeypatch)
+    made.write_config("sources", {})
+    made.write_models(**{name: {"path": path} for name, path in models.items()})
+    return made
+
+
+def enter_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """The workspace that was made at ``root`` before, named by the environment until the test ends."""
+    made = Workspace(root, monkeypatch)
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(made.paths.root))
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(made.config))
     # Set, not deleted: the command line exports what it made, and the end of the test must take that back.
     monkeypatch.setenv("DAGSTER_HOME", "")
     for name in ("TQDM_DISABLE", "PYTHONWARNINGS"):
         monkeypatch.setenv(name, os.environ.get(name, "1" if name == "TQDM_DISABLE" else "ignore"))
-    made.write_config("sources", {})
-    made.write_models(**{name: {"path": path} for name, path in models.items()})
     return made
 
 

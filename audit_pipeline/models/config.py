@@ -126,7 +126,8 @@ def resolve_model(given: str, models: Mapping[str, ModelEntry]) -> ModelEntry:
     except (OSError, RuntimeError) as error:
         raise ModelError(f"no model at {given[:200]}: there can be no such path") from error
     if exists:
-        return ModelEntry(name=given, path=path.resolve())
+        # The whole path is the name: it is a partition's key, and means the same from every folder.
+        return ModelEntry(name=str(path.resolve()), path=path.resolve())
     if given.endswith(".gguf") or given.startswith(("/", "./", "../", "~")):
         raise ModelError(f"no model at {given}: the path does not exist")
     if _HUB_ID.fullmatch(given):

@@ -15,11 +15,13 @@ from audit_pipeline.benchmarks.build import benchmark_digest, current_digest, re
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.contracts import Pair
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.stages import require_fit, texts_of
+from audit_pipeline.tables import read_json
 from audit_pipeline.token_statistics.run import Kind, Plan, plan
 
 
@@ -63,6 +65,8 @@ def audit(
 
     Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
     """
+    # First, so that a model that cannot be had costs no download and leaves no partition behind.
+    load_tokenizer(resolve_model(request.model, load_models()), paths)
     in_process.ensure_dagster_home(paths)
     outcome = AuditOutcome()
     with dg.DagsterInstance.get() as instance:
@@ -126,11 +130,28 @@ def _prepare(
             on_step(f"fetching documents: {name}")
             key = dg.AssetKey(["documents", name])
             outcome.runs[f"documents/{name}"] = in_process.run_job(refresh, instance, selection=[key])
+            _tell_what_a_source_lacks(name, paths, on_step)
     build = definitions.resolve_job_def("build_benchmarks")
     for spec in request.benchmarks:
         if is_stale(spec, paths) or (request.refresh and not spec.sources):
             on_step(f"building benchmark: {spec.name}")
             outcome.runs[f"examples/{spec.name}"] = _build(spec, build, instance, paths)
+            _tell_skipped_rows(spec.name, paths, on_step)
+
+
+def _tell_what_a_source_lacks(name: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
+    manifest = read_json(paths.source_manifest(name))
+    for item in manifest["missing"]:
+        on_step(f"missing from {name}: {item['part']}: {item['reason']}")
+    if left_out := manifest["left_out"]:
+        on_step(f"left out of {name}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}")
+
+
+def _tell_skipped_rows(benchmark: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
+    skipped = read_manifest(paths, benchmark)["skipped"]
+    if skipped["rows"]:
+        first = skipped["first"][0]
+        on_step(f"skipped in {benchmark}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}")
 
 
 def _build(spec: BenchmarkSpec, job: dg.JobDefinition, instance: dg.DagsterInstance, paths: DataPaths) -> str:

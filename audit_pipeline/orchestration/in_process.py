@@ -72,12 +72,13 @@ def process_identity(process: psutil.Process) -> str:
 def bury_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Mark runs of this machine's command line failed whose process is gone, and free their slots in pools.
 
-    Runs of daemons, of other machines and of living processes are left alone. Returns the ids of the buried runs.
+    Runs of daemons, of other machines and of living processes are left alone; so are re-executions, which the UI gives
+    the tags of the run they repeat. Returns the ids of the buried runs.
     """
     host = socket.gethostname()
     buried = []
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED, tags={HOST_TAG: host})):
-        if not _is_alive(run.tags[PROCESS_TAG]):
+        if run.parent_run_id is None and not _is_alive(run.tags[PROCESS_TAG]):
             instance.report_run_failed(run, "the process that ran it is gone (killed, or the machine went down)")
             buried.append(run.run_id)
     storage = instance.event_log_storage

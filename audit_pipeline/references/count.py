@@ -60,7 +60,7 @@ def count_tokens(model: TokenizedModel, texts: Iterable[str]) -> tuple[npt.NDArr
 def count_corpus(model: TokenizedModel, corpus: Path, text_column: str | None = None) -> CorpusCount:
     """Count the file at ``corpus``, or every readable file in that folder, one file in memory at a time.
 
-    Raises DataError where there is no file of a readable kind.
+    Raises DataError where there is no such file, and none of a readable kind in the folder.
     """
     files = _files(corpus)
     skipped: list[Skipped] = []
@@ -76,6 +76,8 @@ def count_corpus(model: TokenizedModel, corpus: Path, text_column: str | None = 
 
 
 def _files(corpus: Path) -> list[Path]:
+    if not corpus.exists():
+        raise DataError(f"{corpus}: no such file or folder")
     if not corpus.is_dir():
         return [corpus]
     files = sorted(path for path in corpus.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())

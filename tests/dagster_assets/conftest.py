@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from made_workspace import Workspace, make_workspace, temporal
+from made_workspace import Workspace, make_workspace, quick_folder, temporal
 
 from audit_pipeline.definitions import defs
 
@@ -18,11 +18,14 @@ def definitions() -> dg.Definitions:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
     """Two models and two lengths of one family; nothing is fetched yet."""
-    made = make_workspace(tmp_path, monkeypatch, one=tiny_folder("llama"), two=tiny_folder("gpt_neox"))
-    made.write_benchmarks(made=temporal([8, 12]))
-    return made
+    with quick_folder(tmp_path) as folder:
+        made = make_workspace(folder / "made", monkeypatch, one=tiny_folder("llama"), two=tiny_folder("gpt_neox"))
+        made.write_benchmarks(made=temporal([8, 12]))
+        yield made
 
 
 @pytest.fixture

@@ -125,6 +125,8 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
 def test_jobs_cover_every_asset_once(definitions: dg.Definitions) -> None:
     names = ("refresh_sources", "build_benchmarks", "audit_pairs", "publish")
     covered = [
-        key.to_user_string() for name in names for key in definitions.resolve_job_def(name).asset_layer.selected_asset_keys
+        key.to_user_string()
+        for name in names
+        for key in definitions.resolve_job_def(name).asset_layer.selected_asset_keys
     ]
     assert sorted(covered) == sorted(GROUPS)

@@ -88,7 +88,7 @@ def test_paths_and_hub_ids_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     assert resolve_model(str(tmp_path), MODELS).path == tmp_path.resolve()
     entry = resolve_model("m.gguf", MODELS)
-    assert (entry.name, entry.path) == ("m.gguf", (tmp_path / "m.gguf").resolve())
+    assert (entry.name, entry.path) == (str((tmp_path / "m.gguf").resolve()), (tmp_path / "m.gguf").resolve())
     assert resolve_model("owner/some-model.v1", MODELS).hub == "owner/some-model.v1"
 
 

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from made_workspace import Workspace, make_workspace
+from made_workspace import Workspace, make_workspace, quick_folder
 
 from audit_pipeline.orchestration.in_process import ensure_dagster_home
 from audit_pipeline.paths import DataPaths
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
-    return make_workspace(tmp_path, monkeypatch, tiny=tiny_folder("llama"))
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
+    with quick_folder(tmp_path) as folder:
+        yield make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
 
 
 @pytest.fixture(scope="session")

