@@ -41,7 +41,7 @@ CODE_VERSION = "1"
 def benchmark(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Build the examples of one benchmark."""
     (spec,) = resolve(context.partition_key)
-    report = build_benchmark(spec, data.paths, Step.now(context.run_id, "benchmark", CODE_VERSION))
+    report = build_benchmark(spec, data.paths, Step.now(context.run.run_id, "benchmark", CODE_VERSION))
     for row in report.skipped[:20]:
         context.log.warning(f"skipped {row.location}: {row.reason}")
     return dg.MaterializeResult(

@@ -3,6 +3,8 @@
 What belongs here: wiring. What does not: building them (audit_pipeline/warehouse).
 """
 
+import os
+
 import dagster as dg
 from pydantic import Field
 
@@ -19,7 +21,10 @@ CODE_VERSION = "1"
 class QuotingConfig(dg.Config):
     """Whether excerpts of the audited texts, at most 50 words each, may be quoted."""
 
-    include_text: bool = Field(default=True, description="quote excerpts of at most 50 words")
+    include_text: bool = Field(
+        default="CORPUS_AUDIT_NO_TEXT" not in os.environ,
+        description="quote excerpts of at most 50 words; the environment variable CORPUS_AUDIT_NO_TEXT turns it off",
+    )
 
 
 @dg.asset(

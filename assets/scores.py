@@ -9,10 +9,11 @@ from typing import Any
 import dagster as dg
 
 from assets import OWNERS
-from audit_pipeline.contracts import EVALUATIONS, SCORES
+from audit_pipeline.contracts import EVALUATIONS, SCORES, Pair
 from audit_pipeline.lineage import Step
 from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
-from audit_pipeline.orchestration.partitions import by_model, pair_partitions
+from audit_pipeline.orchestration.pairs import every_pair_ran, every_pair_ran_spec, for_each_pair
+from audit_pipeline.orchestration.partitions import pair_partitions
 from audit_pipeline.orchestration.resources import AuditData, Models
 from audit_pipeline.stages import EvaluationReport, ScoreReport, evaluate_pair, score_pair
 from audit_pipeline.warehouse.pair_plots import forest_markdown, histograms_markdown, roc_markdown
@@ -37,23 +38,27 @@ EVALUATIONS_VERSION = "1"
             "no_score_failed",
             asset="scores",
             description="No detector failed on a text; a text that a detector does not apply to is no failure.",
-        )
+        ),
+        every_pair_ran_spec("scores"),
     ],
 )
 def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Score every pair of the run."""
     failed: dict[str, int] = {}
-    for name, pairs in by_model(context.partition_keys).items():
-        model = models.tokenized(name, data.paths)
-        for pair in pairs:
-            report = score_pair(pair, model, data.paths, Step.now(context.run_id, "scores", SCORES_VERSION))
-            failed[pair.partition] = report.by_status.get("failed", 0)
-            context.add_asset_metadata(_score_metadata(report), partition_key=pair.partition)
+
+    def run(pair: Pair) -> None:
+        step = Step.now(context.run.run_id, "scores", SCORES_VERSION)
+        report = score_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
+        failed[pair.partition] = report.by_status.get("failed", 0)
+        context.add_asset_metadata(_score_metadata(report), partition_key=pair.partition)
+
+    not_applicable = for_each_pair(context, run)
     return dg.MaterializeResult(
         check_results=[
             dg.AssetCheckResult(
                 check_name="no_score_failed", passed=not any(failed.values()), metadata={"failed": failed}
-            )
+            ),
+            every_pair_ran(not_applicable),
         ]
     )
 
@@ -89,26 +94,29 @@ def _score_metadata(report: ScoreReport) -> dict[str, Any]:
         dg.AssetCheckSpec(
             "metrics_in_range",
             asset="evaluations",
-            description="Every metric and every end of an interval lies between 0 and 1.",
-        )
+            description="Every metric and every end of an interval lies between 0 and 1 (a margin: -1 and 1).",
+            blocking=True,
+        ),
+        every_pair_ran_spec("evaluations"),
     ],
 )
 def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Evaluate the latest scores of every pair of the run."""
     wrong: dict[str, int] = {}
-    for name, pairs in by_model(context.partition_keys).items():
-        model = models.tokenized(name, data.paths)
-        for pair in pairs:
-            report = evaluate_pair(
-                pair, model, data.paths, Step.now(context.run_id, "evaluations", EVALUATIONS_VERSION)
-            )
-            wrong[pair.partition] = report.out_of_range
-            context.add_asset_metadata(_evaluation_metadata(report), partition_key=pair.partition)
+
+    def run(pair: Pair) -> None:
+        step = Step.now(context.run.run_id, "evaluations", EVALUATIONS_VERSION)
+        report = evaluate_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
+        wrong[pair.partition] = report.out_of_range
+        context.add_asset_metadata(_evaluation_metadata(report), partition_key=pair.partition)
+
+    not_applicable = for_each_pair(context, run)
     return dg.MaterializeResult(
         check_results=[
             dg.AssetCheckResult(
                 check_name="metrics_in_range", passed=not any(wrong.values()), metadata={"wrong": wrong}
-            )
+            ),
+            every_pair_ran(not_applicable),
         ]
     )
 

@@ -40,7 +40,7 @@ def source_asset(source: Source) -> dg.AssetsDefinition:
         if to_be_set is not None:
             context.log.info(f"{source.name} is not configured: {to_be_set}")
             return _not_configured(to_be_set)
-        step = Step.now(context.run_id, key.to_user_string(), CODE_VERSION)
+        step = Step.now(context.run.run_id, key.to_user_string(), CODE_VERSION)
         report = refresh_source(source.name, data.paths, step)
         for missing in report.missing:
             context.log.warning(f"missing: {missing.part}: {missing.reason}")

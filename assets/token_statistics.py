@@ -10,10 +10,11 @@ import dagster as dg
 from pydantic import Field
 
 from assets import OWNERS
-from audit_pipeline.contracts import TOKEN_STATISTICS
+from audit_pipeline.contracts import TOKEN_STATISTICS, Pair
 from audit_pipeline.lineage import Step
 from audit_pipeline.orchestration.metadata import rows, schema_metadata
-from audit_pipeline.orchestration.partitions import by_model, pair_partitions
+from audit_pipeline.orchestration.pairs import every_pair_ran, every_pair_ran_spec, for_each_pair
+from audit_pipeline.orchestration.partitions import pair_partitions
 from audit_pipeline.orchestration.resources import AuditData, Models, ProgressTeller
 from audit_pipeline.stages import run_tokens
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Kind
@@ -54,7 +55,8 @@ class TokenStatisticsConfig(dg.Config):
             "cache_intact",
             asset="token_statistics",
             description="No part file of the cache was damaged; damaged ones are set aside and their texts run again.",
-        )
+        ),
+        every_pair_ran_spec("token_statistics"),
     ],
 )
 def token_statistics(
@@ -67,35 +69,37 @@ def token_statistics(
     """Bring the cache up to the texts of every pair in the run, each model loaded at most once."""
     paths = data.paths
     unreadable: list[str] = []
-    for name, pairs in by_model(context.partition_keys).items():
-        model = models.tokenized(name, paths)
-        for pair in pairs:
-            step = Step.now(context.run_id, "token_statistics", CODE_VERSION)
-            with progress.telling(f"{pair.model} on {pair.benchmark}", context.log) as tell:
-                summary = run_tokens(
-                    pair,
-                    model,
-                    paths,
-                    partial(models.forward, model, paths, context.log),
-                    step,
-                    kinds=config.kinds,
-                    logits_budget=int(config.logits_budget_gb * 1e9),
-                    on_progress=tell,
-                )
-            unreadable.extend(summary.unreadable_parts)
-            context.log.info(
-                f"{pair.partition}: {summary.texts_from_cache} texts from the cache, {summary.texts_computed} computed"
+
+    def run(pair: Pair) -> None:
+        model = models.tokenized(pair.model, paths)
+        step = Step.now(context.run.run_id, "token_statistics", CODE_VERSION)
+        with progress.telling(f"{pair.model} on {pair.benchmark}", context.log) as tell:
+            summary = run_tokens(
+                pair,
+                model,
+                paths,
+                partial(models.forward, model, paths, context.log),
+                step,
+                kinds=config.kinds,
+                logits_budget=int(config.logits_budget_gb * 1e9),
+                on_progress=tell,
             )
-            numbers = {key: value for key, value in asdict(summary).items() if key != "unreadable_parts"}
-            context.add_asset_metadata(
-                {
-                    **rows(summary.texts),
-                    **numbers,
-                    "status": "ok" if summary.texts > summary.texts_without_tokens else "not_applicable",
-                    "model_fingerprint": model.identity.model_fingerprint,
-                },
-                partition_key=pair.partition,
-            )
+        unreadable.extend(summary.unreadable_parts)
+        context.log.info(
+            f"{pair.partition}: {summary.texts_from_cache} texts from the cache, {summary.texts_computed} computed"
+        )
+        numbers = {key: value for key, value in asdict(summary).items() if key != "unreadable_parts"}
+        context.add_asset_metadata(
+            {
+                **rows(summary.texts),
+                **numbers,
+                "status": "ok" if summary.texts > summary.texts_without_tokens else "not_applicable",
+                "model_fingerprint": model.identity.model_fingerprint,
+            },
+            partition_key=pair.partition,
+        )
+
+    not_applicable = for_each_pair(context, run)
     return dg.MaterializeResult(
         check_results=[
             dg.AssetCheckResult(
@@ -103,6 +107,7 @@ def token_statistics(
                 passed=not unreadable,
                 severity=dg.AssetCheckSeverity.WARN,
                 metadata={"set aside": unreadable},
-            )
+            ),
+            every_pair_ran(not_applicable),
         ]
     )

@@ -26,6 +26,8 @@ from audit_pipeline.paths import DataPaths
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from audit_pipeline.score_files import FileScores
+
 
 # No emoji codes: what is shown is other people's text, paths and SQL.
 OUT = Console(emoji=False)
@@ -49,22 +51,31 @@ class _Front(click.Group):
             # The machine said no: no space, no permission, a folder where a file should be.
             _fail(error)
         except KeyboardInterrupt:
-            TELL.print("stopped; what was finished is kept")
+            _tell("stopped; what was finished is kept")
             sys.exit(130)
 
 
 def _fail(error: AuditError | OSError) -> NoReturn:
-    TELL.print(f"Error: {' '.join(str(error).split())}", style="red", markup=False, highlight=False, soft_wrap=True)
+    _tell(f"Error: {' '.join(str(error).split())}", style="red")
     sys.exit(2)
+
+
+def _tell(words: str, style: str | None = None) -> None:
+    """One line on standard error; what a file or a name holds is shown, never obeyed."""
+    TELL.print(_visible(words), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _visible(text: str) -> str:
+    """``text`` with the codes spelled out that a terminal would obey."""
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 @click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="corpus-audit")
 def main() -> None:
     """Find out whether texts were in a language model's pretraining data, and how sure anyone can be."""
-    # Progress bars of libraries would draw over ours; warnings of Dagster's beta parameters are not the user's.
+    # Progress bars of libraries would draw over ours.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    os.environ.setdefault("PYTHONWARNINGS", "ignore")
 
 
 @main.command()
@@ -100,7 +111,9 @@ def _program() -> str:
 @click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
 @click.option("--kinds", default="base", show_default=True, help="What is cached of a pass: base,topk,logits.")
-@click.option("--logits-budget-gb", type=click.FloatRange(min=0), help="The most that full logits may take.")
+@click.option(
+    "--logits-budget-gb", type=click.FloatRange(min=0), help="The most that full logits may add, a benchmark."
+)
 def audit(
     model: str,
     benchmark: str,
@@ -147,16 +160,17 @@ def _audit(
     request = AuditRequest(name, specs, refresh, device, kinds, logits_budget_gb, terminal=True)
     outcome = run_audit(request, defs(), paths, _tell_step)
     if outcome.buried:
-        TELL.print(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
+        _tell(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
-        words = f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed"
-        TELL.print(words, markup=False, highlight=False, soft_wrap=True)
+        _tell(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
+    for partition, reason in outcome.not_applicable.items():
+        _tell(f"{partition} could not run: {reason}", style="red")
     _show_findings(paths, name, [spec.name for spec in specs])
     OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _tell_step(what: str) -> None:
-    TELL.print(f"• {what}", markup=False, highlight=False, soft_wrap=True)
+    _tell(f"• {what}")
 
 
 def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
@@ -293,22 +307,36 @@ def score(
         )
     _show_skipped(scores.skipped)
     summary = scores.summary
-    TELL.print(
-        f"{summary.texts} texts: {summary.texts_from_cache} from the cache, {summary.texts_computed} computed"
-        + (f" at {summary.tokens_per_second:,.0f} tokens/s" if summary.texts_computed else ""),
-        highlight=False,
-    )
+    rate = f" at {summary.tokens_per_second:,.0f} tokens/s" if summary.texts_computed else ""
+    _tell(f"{summary.texts} texts: {summary.texts_from_cache} from the cache, {summary.texts_computed} computed{rate}")
+    _show_separation(scores)
     OUT.print(f"{len(scores.table):,} scores in {out}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_separation(scores: FileScores) -> None:
+    """AUROC of each detector's default setting, where the file labels both sides."""
+    from audit_pipeline.score_files import separation
+
+    found = separation(scores)
+    if not found:
+        return
+    table = _table("detector", "AUROC [95% interval]", "texts")
+    for one in found:
+        row = {"auroc": one.auroc, "auroc_low": one.interval.low, "auroc_high": one.interval.high}
+        name = f"{one.detector} {_setting(one.parameters)}".strip()
+        table.add_row(name, _with_interval(row, "auroc"), f"{one.n_members} + {one.n_nonmembers}")
+    _print_table(table)
+    OUT.print("screening only: no control was run; `corpus-audit audit` on a benchmark runs one", soft_wrap=True)
 
 
 def _show_skipped(skipped: Sequence[Any]) -> None:
     if not skipped:
         return
-    TELL.print(f"{len(skipped)} row(s) skipped:", highlight=False)
+    _tell(f"{len(skipped)} row(s) skipped:")
     for row in skipped[:_NAMED_SKIPS]:
-        TELL.print(f"  {row.location}: {row.reason}", markup=False, highlight=False, soft_wrap=True)
+        _tell(f"  {row.location}: {row.reason}")
     if len(skipped) > _NAMED_SKIPS:
-        TELL.print(f"  and {len(skipped) - _NAMED_SKIPS} more", highlight=False)
+        _tell(f"  and {len(skipped) - _NAMED_SKIPS} more")
 
 
 @main.command()
@@ -321,7 +349,9 @@ def count(corpus: Path, tokenizer: str, out: Path, text_column: str | None) -> N
     from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.references.count import count_corpus, write_count
+    from audit_pipeline.tables import require_output
 
+    require_output(out, corpus)
     model = load_tokenizer(resolve_model(tokenizer, load_models()), DataPaths.from_environment())
     counted = count_corpus(model, corpus, text_column)
     write_count(out, counted, model)
@@ -391,7 +421,11 @@ def benchmarks(build_name: str | None) -> None:
 
 @main.command()
 @click.option("--open", "open_it", is_flag=True, help="Show it in a browser.")
-@click.option("--no-text", is_flag=True, help="Quote nothing of the audited texts, in the report and the warehouse.")
+@click.option(
+    "--no-text",
+    is_flag=True,
+    help="Quote no audited text in report and warehouse (for good: set CORPUS_AUDIT_NO_TEXT).",
+)
 def report(open_it: bool, no_text: bool) -> None:
     """Rebuild the warehouse and the report from what has been audited."""
     from audit_pipeline.definitions import defs
@@ -424,7 +458,10 @@ def sql(statement: str, layout: str) -> None:
 
 def _rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
     """The rows by position: a join can yield two columns of one name."""
-    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+    try:
+        return zip(*(column.to_pylist() for column in table.columns), strict=True)
+    except (OverflowError, ValueError) as error:
+        raise AuditError(f"a value of the result cannot be shown ({error}): cast it to VARCHAR") from error
 
 
 def _each_once(names: Sequence[str]) -> list[str]:
@@ -467,9 +504,7 @@ def _print_table(table: Table) -> None:
 def _shown(value: object) -> str:
     if value is None:
         return ""
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    # An audited text can hold codes that a terminal would obey.
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
+    return f"{value:.4g}" if isinstance(value, float) else _visible(str(value))
 
 
 def _table(*columns: str) -> Table:
@@ -488,8 +523,7 @@ def dev(host: str, port: int) -> None:
     from audit_pipeline.paths import PROJECT_ROOT
 
     home = ensure_dagster_home(DataPaths.from_environment())
-    words = f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {home}; Ctrl-C ends it)"
-    TELL.print(words, markup=False, soft_wrap=True)
+    _tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {home}; Ctrl-C ends it)")
     dagster = Path(sys.executable).with_name("dagster")
     workspace = PROJECT_ROOT / "workspace.yaml"
     os.execv(dagster, [str(dagster), "dev", "-w", str(workspace), "-h", host, "-p", str(port)])  # noqa: S606

@@ -173,7 +173,7 @@ LINEAGE = pa.schema(
         _column("tokenizer_fingerprint", pa.string(), "the tokenizer's files", null=True),
         _column("benchmark_digest", pa.string(), "config entry and sources of the benchmark", null=True),
         _column("started_at", pa.timestamp("us", tz="UTC"), "when the step started"),
-        _column("finished_at", pa.timestamp("us", tz="UTC"), "when the step had written its rows"),
+        _column("finished_at", pa.timestamp("us", tz="UTC"), "when the rows were ready to be moved into place"),
         _column("package_versions", pa.string(), "canonical JSON: package -> version"),
     ]
 )

@@ -96,15 +96,21 @@ def record(
     write_table(paths.run_file("lineage", f"{table}:{partition}", step.run_id), table_from_rows([row], LINEAGE))
 
 
-def latest_run(paths: DataPaths, table: str, partition: str) -> tuple[str, str]:
-    """Run and data version of the rows of ``table`` that were written last for a partition.
+@dataclass(frozen=True)
+class Written:
+    """What the lineage says of the rows that were written last for a partition."""
 
-    Raises DataError where there are none.
-    """
+    run_id: str
+    data_version: str
+    benchmark_digest: str | None
+
+
+def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
+    """The run whose rows of ``table`` were written last for a partition; raises DataError where there are none."""
     folder = paths.run_file("lineage", f"{table}:{partition}", "any").parent
-    entries = read_all(folder, LINEAGE).select(["run_id", "data_version", "finished_at"]).to_pylist()
+    entries = read_all(folder, LINEAGE).to_pylist()
     written = [entry for entry in entries if paths.run_file(table, partition, entry["run_id"]).exists()]
     if not written:
-        raise DataError(f"there are no {table} of {partition} yet")
+        raise DataError(f"there are no {table} of {partition} yet: run them first")
     last = max(written, key=lambda entry: (entry["finished_at"], entry["run_id"]))
-    return last["run_id"], last["data_version"]
+    return Written(last["run_id"], last["data_version"], last["benchmark_digest"])

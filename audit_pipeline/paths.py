@@ -26,7 +26,7 @@ def unsegment(part: str) -> str:
 
 
 def config_dir() -> Path:
-    """The folder of models.yaml, benchmarks.yaml and references.yaml (``CORPUS_AUDIT_CONFIG`` moves it)."""
+    """The folder of models.yaml, benchmarks.yaml and sources.yaml (``CORPUS_AUDIT_CONFIG`` moves it)."""
     return Path(os.environ.get("CORPUS_AUDIT_CONFIG") or PROJECT_ROOT / "config").expanduser().resolve()
 
 

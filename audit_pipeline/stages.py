@@ -155,7 +155,11 @@ def statistics_version(model: TokenizedModel, benchmark_digest: str) -> str:
 
 
 def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> ScoreReport:
-    """Score a benchmark's examples with every detector, at every setting of its grid, from the cache."""
+    """Score a benchmark's examples with every detector, at every setting of its grid, from the cache.
+
+    Raises DataError where the benchmark is not fit to be audited, or the model has been run on none of its texts.
+    """
+    require_fit(pair.benchmark, paths)
     examples = read_examples(paths, pair.benchmark)
     benchmark = read_manifest(paths, pair.benchmark)["digest"]
     texts: list[str] = examples.column("text").to_pylist()
@@ -196,20 +200,25 @@ def score_from_cache(
 ) -> pa.Table:
     """Scores of ``texts`` from their cached statistics; ``ids`` name the texts in the column example_id."""
     index = StatisticsIndex(read_statistics(model, texts, paths))
+    if texts and not len(index):
+        raise DataError(f"{model.entry.name} has been run on none of these texts: run token_statistics first")
     return score_texts(index.of_examples(zip(ids, texts, strict=True)), selection)
 
 
 def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> EvaluationReport:
     """Metrics, intervals, the blind control and the claim level of a pair's latest scores.
 
-    Raises DataError where the pair has not been scored, or was scored on examples that have been rebuilt since.
+    Raises DataError where the pair has not been scored, or was scored on another build of the benchmark.
     """
-    scores_run, scores_version = latest_run(paths, "scores", pair.partition)
+    require_fit(pair.benchmark, paths)
+    manifest = read_manifest(paths, pair.benchmark)
+    written = latest_run(paths, "scores", pair.partition)
+    if written.benchmark_digest != manifest["digest"]:
+        raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
     scores = read_table(
-        paths.run_file("scores", pair.partition, scores_run), SCORES, what=f"the scores of {pair.partition}"
+        paths.run_file("scores", pair.partition, written.run_id), SCORES, what=f"the scores of {pair.partition}"
     )
     examples = read_examples(paths, pair.benchmark)
-    manifest = read_manifest(paths, pair.benchmark)
     evaluation = evaluate(
         scores,
         examples,
@@ -226,7 +235,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         table="evaluations",
         partition=pair.partition,
         data_version=version,
-        upstream={f"examples/{pair.benchmark}": manifest["digest"], f"scores/{pair.partition}": scores_version},
+        upstream={f"examples/{pair.benchmark}": manifest["digest"], f"scores/{pair.partition}": written.data_version},
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
         benchmark_digest=manifest["digest"],

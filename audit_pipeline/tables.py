@@ -40,6 +40,15 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def require_output(path: Path, *inputs: Path) -> None:
+    """Raise DataError unless ``path`` is a .parquet file that is none of the ``inputs``, nor in a folder of theirs."""
+    if path.suffix != ".parquet":
+        raise DataError(f"{path}: the output is Parquet, so its name must end in .parquet")
+    for given in (given.resolve() for given in inputs):
+        if path.resolve() == given or given in path.resolve().parents:
+            raise DataError(f"{path}: the output would overwrite the input, or lie among it; give another place")
+
+
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a Parquet file (zstd) atomically."""
     write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))

@@ -17,7 +17,7 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.score_files import FileScores, score_file
+from audit_pipeline.score_files import FileScores, score_file, separation
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Progress
 
@@ -127,3 +127,39 @@ def test_a_file_without_a_usable_row_writes_nothing(score: Callable[..., FileSco
         score(written(tmp_path, "t.jsonl", "{\n}"))
     assert not (tmp_path / "scores.parquet").exists()
     assert not (tmp_path / "data").exists()
+
+
+def test_separation_of_labelled_texts_against_counting_pairs(score: Callable[..., FileScores], tmp_path: Path) -> None:
+    file = tmp_path / "texts.jsonl"
+    labels = [1, 0, 1, 0, 1, 0, None, 1]
+    rows = [
+        {"text": f"the {number} quick foxes " * (number + 1), "label": label} for number, label in enumerate(labels)
+    ]
+    file.write_text("\n".join(json.dumps(row) for row in rows))
+    scores = score(file)
+    by_index = {
+        (row["detector"], row["example_index"]): row["score"]
+        for row in scores.table.to_pylist()
+        if row["parameters"] in ("{}", '{"k":0.2}')
+    }
+    found = separation(scores)
+    assert {one.detector for one in found} == {detector for detector, _ in by_index}
+    for one in found:
+        pairs = [
+            (by_index[one.detector, member], by_index[one.detector, other])
+            for member, first in enumerate(labels)
+            for other, second in enumerate(labels)
+            if first == 1 and second == 0
+        ]
+        assert one.auroc == pytest.approx(np.mean([(a > b) + (a == b) / 2 for a, b in pairs]))
+        assert (one.n_members, one.n_nonmembers) == (4, 3)
+        assert one.interval.low is not None
+        assert one.interval.low <= one.auroc <= one.interval.high
+
+
+def test_no_separation_without_both_sides(score: Callable[..., FileScores], tmp_path: Path) -> None:
+    file = tmp_path / "texts.jsonl"
+    file.write_text("\n".join(json.dumps({"text": f"words {number}", "label": 1}) for number in range(3)))
+    assert separation(score(file)) == []
+    (tmp_path / "plain.txt").write_text("one line\nanother")
+    assert separation(score(tmp_path / "plain.txt")) == []

@@ -97,11 +97,23 @@ def test_scores_are_a_pure_function_of_the_cache_so_their_version_stays(workspac
     assert all(path.exists() for path in kept), "append-only: one file a run"
 
 
-def test_without_statistics_every_score_fails_with_a_reason_and_nothing_is_dropped(workspace: Workspace) -> None:
-    report = stages.score_pair(PAIR, workspace.model("tiny"), workspace.paths, step("scores"))
-    assert report.by_status == {"failed": report.rows}
-    [reason] = report.reasons
-    assert "run the model on it first" in reason
+def test_without_any_statistics_nothing_is_scored(workspace: Workspace) -> None:
+    with pytest.raises(DataError, match="has been run on none of these texts"):
+        stages.score_pair(PAIR, workspace.model("tiny"), workspace.paths, step("scores"))
+    assert not workspace.paths.table("scores").exists()
+
+
+def test_scores_of_an_earlier_build_are_not_evaluated_even_if_every_example_is_still_there(
+    workspace: Workspace,
+) -> None:
+    model, paths = workspace.model("tiny"), workspace.paths
+    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
+    stages.score_pair(PAIR, model, paths, step("scores"))
+    # Other settings, the same texts: what an example is called does not tell.
+    workspace.write_benchmarks(made=temporal([8], near_duplicate_threshold=0.4))
+    workspace.build("made_8")
+    with pytest.raises(DataError, match="of an earlier build of the benchmark"):
+        stages.evaluate_pair(PAIR, model, paths, step("late"))
 
 
 def test_evaluating_needs_scores_and_scores_of_these_examples(workspace: Workspace) -> None:

@@ -17,6 +17,7 @@ from audit_pipeline.tables import (
     read_all,
     read_json,
     read_table,
+    require_output,
     table_from_rows,
     write_atomically,
     write_json,
@@ -110,3 +111,19 @@ def test_folder_names_do_not_become_columns(tmp_path: Path) -> None:
 def test_tables_are_compressed(tmp_path: Path) -> None:
     write_table(tmp_path / "t.parquet", table_from_rows([{"a": 1, "b": "x" * 1000}], SCHEMA))
     assert pq.ParquetFile(tmp_path / "t.parquet").metadata.row_group(0).column(1).compression == "ZSTD"
+
+
+def test_an_output_never_overwrites_an_input(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    given = corpus / "texts.parquet"
+    given.touch()
+    require_output(tmp_path / "scores.parquet", given)
+    (tmp_path / "link.parquet").symlink_to(given)
+    for out in (given, corpus / ".." / "corpus" / "texts.parquet", tmp_path / "link.parquet"):
+        with pytest.raises(DataError, match="would overwrite the input"):
+            require_output(out, given)
+    with pytest.raises(DataError, match="would overwrite the input"):
+        require_output(corpus / "new.parquet", corpus)
+    with pytest.raises(DataError, match=r"must end in \.parquet"):
+        require_output(tmp_path / "texts.jsonl", given)

@@ -65,7 +65,7 @@ def read_labelled(spec: BenchmarkSpec) -> LabelledRows:
     if not isinstance(settings, LabelledSettings):
         raise TypeError(f"{spec.name} is not built from labelled rows")
     split = settings.split.replace("{words}", str(spec.words))
-    folder, named_by = _folder(settings)
+    folder, named_by = folder_of(settings)
     if folder is not None:
         origin, file = f"{folder}, split {split}", folder_rows(folder, split, named_by)
     elif settings.hub is not None:
@@ -163,8 +163,8 @@ def hub_rows(hub: str, split: str, revision: str | None, path_variable: str | No
     return RowFile(tuple(Row(f"{hub}/{split}:{index + 1}", index, dict(row)) for index, row in enumerate(rows)), ())
 
 
-def _folder(settings: LabelledSettings) -> tuple[Path | None, str]:
-    """The local folder, if any, and what names it."""
+def folder_of(settings: LabelledSettings) -> tuple[Path | None, str]:
+    """The local folder of the rows, None where they come from the hub; and what names it."""
     variable = settings.path_variable
     if variable and os.environ.get(variable):
         return Path(os.environ[variable]).expanduser().resolve(), f"the environment variable {variable}"

@@ -83,7 +83,7 @@ def load_models(folder: Path | None = None) -> Mapping[str, ModelEntry]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigError(f"{path} is missing") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path} is not readable YAML: {_one_line(error)}") from error
     if not isinstance(content, dict) or not isinstance(content.get("models"), dict) or set(content) != {"models"}:
         raise ConfigError(f"{path} holds one key, 'models', with an entry a model under it")
@@ -94,9 +94,13 @@ def _entry(path: Path, name: str, fields: object) -> ModelEntry:
     if not isinstance(fields, dict):
         raise ConfigError(f"{path}: model {name}: the entry holds no fields")
     try:
-        return ModelEntry(name=name, **fields)
+        entry = ModelEntry(name=name, **fields)
     except (ValidationError, TypeError) as error:
         raise ConfigError(f"{path}: model {name}: {_first_problem(error)}") from error
+    if entry.path is None:
+        return entry
+    # A relative path counts from the file that names it, whatever folder the daemon runs in.
+    return entry.model_copy(update={"path": (path.parent / entry.path.expanduser()).resolve()})
 
 
 def _first_problem(error: ValidationError | TypeError) -> str:

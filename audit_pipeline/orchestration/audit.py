@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from audit_pipeline.benchmarks.build import benchmark_digest, current_digest, read_manifest
-from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.config import BenchmarkSpec, LabelledSettings
+from audit_pipeline.benchmarks.labelled import folder_of
 from audit_pipeline.contracts import Pair
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.models.config import load_models, resolve_model
@@ -20,6 +21,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.sources.store import is_stale as source_is_stale
 from audit_pipeline.stages import require_fit, texts_of
 from audit_pipeline.tables import read_json
 from audit_pipeline.token_statistics.run import Kind, Plan, plan
@@ -48,10 +50,12 @@ class Pass:
 
 @dataclass
 class AuditOutcome:
-    """Which runs were needed, by what they were for; the dead runs found; what each pair's pass came to."""
+    """Which runs were needed, by what they were for; the dead runs found; what each pair's pass came to,
+    or why there was none."""
 
     runs: dict[str, str] = field(default_factory=dict)
     passes: dict[str, Pass] = field(default_factory=dict)
+    not_applicable: dict[str, str] = field(default_factory=dict)
     buried: list[str] = field(default_factory=list)
 
 
@@ -76,7 +80,7 @@ def audit(
         _run_pairs(request, definitions.resolve_job_def("audit_pairs"), instance, on_step, outcome)
         for spec in request.benchmarks:
             partition = Pair(spec.name, request.model).partition
-            outcome.passes[partition] = _pass_of(instance, partition)
+            _note_pass(instance, partition, outcome)
         on_step("rebuilding warehouse and report")
         publishing = definitions.resolve_job_def("publish")
         outcome.runs["publish"] = in_process.run_job(publishing, instance, on_wait=on_step)
@@ -123,8 +127,9 @@ def _prepare(
     sources = dict.fromkeys(name for spec in request.benchmarks for name in spec.sources)
     refresh = definitions.resolve_job_def("refresh_sources")
     for name in sources:
-        if request.refresh or not paths.documents(name).exists():
-            to_be_set = load_source_settings().to_be_set(name)
+        settings = load_source_settings()
+        if request.refresh or source_is_stale(name, paths, settings):
+            to_be_set = settings.to_be_set(name)
             if to_be_set is not None:
                 raise SourceError(f"{name} is not configured: {to_be_set}")
             on_step(f"fetching documents: {name}")
@@ -169,8 +174,9 @@ def is_stale(spec: BenchmarkSpec, paths: DataPaths) -> bool:
     if not paths.examples(spec.name).exists() or not paths.benchmark_manifest(spec.name).exists():
         return True
     manifest = read_manifest(paths, spec.name)
-    if not spec.sources:
-        # Rows that somebody else has labelled are looked at again when the user asks for it, not for every audit.
+    settings = spec.settings
+    if isinstance(settings, LabelledSettings) and folder_of(settings)[0] is None:
+        # A data set of the hub is looked at again when the user asks for it (--refresh), not for every audit.
         return bool(manifest["digest"] != benchmark_digest(spec, manifest["source_versions"]))
     return bool(manifest["digest"] != current_digest(spec, paths))
 
@@ -204,13 +210,16 @@ def _run_pairs(
             )
 
 
-def _pass_of(instance: dg.DagsterInstance, partition: str) -> Pass:
-    """The numbers that the pair's latest materialisation carries."""
+def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutcome) -> None:
+    """What the pair's latest materialisation says of its pass."""
     wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("token_statistics"), asset_partitions=[partition])
     (record,) = instance.fetch_materializations(wanted, limit=1).records
     assert record.asset_materialization is not None
-    numbers = record.asset_materialization.metadata
-    return Pass(int(str(numbers["texts_from_cache"].value)), int(str(numbers["texts_computed"].value)))
+    said = {name: str(entry.value) for name, entry in record.asset_materialization.metadata.items()}
+    if "texts_computed" in said:
+        outcome.passes[partition] = Pass(int(said["texts_from_cache"]), int(said["texts_computed"]))
+    else:
+        outcome.not_applicable[partition] = said.get("reason", "no reason was given")
 
 
 def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> dict[str, Plan]:

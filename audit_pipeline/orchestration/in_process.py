@@ -65,8 +65,17 @@ def ensure_dagster_home(paths: DataPaths) -> Path:
 
 
 def process_identity(process: psutil.Process) -> str:
-    """A process as no later one can be: its pid and when it was started (which a reboot changes too)."""
-    return f"{process.pid}@{process.create_time():.2f}"
+    """A process as no later one can be: its pid, the boot it lives in and its start in that boot's clock ticks.
+
+    Elsewhere than on Linux, where the two cannot be read: pid and time of creation.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        # The command's name, in brackets, may hold blanks: count fields behind it. Field 22 is the start time.
+        ticks = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    except FileNotFoundError:
+        return f"{process.pid}@{process.create_time():.0f}"
+    return f"{process.pid}@{boot}/{ticks}"
 
 
 def bury_dead_runs(instance: dg.DagsterInstance) -> list[str]:

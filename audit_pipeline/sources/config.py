@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
+from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import config_dir
 
@@ -67,6 +68,11 @@ class SourceSettings(_Settings):
 
     release_notes: ReleaseNotesSettings = ReleaseNotesSettings()
     local_files: LocalFilesSettings = LocalFilesSettings()
+
+    def digest_for(self, source: str) -> str:
+        """Digest of what is set for ``source``: documents fetched under another setting are other documents."""
+        section = getattr(self, source, None)
+        return digest(source, section.model_dump(mode="json") if section is not None else {})
 
     def to_be_set(self, source: str) -> str | None:
         """What the user has to set before ``source`` can be fetched; None where it is ready."""

@@ -20,10 +20,11 @@ import pyarrow as pa
 from audit_pipeline.contracts import DOCUMENTS, digest, text_sha256
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, document_id
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import source_named
-from audit_pipeline.tables import read_table, table_from_rows, write_json, write_table
+from audit_pipeline.tables import read_json, read_table, table_from_rows, write_json, write_table
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,21 @@ def refresh(
     Raises SourceError where nothing arrived and nothing was there before.
     """
     harvest = source_named(source).fetch(settings, paths.downloads)
-    return keep(source, harvest, paths, run_id, datetime.now(UTC), before_writing)
+    return keep(source, harvest, paths, run_id, datetime.now(UTC), before_writing, settings.digest_for(source))
+
+
+def is_stale(source: str, paths: DataPaths, settings: SourceSettings) -> bool:
+    """Whether the source's documents are missing or were fetched under other settings.
+
+    Files of the user's own are always read again: that is quick, and only reading them shows whether they changed.
+    """
+    if source == local_files.NAME or not paths.documents(source).exists():
+        return True
+    try:
+        written = read_json(paths.source_manifest(source))
+    except (OSError, ValueError):
+        return True
+    return bool(written.get("settings") != settings.digest_for(source))
 
 
 def keep(
@@ -65,6 +80,7 @@ def keep(
     run_id: str,
     retrieved_at: datetime,
     before_writing: Callable[[SourceReport], None] | None = None,
+    settings_digest: str | None = None,
 ) -> SourceReport:
     """Merge ``harvest`` into the source's documents and write table and manifest, the table first.
 
@@ -94,7 +110,7 @@ def keep(
     if before_writing is not None:
         before_writing(report)
     write_table(report.path, table)
-    write_json(paths.source_manifest(source), manifest(report))
+    write_json(paths.source_manifest(source), {**manifest(report), "settings": settings_digest})
     return report
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import filelock
@@ -41,13 +41,17 @@ class PartCache:
         self._last_flush = time.monotonic()
 
     def keys(self) -> set[str]:
-        """The keys of every row on disk."""
-        return {key for table in self._read(columns=["key"]) for key in table.column("key").to_pylist()}
+        """The keys of every row on disk that can be read.
+
+        Every column is read, a part at a time: a part that is damaged anywhere is set aside now, so that its texts
+        count as missing and are run again.
+        """
+        return {key for table in self._tables() for key in table.column("key").to_pylist()}
 
     def read(self, keys: Iterable[str]) -> pa.Table:
         """The rows of ``keys`` that are on disk, each once, in no particular order."""
         wanted = pa.array(sorted(set(keys)), pa.string())
-        tables = self._read(filters=pc.field("key").isin(wanted))
+        tables = self._tables(pc.field("key").isin(wanted))
         return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *tables]))
 
     def add(self, row: Mapping[str, object], size: int) -> None:
@@ -86,27 +90,23 @@ class PartCache:
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("part-*.parquet"))
 
-    def _read(self, columns: list[str] | None = None, filters: pc.Expression | None = None) -> list[pa.Table]:
+    def _tables(self, filters: pc.Expression | None = None) -> Iterator[pa.Table]:
         """Every part, including those that another process's compaction puts in the place of parts being read."""
         seen: set[Path] = set()
-        tables: list[pa.Table] = []
         while new := [path for path in self._parts() if path not in seen]:
             for path in new:
                 seen.add(path)
                 try:
-                    table = self._read_part(path, columns, filters)
+                    table = self._read_part(path, filters)
                 except FileNotFoundError:
                     # Merged meanwhile: its rows stand in a part that the next look finds.
                     continue
                 if table is not None:
-                    tables.append(table)
-        return tables
+                    yield table
 
-    def _read_part(
-        self, path: Path, columns: list[str] | None = None, filters: pc.Expression | None = None
-    ) -> pa.Table | None:
+    def _read_part(self, path: Path, filters: pc.Expression | None = None) -> pa.Table | None:
         try:
-            return pq.read_table(path, columns=columns or self.schema.names, filters=filters, partitioning=None)
+            return pq.read_table(path, columns=self.schema.names, filters=filters, partitioning=None)
         except (pa.ArrowInvalid, OSError) as error:
             if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) is not None:
                 # The file could not be reached (gone, no permission, no descriptors): nothing is wrong with it.

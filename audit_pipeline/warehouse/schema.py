@@ -264,8 +264,12 @@ SELECT headline.model, headline.benchmark, headline.detector, headline.parameter
     headline.n_members, headline.n_nonmembers, headline.n, headline.n_groups, headline.n_not_scored,
     blind.auroc AS blind_auroc, blind.auroc_low AS blind_auroc_low, blind.auroc_high AS blind_auroc_high,
     headline.margin, headline.margin_low, headline.margin_high,
-    headline.split_verdict, headline.claim_level, headline.run_id
+    headline.split_verdict, headline.claim_level, headline.run_id,
+    coalesce(lineage.benchmark_digest = benchmarks.digest, TRUE) AS is_current
 FROM headline LEFT JOIN blind ON blind.model = headline.model AND blind.benchmark = headline.benchmark
+LEFT JOIN lineage ON lineage."table" = 'evaluations' AND lineage.run_id = headline.run_id
+    AND lineage."partition" = headline.benchmark || '|' || headline.model
+LEFT JOIN benchmarks ON benchmarks.benchmark = headline.benchmark
 WHERE headline.detector <> '{BLIND_CONTROL}'
 ORDER BY headline.model, headline.benchmark, headline.auroc DESC NULLS LAST, headline.detector, headline.parameters
 """  # noqa: S608 - a name from this module
@@ -326,7 +330,7 @@ VIEWS = (
         "leaderboard",
         "one row a model, benchmark and detector at its default parameters, the blind control beside it",
         _LEADERBOARD,
-        ("evaluations",),
+        ("evaluations", "lineage", "benchmarks"),
         {
             **{f"{name}_low": "lower end of its 95% interval" for name in _WITH_INTERVAL},
             **{f"{name}_high": "upper end of its 95% interval" for name in _WITH_INTERVAL},
@@ -335,6 +339,7 @@ VIEWS = (
             "fpr_at_95_tpr": "non-members taken for members while at least 95% of members are found",
             "n": "texts with a score, both sides together",
             "blind_auroc": "AUROC of a classifier that never sees the model: what the texts alone give away",
+            "is_current": "whether the benchmark is still the build that was audited; if not, audit it again",
             "margin": "AUROC less the blind control's, paired; never raises the claim level",
         },
     ),

@@ -197,6 +197,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         ("token_statistics", "cache_intact"): True,
         ("scores", "no_score_failed"): True,
         ("evaluations", "metrics_in_range"): True,
+        **{(name, "every_pair_ran"): True for name in ("token_statistics", "scores", "evaluations")},
     }
     for table, schema in (("scores", SCORES), ("evaluations", EVALUATIONS)):
         written = read_all(built.paths.table(table), schema).to_pylist()
@@ -260,14 +261,22 @@ def test_texts_without_labels_are_scored_and_not_evaluated(built: Workspace, run
     assert all(check.passed for check in run.checks(run_id).values())
 
 
-def test_scores_without_statistics_fail_their_check_and_say_why(built: Workspace, run: Runner) -> None:
-    run_id = run("audit_pairs", partition_key="made_8|one", selection=[dg.AssetKey("scores")])
-    check = run.checks(run_id)["scores", "no_score_failed"]
-    assert not check.passed
-    metadata = run.materialisations(run_id)["scores", "made_8|one"]
-    assert metadata["status"] == "not_applicable"
-    assert metadata["scores failed"] == metadata["dagster/row_count"]
-    assert "run the model on it first" in metadata["reasons"]
+def test_scores_without_statistics_are_an_error_that_says_why(built: Workspace, run: Runner) -> None:
+    with pytest.raises(DataError, match="run token_statistics first"):
+        run("audit_pairs", partition_key="made_8|one", selection=[dg.AssetKey("scores")])
+
+
+def test_a_pair_that_cannot_run_does_not_stop_the_others(built: Workspace, run: Runner) -> None:
+    built.paths.examples("made_12").unlink()
+    run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|one"))
+    found = run.materialisations(run_id)
+    for asset in ("token_statistics", "scores", "evaluations"):
+        assert found[asset, "made_8|one"]["status"] == "ok"
+        assert found[asset, "made_12|one"]["status"] == "not_applicable"
+        assert found[asset, "made_12|one"]["reason"]
+        check = run.checks(run_id)[asset, "every_pair_ran"]
+        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "has not been built yet" in found["token_statistics", "made_12|one"]["reason"]
 
 
 def test_a_damaged_part_is_set_aside_its_texts_run_again_and_the_check_warns(built: Workspace, run: Runner) -> None:

@@ -110,12 +110,14 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
     }
     assert {name for key, name in checks if key == "benchmark"} == set(CHECKS)
     assert {name for (key, name), spec in checks.items() if spec.blocking} == {
-        name for name, check in CHECKS.items() if check.blocking
+        *(name for name, check in CHECKS.items() if check.blocking),
+        "metrics_in_range",
     }
     assert {(key, name) for key, name in checks if key not in (*DOCUMENT_KEYS, "benchmark")} == {
         ("token_statistics", "cache_intact"),
         ("scores", "no_score_failed"),
         ("evaluations", "metrics_in_range"),
+        *((name, "every_pair_ran") for name in ("token_statistics", "scores", "evaluations")),
         ("warehouse", "every_number_has_one_lineage_row"),
         ("warehouse", "every_file_readable"),
     }

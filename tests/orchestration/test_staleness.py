@@ -59,7 +59,7 @@ def test_other_documents_stale_it_and_the_same_ones_fetched_again_do_not(built: 
     assert is_stale(spec(), built.paths)
 
 
-def test_labelled_rows_are_looked_at_again_when_the_entry_changes(workspace: Workspace) -> None:
+def test_labelled_rows_of_a_folder_are_looked_at_every_time(workspace: Workspace) -> None:
     rows = workspace.config / "rows"
     rows.mkdir()
     labelled = {
@@ -78,7 +78,9 @@ def test_labelled_rows_are_looked_at_again_when_the_entry_changes(workspace: Wor
     workspace.build("theirs_8")
     assert not is_stale(spec("theirs_8"), workspace.paths)
     (rows / "Rows.jsonl").write_text("\n".join(lines[:-1]))
-    assert not is_stale(spec("theirs_8"), workspace.paths), "only when the user asks for it"
+    assert is_stale(spec("theirs_8"), workspace.paths)
+    (rows / "Rows.jsonl").write_text("\n".join(lines))
+    assert not is_stale(spec("theirs_8"), workspace.paths)
     workspace.write_benchmarks(theirs={**labelled, "seed": 6})
     assert is_stale(spec("theirs_8"), workspace.paths)
 

@@ -15,9 +15,9 @@ from audit_pipeline.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
-from audit_pipeline.sources.config import LocalFilesSettings, SourceSettings
+from audit_pipeline.sources.config import LocalFilesSettings, ReleaseNotesSettings, SourceSettings
 from audit_pipeline.sources.registry import SOURCES, source_named
-from audit_pipeline.sources.store import SourceReport, harvest_version, keep, read_documents, refresh
+from audit_pipeline.sources.store import SourceReport, harvest_version, is_stale, keep, read_documents, refresh
 from audit_pipeline.tables import read_json
 
 DAY_1, DAY_2 = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
@@ -62,6 +62,7 @@ def test_table_and_manifest_of_a_whole_harvest(paths: DataPaths) -> None:
     assert (row["retrieved_at"], row["run_id"], row["source"]) == (DAY_1, "run-1", "demo")
     assert (report.documents, dict(report.by_collection), dict(report.kept)) == (5, {"a": 2, "b": 2, "c": 1}, {})
     assert read_json(paths.source_manifest("demo")) == {
+        "settings": None,
         "source": "demo",
         "data_version": report.data_version,
         "retrieved_at": DAY_1.isoformat(),
@@ -204,3 +205,18 @@ def test_registry() -> None:
     assert all(source.name == name and source.description and source.licence for name, source in SOURCES.items())
     with pytest.raises(SourceError, match="no source 'rumours'; the sources are: release_notes, sotu, local_files"):
         source_named("rumours")
+
+
+def test_documents_are_fetched_again_when_their_settings_change(paths: DataPaths) -> None:
+    given = SourceSettings()
+    assert is_stale("release_notes", paths, given)
+    harvest = Harvest((document("a", "1"),))
+    keep("release_notes", harvest, paths, "run", DAY_1, settings_digest=given.digest_for("release_notes"))
+    assert not is_stale("release_notes", paths, given)
+    fewer = SourceSettings(release_notes=ReleaseNotesSettings(projects=("django",)))
+    assert is_stale("release_notes", paths, fewer)
+    elsewhere = SourceSettings(local_files=LocalFilesSettings(path=Path("other")))
+    assert not is_stale("release_notes", paths, elsewhere)
+    assert is_stale("local_files", paths, elsewhere), "files of one's own are read every time"
+    paths.source_manifest("release_notes").write_text("{")
+    assert is_stale("release_notes", paths, given)

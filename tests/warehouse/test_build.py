@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from audit_pipeline.contracts import SCHEMAS, SCORES, description_of
 from audit_pipeline.errors import DataError
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_all, read_table, write_json, write_table
+from audit_pipeline.tables import read_all, read_json, read_table, write_json, write_table
 from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
@@ -341,3 +341,15 @@ def test_names_and_folders_need_no_care(tmp_path: Path) -> None:
     folder.write_audit("notes_32", "small <2b> $x$", "run/1", DAY + timedelta(days=2))
     build_warehouse(folder.paths)
     assert values(folder.paths, f"SELECT count(*) FROM leaderboard WHERE model = {literal('small <2b> $x$')}") == [(4,)]
+
+
+def test_findings_on_an_earlier_build_of_a_benchmark_are_marked(audited: Folder) -> None:
+    build_warehouse(audited.paths)
+    statement = "SELECT DISTINCT benchmark, is_current FROM leaderboard ORDER BY ALL"
+    before = values(audited.paths, statement)
+    assert {current for _, current in before} == {True}
+    benchmark = before[0][0]
+    path = audited.paths.benchmark_manifest(benchmark)
+    write_json(path, {**read_json(path), "digest": "of another build"})
+    build_warehouse(audited.paths)
+    assert values(audited.paths, statement) == [(name, name != benchmark) for name, _ in before]
