@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,14 @@ from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_arrive() -> Iterator[None]:
+    """Ctrl-C as in a terminal: what a shell starts in the background ignores it, and so would its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

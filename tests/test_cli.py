@@ -685,6 +685,15 @@ def test_texts_of_the_users_own(workspace: Workspace, tmp_path: Path) -> None:
     assert groups == {row["book"] for row in rows}
 
 
+def test_texts_of_the_users_own_that_nobody_has_named(workspace: Workspace) -> None:
+    workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
+    for command in (("audit", "--model", "tiny", "--benchmark", "own"), ("benchmarks", "--build", "own")):
+        error = error_of(workspace.run(*command))
+        assert "local_files.path" in error
+        assert "config/sources.yaml" in error
+    assert not workspace.runs()
+
+
 # SQL.
 
 

@@ -123,6 +123,17 @@ def test_a_source_that_brings_nothing_fails_in_words(workspace: Workspace, run: 
         refresh(run)
 
 
+def test_a_source_that_is_not_set_up_fails_nothing(workspace: Workspace, run: Runner) -> None:
+    run_id = run("refresh_sources", selection=[dg.AssetKey(["documents", "local_files"])])
+    [metadata] = run.materialisations(run_id).values()
+    [check] = run.checks(run_id).values()
+    assert metadata["status"] == "not_applicable"
+    assert "local_files.path" in str(check.description)
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert not workspace.paths.documents("local_files").exists()
+    assert not lineage(workspace, "documents")
+
+
 def test_a_benchmark_carries_its_digest_as_data_version_and_every_check(workspace: Workspace, run: Runner) -> None:
     workspace.fetch(*made_documents(2, 40))
     run_id = run("build_benchmarks", partition_key="made_8")
