@@ -6,7 +6,7 @@ What belongs here: reading rows of the table without copying their values. What 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,18 +106,6 @@ class StatisticsIndex:
         """
         for example_id, text in examples:
             yield example_id, self.find(text)
-
-
-def iter_statistics(table: pa.Table, texts: Mapping[str, str]) -> Iterator[tuple[str, TextStatistics]]:
-    """(text_sha256, statistics) of each row of ``table`` whose text_sha256 is in ``texts``, in the table's order.
-
-    Raises DataError as :class:`StatisticsIndex` does.
-    """
-    for batch in checked(_needed(table), _READ).to_batches():
-        rows = _Rows(batch)
-        for row, sha256 in enumerate(rows.text_sha256):
-            if sha256 in texts:
-                yield sha256, rows.statistics(row, texts[sha256])
 
 
 def _needed(table: pa.Table) -> pa.Table:

@@ -80,11 +80,6 @@ def claim_level(design: str, blind: Interval) -> ClaimLevel:
     return "screening only"
 
 
-def in_words(verdict: SplitVerdict, level: ClaimLevel) -> str:
-    """Verdict and claim level in plain sentences for a reader."""
-    return f"{VERDICT_IN_WORDS[verdict]} {CLAIM_IN_WORDS[level]}"
-
-
 def _check(design: str) -> None:
     if design not in get_args(Design):
         raise ConfigError(f"there is no benchmark design '{design}'; use one of {', '.join(get_args(Design))}")

@@ -232,13 +232,3 @@ def with_overrides(entry: ModelEntry, *, dtype: str | None = None, start_token_p
     changes = {"dtype": dtype, "start_token_policy": start_token_policy}
     given = {key: value for key, value in changes.items() if value is not None}
     return ModelEntry.model_validate({**entry.model_dump(), **given})
-
-
-__all__ = [
-    "TokenizedModel",
-    "default_device",
-    "load_tokenizer",
-    "load_weights",
-    "with_overrides",
-    "write_card",
-]

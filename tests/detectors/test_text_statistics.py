@@ -3,8 +3,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.contracts import text_sha256
-from audit_pipeline.detectors.statistics import StatisticsIndex, iter_statistics
+from audit_pipeline.detectors.statistics import StatisticsIndex
 from audit_pipeline.errors import DataError
 
 TEXTS = {"one": [-1.0, -2.0, -3.5], "nothing": [], "two": [-0.25], "three": [-4.0, -8.0]}
@@ -69,12 +68,6 @@ def test_one_row_serves_every_example_of_its_text(statistics_table):
     found = list(index.of_examples([("b", "two"), ("a", "two"), ("c", "absent")]))
     assert [example_id for example_id, _ in found] == ["b", "a", "c"]
     assert [one and one.logprob.tolist() for _, one in found] == [[-0.25], [-0.25], None]
-
-
-def test_iteration_yields_the_wanted_rows_in_order(statistics_table):
-    wanted = {text_sha256(text): text for text in ("three", "one")}
-    seen = [(sha256, one.text) for sha256, one in iter_statistics(statistics_table(TEXTS), wanted)]
-    assert seen == [(text_sha256("one"), "one"), (text_sha256("three"), "three")]
 
 
 def test_a_missing_column_is_named(statistics_table):
