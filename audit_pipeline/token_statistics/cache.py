@@ -38,6 +38,7 @@ class PartCache:
         self._flush_bytes = flush_bytes
         self._pending: list[Mapping[str, object]] = []
         self._pending_bytes = 0
+        self._next_part: Path | None = None
         self._last_flush = time.monotonic()
 
     def keys(self) -> set[str]:
@@ -64,8 +65,11 @@ class PartCache:
     def flush(self) -> None:
         """Write what is pending as one new part. After an error (a full disk) the rows are still pending."""
         if self._pending:
-            self._write(pa.Table.from_pylist(list(self._pending), schema=self.schema))
+            # One name until the rows are no longer pending: an interrupt in between writes them again in place.
+            self._next_part = self._next_part or self._new_part()
+            self._write(pa.Table.from_pylist(list(self._pending), schema=self.schema), self._next_part)
             self._pending, self._pending_bytes = [], 0
+            self._next_part = None
         self._last_flush = time.monotonic()
 
     def compact(self) -> None:
@@ -80,12 +84,15 @@ class PartCache:
     def _merge(self, parts: Sequence[Path]) -> None:
         tables = {path: table for path in parts if (table := self._read_part(path)) is not None}
         if len(tables) > 1:
-            self._write(_first_of_each_key(pa.concat_tables(tables.values())))
+            self._write(_first_of_each_key(pa.concat_tables(tables.values())), self._new_part())
             for path in tables:
                 path.unlink()
 
-    def _write(self, table: pa.Table) -> None:
-        write_table(self.folder / f"part-{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet", checked(table, self.schema))
+    def _write(self, table: pa.Table, part: Path) -> None:
+        write_table(part, checked(table, self.schema))
+
+    def _new_part(self) -> Path:
+        return self.folder / f"part-{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet"
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("part-*.parquet"))
