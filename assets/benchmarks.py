@@ -11,14 +11,14 @@ import dagster as dg
 from assets import OWNERS
 from audit_pipeline.benchmarks.build import BuildReport
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
-from audit_pipeline.benchmarks.config import resolve
 from audit_pipeline.contracts import EXAMPLES
 from audit_pipeline.lineage import Step
 from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.orchestration.partitions import benchmark_partitions
 from audit_pipeline.orchestration.resources import AuditData
+from audit_pipeline.orchestration.retries import with_retries
 from audit_pipeline.sources.registry import SOURCES
-from audit_pipeline.stages import build_benchmark
+from audit_pipeline.stages import build_benchmark, spec_to_build
 
 CODE_VERSION = "1"
 
@@ -40,8 +40,9 @@ CODE_VERSION = "1"
 )
 def benchmark(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Build the examples of one benchmark."""
-    (spec,) = resolve(context.partition_key)
-    report = build_benchmark(spec, data.paths, Step.now(context.run.run_id, "benchmark", CODE_VERSION))
+    spec = spec_to_build(context.partition_key, data.paths)
+    step = Step.now(context.run.run_id, "benchmark", CODE_VERSION)
+    report = with_retries(lambda: build_benchmark(spec, data.paths, step), f"building {spec.name}", context.log)
     for row in report.skipped[:20]:
         context.log.warning(f"skipped {row.location}: {row.reason}")
     return dg.MaterializeResult(

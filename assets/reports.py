@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets import OWNERS
+from audit_pipeline.orchestration.automation import FOLLOWS, REBUILT, WEEKLY
 from audit_pipeline.orchestration.metadata import markdown_table
 from audit_pipeline.orchestration.resources import AuditData
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
@@ -36,13 +37,19 @@ class QuotingConfig(dg.Config):
     code_version=CODE_VERSION,
     deps=["benchmark", "scores", "evaluations"],
     pool="duckdb_writer",
+    automation_condition=REBUILT,
+    freshness_policy=WEEKLY,
     check_specs=[
         dg.AssetCheckSpec(
             "every_number_has_one_lineage_row",
             asset="warehouse",
             description="Every row of documents, examples, scores and evaluations joins to exactly one lineage row.",
         ),
-        dg.AssetCheckSpec("every_file_readable", asset="warehouse", description="No Parquet file had to be left out."),
+        dg.AssetCheckSpec(
+            "every_file_readable",
+            asset="warehouse",
+            description="No Parquet, JSON or configuration file had to be left out.",
+        ),
     ],
 )
 def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
@@ -95,6 +102,8 @@ def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: Au
     owners=OWNERS,
     code_version=CODE_VERSION,
     deps=["warehouse"],
+    automation_condition=FOLLOWS,
+    freshness_policy=WEEKLY,
 )
 def contamination_report(config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Write the report."""

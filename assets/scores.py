@@ -11,8 +11,9 @@ import dagster as dg
 from assets import OWNERS
 from audit_pipeline.contracts import EVALUATIONS, SCORES, Pair
 from audit_pipeline.lineage import Step
+from audit_pipeline.orchestration.automation import QUARTERLY
 from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
-from audit_pipeline.orchestration.pairs import every_pair_ran, every_pair_ran_spec, for_each_pair
+from audit_pipeline.orchestration.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
 from audit_pipeline.orchestration.partitions import pair_partitions
 from audit_pipeline.orchestration.resources import AuditData, Models
 from audit_pipeline.stages import EvaluationReport, ScoreReport, evaluate_pair, score_pair
@@ -46,19 +47,19 @@ def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -
     """Score every pair of the run."""
     failed: dict[str, int] = {}
 
-    def run(pair: Pair) -> None:
+    def run(pair: Pair) -> Metadata:
         step = Step.now(context.run.run_id, "scores", SCORES_VERSION)
         report = score_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
         failed[pair.partition] = report.by_status.get("failed", 0)
-        context.add_asset_metadata(_score_metadata(report), partition_key=pair.partition)
+        return _score_metadata(report)
 
-    not_applicable = for_each_pair(context, run)
+    pairs = for_each_pair(context, data.paths, "scores", run)
     return dg.MaterializeResult(
         check_results=[
             dg.AssetCheckResult(
                 check_name="no_score_failed", passed=not any(failed.values()), metadata={"failed": failed}
             ),
-            every_pair_ran(not_applicable),
+            pairs.check,
         ]
     )
 
@@ -89,6 +90,7 @@ def _score_metadata(report: ScoreReport) -> dict[str, Any]:
     partitions_def=pair_partitions,
     backfill_policy=dg.BackfillPolicy.single_run(),
     deps=["benchmark", "scores"],
+    freshness_policy=QUARTERLY,
     metadata=schema_metadata(EVALUATIONS),
     check_specs=[
         dg.AssetCheckSpec(
@@ -104,21 +106,18 @@ def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Mode
     """Evaluate the latest scores of every pair of the run."""
     wrong: dict[str, int] = {}
 
-    def run(pair: Pair) -> None:
+    def run(pair: Pair) -> Metadata:
         step = Step.now(context.run.run_id, "evaluations", EVALUATIONS_VERSION)
         report = evaluate_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
         wrong[pair.partition] = report.out_of_range
-        context.add_asset_metadata(_evaluation_metadata(report), partition_key=pair.partition)
+        return _evaluation_metadata(report)
 
-    not_applicable = for_each_pair(context, run)
-    return dg.MaterializeResult(
-        check_results=[
-            dg.AssetCheckResult(
-                check_name="metrics_in_range", passed=not any(wrong.values()), metadata={"wrong": wrong}
-            ),
-            every_pair_ran(not_applicable),
-        ]
+    pairs = for_each_pair(context, data.paths, "evaluations", run)
+    in_range = dg.AssetCheckResult(
+        check_name="metrics_in_range", passed=not any(wrong.values()), metadata={"wrong": wrong}
     )
+    fail_for(context, pairs, [in_range, pairs.check])
+    return dg.MaterializeResult(check_results=[in_range, pairs.check])
 
 
 def _evaluation_metadata(report: EvaluationReport) -> dict[str, Any]:

@@ -8,8 +8,10 @@ import dagster as dg
 from assets import OWNERS
 from audit_pipeline.contracts import DOCUMENTS
 from audit_pipeline.lineage import Step
+from audit_pipeline.orchestration.automation import WEEKLY
 from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.orchestration.resources import AuditData
+from audit_pipeline.orchestration.retries import with_retries
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.registry import SOURCES
@@ -30,6 +32,7 @@ def source_asset(source: Source) -> dg.AssetsDefinition:
         kinds={"python", "parquet"},
         owners=OWNERS,
         code_version=CODE_VERSION,
+        freshness_policy=WEEKLY,
         metadata={**schema_metadata(DOCUMENTS), "licence": source.licence},
         check_specs=[
             dg.AssetCheckSpec("complete", asset=key, description="Every part of the source arrived this time."),
@@ -41,7 +44,9 @@ def source_asset(source: Source) -> dg.AssetsDefinition:
             context.log.info(f"{source.name} is not configured: {to_be_set}")
             return _not_configured(to_be_set)
         step = Step.now(context.run.run_id, key.to_user_string(), CODE_VERSION)
-        report = refresh_source(source.name, data.paths, step)
+        report = with_retries(
+            lambda: refresh_source(source.name, data.paths, step), f"fetching {source.name}", context.log
+        )
         for missing in report.missing:
             context.log.warning(f"missing: {missing.part}: {missing.reason}")
         return dg.MaterializeResult(

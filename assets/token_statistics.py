@@ -13,7 +13,7 @@ from assets import OWNERS
 from audit_pipeline.contracts import TOKEN_STATISTICS, Pair
 from audit_pipeline.lineage import Step
 from audit_pipeline.orchestration.metadata import rows, schema_metadata
-from audit_pipeline.orchestration.pairs import every_pair_ran, every_pair_ran_spec, for_each_pair
+from audit_pipeline.orchestration.pairs import Metadata, every_pair_ran_spec, for_each_pair
 from audit_pipeline.orchestration.partitions import pair_partitions
 from audit_pipeline.orchestration.resources import AuditData, Models, ProgressTeller
 from audit_pipeline.stages import run_tokens
@@ -70,7 +70,7 @@ def token_statistics(
     paths = data.paths
     unreadable: list[str] = []
 
-    def run(pair: Pair) -> None:
+    def run(pair: Pair) -> Metadata:
         model = models.tokenized(pair.model, paths)
         step = Step.now(context.run.run_id, "token_statistics", CODE_VERSION)
         with progress.telling(f"{pair.model} on {pair.benchmark}", context.log) as tell:
@@ -89,25 +89,25 @@ def token_statistics(
             f"{pair.partition}: {summary.texts_from_cache} texts from the cache, {summary.texts_computed} computed"
         )
         numbers = {key: value for key, value in asdict(summary).items() if key != "unreadable_parts"}
-        context.add_asset_metadata(
-            {
-                **rows(summary.texts),
-                **numbers,
-                "status": "ok" if summary.texts > summary.texts_without_tokens else "not_applicable",
-                "model_fingerprint": model.identity.model_fingerprint,
-            },
-            partition_key=pair.partition,
-        )
+        return {
+            **rows(summary.texts),
+            **numbers,
+            "status": "ok" if summary.texts > summary.texts_without_tokens else "not_applicable",
+            "model_fingerprint": model.identity.model_fingerprint,
+        }
 
-    not_applicable = for_each_pair(context, run)
+    pairs = for_each_pair(context, paths, "token_statistics", run)
     return dg.MaterializeResult(
         check_results=[
             dg.AssetCheckResult(
                 check_name="cache_intact",
                 passed=not unreadable,
                 severity=dg.AssetCheckSeverity.WARN,
+                description=f"{len(unreadable)} set aside and their texts run again, the first {unreadable[0]}"
+                if unreadable
+                else None,
                 metadata={"set aside": unreadable},
             ),
-            every_pair_ran(not_applicable),
+            pairs.check,
         ]
     )

@@ -26,6 +26,8 @@ from audit_pipeline.paths import DataPaths
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from audit_pipeline.benchmarks.config import BenchmarkSpec
+    from audit_pipeline.orchestration.forgetting import Forgotten
     from audit_pipeline.score_files import FileScores
 
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 OUT = Console(emoji=False)
 TELL = Console(stderr=True, emoji=False)
 _NAMED_SKIPS = 5
+_ALL = "all"
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -42,17 +45,23 @@ class _Front(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except AuditError as error:
-            _fail(error)
         except BrokenPipeError:
             # The reader of a pipe has enough: click ends quietly.
             raise
-        except OSError as error:
-            # The machine said no: no space, no permission, a folder where a file should be.
-            _fail(error)
         except KeyboardInterrupt:
             _tell("stopped; what was finished is kept")
             sys.exit(130)
+        except Exception as error:
+            from audit_pipeline.full_disk import full_disk
+
+            # Whoever met it: Dagster's own databases and DuckDB tell of a full disk in words of their own.
+            full = full_disk(error, DataPaths.from_environment().root)
+            if full is not None:
+                _fail(AuditError(full))
+            # OSError: the machine said no: no permission, a folder where a file should be.
+            if isinstance(error, AuditError | OSError):
+                _fail(error)
+            raise
 
 
 def _fail(error: AuditError | OSError) -> NoReturn:
@@ -106,7 +115,7 @@ def _program() -> str:
 
 @main.command()
 @click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")
-@click.option("--benchmark", required=True, help="A benchmark (release_notes_64) or a family (release_notes).")
+@click.option("--benchmark", required=True, help="A benchmark (release_notes_64), a family (release_notes), or all.")
 @click.option("--dry-run", is_flag=True, help="Texts, tokens, passes, bytes and estimated time; nothing is run.")
 @click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
@@ -148,16 +157,16 @@ def _audit(
     kinds: tuple[Any, ...],
     logits_budget_gb: float | None,
 ) -> None:
-    from audit_pipeline.benchmarks.config import resolve
     from audit_pipeline.definitions import defs
     from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.orchestration.audit import AuditRequest
     from audit_pipeline.orchestration.audit import audit as run_audit
 
-    specs = resolve(benchmark)
+    specs = _specs(benchmark)
     name = resolve_model(model, load_models()).name
     paths = DataPaths.from_environment()
-    request = AuditRequest(name, specs, refresh, device, kinds, logits_budget_gb, terminal=True)
+    leave_out = benchmark == _ALL
+    request = AuditRequest(name, specs, refresh, device, kinds, logits_budget_gb, terminal=True, leave_out=leave_out)
     outcome = run_audit(request, defs(), paths, _tell_step)
     if outcome.buried:
         _tell(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
@@ -165,8 +174,17 @@ def _audit(
         _tell(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_applicable.items():
         _tell(f"{partition} could not run: {reason}", style="red")
-    _show_findings(paths, name, [spec.name for spec in specs])
+    _show_findings(paths, name, [spec.name for spec in specs if spec.name not in outcome.left_out])
     OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
+    if outcome.failed is not None:
+        raise outcome.failed
+
+
+def _specs(benchmark: str) -> Sequence[BenchmarkSpec]:
+    """The benchmarks that a user named: one, a family, or all there are."""
+    from audit_pipeline.benchmarks.config import load_benchmarks, resolve
+
+    return list(load_benchmarks().values()) if benchmark == _ALL else resolve(benchmark)
 
 
 def _tell_step(what: str) -> None:
@@ -225,7 +243,6 @@ def _with_interval(row: dict[str, Any], metric: str) -> str:
 
 
 def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | None) -> None:
-    from audit_pipeline.benchmarks.config import resolve
     from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import default_device, load_tokenizer
     from audit_pipeline.orchestration.audit import AuditRequest, dry_run
@@ -234,7 +251,11 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
     paths = DataPaths.from_environment()
     entry = resolve_model(model, load_models())
     tokenized = load_tokenizer(entry, paths)
-    plans = dry_run(AuditRequest(entry.name, resolve(benchmark), kinds=kinds), tokenized, paths)
+    specs = _specs(benchmark)
+    plans = dry_run(AuditRequest(entry.name, specs, kinds=kinds, leave_out=benchmark == _ALL), tokenized, paths)
+    for spec in specs:
+        if spec.name not in plans:
+            _tell(f"{spec.name} is not built or not up to date: corpus-audit benchmarks --build {spec.name}")
     table = _table("benchmark", "texts", "cached", "to run", "passes", "tokens", "bytes to write", "time")
     for name, plan in plans.items():
         seconds = seconds_for(tokenized, plan.tokens_to_run, device or default_device())
@@ -432,7 +453,8 @@ def report(open_it: bool, no_text: bool) -> None:
     from audit_pipeline.orchestration.audit import publish
 
     paths = DataPaths.from_environment()
-    publish(defs(), paths, _tell_step, include_text=not no_text)
+    include_text = not no_text and "CORPUS_AUDIT_NO_TEXT" not in os.environ
+    publish(defs(), paths, _tell_step, include_text=include_text)
     OUT.print(f"Report: {paths.report}", markup=False, highlight=False, soft_wrap=True)
     if open_it:
         webbrowser.open(paths.report.as_uri())
@@ -519,10 +541,15 @@ def _table(*columns: str) -> Table:
 @click.option("--port", default=3000, show_default=True)
 def dev(host: str, port: int) -> None:
     """Open the Dagster UI, with its daemon, on this machine."""
-    from audit_pipeline.orchestration.in_process import ensure_dagster_home
+    import dagster as dg
+
+    from audit_pipeline.orchestration.in_process import bury_dead_runs, ensure_dagster_home
     from audit_pipeline.paths import PROJECT_ROOT
 
     home = ensure_dagster_home(DataPaths.from_environment())
+    with dg.DagsterInstance.get() as instance:
+        for run_id in bury_dead_runs(instance):
+            _tell(f"run {run_id} is marked failed: the process that ran it is gone")
     _tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {home}; Ctrl-C ends it)")
     dagster = Path(sys.executable).with_name("dagster")
     workspace = PROJECT_ROOT / "workspace.yaml"
@@ -530,11 +557,73 @@ def dev(host: str, port: int) -> None:
 
 
 @main.command()
-def doctor() -> None:
-    """Check the installation, the models' files, the disk and the data folder."""
-    from audit_pipeline.doctor import examine
+@click.option("--model", help="The name of its partition: as in config/models.yaml, a hub id, or a path.")
+@click.option("--benchmark", help="One benchmark (release_notes_64).")
+@click.option("--dry-run", is_flag=True, help="What would go: files, rows, bytes; nothing is touched.")
+def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
+    """Remove a model, or a benchmark, and all that was derived from it.
 
-    findings = examine(DataPaths.from_environment())
+    Scores, evaluations, lineage, cached token statistics, examples, the partition in Dagster; then warehouse and report
+    are rebuilt. Refused while a run uses it. What was killed on the way is finished by the same command.
+    """
+    if (model is None) == (benchmark is None):
+        raise click.UsageError("give either --model or --benchmark")
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.forget import Target
+    from audit_pipeline.orchestration import forgetting
+
+    target = Target("benchmark", benchmark) if benchmark is not None else Target("model", model or "")
+    paths = DataPaths.from_environment()
+    if dry_run:
+        _show_forgotten(forgetting.plan_to_forget(target, defs(), paths), dry_run=True)
+    else:
+        _show_forgotten(forgetting.forget(target, defs(), paths, _tell_step), dry_run=False)
+
+
+def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
+    target = forgotten.target
+    if forgotten.buried:
+        _tell(f"marked {len(forgotten.buried)} dead run(s) of this machine failed and freed their slots")
+    table = _table("would go" if dry_run else "went", "files", "rows", "bytes")
+    for one in forgotten.gone:
+        table.add_row(one.what, f"{one.files:,}", f"{one.rows:,}", f"{one.bytes:,}")
+    if forgotten.had_partition:
+        table.add_row("partition in Dagster", "", "", "")
+    if table.row_count:
+        _print_table(table)
+    else:
+        OUT.print(f"Of {target} there is nothing to remove.", markup=False, highlight=False, soft_wrap=True)
+    lines = [f"Stays: {one}" for one in forgotten.kept]
+    lines.append("Stays: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
+    lines += [f"Yours, left alone: {path}, the log of a session on an earlier warehouse" for path in forgotten.aside]
+    if forgotten.configured:
+        lines.append(
+            f"config/{target.dimension}s.yaml still names it: take the entry out, or the sensor (where it is on) and "
+            "audits add it again"
+        )
+    elif forgotten.configured is None:
+        lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
+    if forgotten.users:
+        when = "In use, so it would be refused now" if dry_run else "Used again already"
+        lines.append(f"{when}: {', '.join(forgotten.users)}")
+    if dry_run:
+        lines.append("Nothing was touched.")
+    for line in lines:
+        OUT.print(_visible(line), markup=False, highlight=False, soft_wrap=True)
+
+
+@main.command()
+def doctor() -> None:
+    """Check the installation, the models' files, the disk, the data folder and Dagster's runs; 1 where one is amiss.
+
+    Damaged part files of the cache are set aside, as every audit does; nothing else is changed.
+    """
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.doctor import examine
+    from audit_pipeline.orchestration.health import examine_dagster
+
+    paths = DataPaths.from_environment()
+    findings = [*examine(paths), *examine_dagster(paths, defs())]
     table = _table("", "what", "finding")
     for finding in findings:
         table.add_row("ok" if finding.ok else "!!", finding.what, finding.words)

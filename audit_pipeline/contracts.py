@@ -178,6 +178,18 @@ LINEAGE = pa.schema(
     ]
 )
 
+OUTCOMES = pa.schema(
+    [
+        _column("model", pa.string(), "the model"),
+        _column("benchmark", pa.string(), "the benchmark"),
+        _column("stage", pa.string(), "token_statistics | scores | evaluations: where the run gave the pair up"),
+        _column("status", pa.string(), "not_applicable (input is missing or wrong) | failed (any other fault)"),
+        _column("reason", pa.string(), "why, in one line of at most 500 characters"),
+        RUN_ID,
+        _column("at", pa.timestamp("us", tz="UTC"), "when the run gave the pair up"),
+    ]
+)
+
 SCHEMAS: Mapping[str, pa.Schema] = {
     "documents": DOCUMENTS,
     "examples": EXAMPLES,
@@ -185,6 +197,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     "scores": SCORES,
     "evaluations": EVALUATIONS,
     "lineage": LINEAGE,
+    "outcomes": OUTCOMES,
 }
 
 

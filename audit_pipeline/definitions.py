@@ -3,8 +3,13 @@
 import dagster as dg
 
 import assets
+from audit_pipeline.orchestration.alerting import ALERT_SENSORS
+from audit_pipeline.orchestration.automation import publish_sensor
+from audit_pipeline.orchestration.hub_watch import hub_watcher
 from audit_pipeline.orchestration.jobs import JOBS
 from audit_pipeline.orchestration.resources import AuditData, Models, ProgressTeller
+from audit_pipeline.orchestration.schedules import SCHEDULES, weekly_audit_job
+from audit_pipeline.orchestration.sensors import SENSORS
 
 
 @dg.definitions
@@ -13,7 +18,9 @@ def defs() -> dg.Definitions:
     return dg.Definitions.merge(
         dg.load_defs(assets),
         dg.Definitions(
-            jobs=JOBS,
+            jobs=[*JOBS, weekly_audit_job],
+            schedules=SCHEDULES,
+            sensors=[*SENSORS, publish_sensor, *ALERT_SENSORS, hub_watcher],
             resources={"data": AuditData(), "models": Models(), "progress": ProgressTeller()},
             executor=dg.in_process_executor,
         ),

@@ -1,28 +1,41 @@
 """The command `corpus-audit doctor`: is this installation fit to audit, and is what it has kept intact?
 
-What belongs here: looking, and saying in one line what is wrong and what to do. What does not: repairing.
+What belongs here: looking, and saying in one line what is wrong and what to do. What does not: repairing (but damaged
+part files of the cache are set aside, as every run does), Dagster's own state (orchestration/health.py).
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
+import filelock
 import pyarrow as pa
-import pyarrow.parquet as pq
+from packaging.requirements import Requirement
 
-from audit_pipeline.errors import AuditError
+from audit_pipeline import forget
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.lineage import package_versions
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.load import default_device, load_tokenizer
+from audit_pipeline.models.watch import load_watched
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.token_statistics.cache import set_aside_damaged
+from audit_pipeline.token_statistics.run import KINDS
 from audit_pipeline.warehouse.query import open_read_only
 
+_DISTRIBUTION = "corpus-audit"
 _LOW_DISK_BYTES = 2 << 30
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -36,27 +49,72 @@ class Finding:
 
 def examine(paths: DataPaths) -> list[Finding]:
     """Everything that is looked at, in order; hub models are not fetched for it."""
-    return [*_installation(), *_data_folder(paths), *_models(paths), *_parts(paths), _warehouse(paths)]
+    return [
+        *_installation(),
+        *_data_folder(paths),
+        *_configuration(),
+        *_models(paths),
+        *_cache(paths),
+        *_left_behind(paths),
+        *_locks(paths),
+        *_warehouse(paths),
+    ]
 
 
 def _installation() -> Iterator[Finding]:
     yield Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0])
+    unfit = _unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ())
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
-    yield Finding("packages", ok=True, words=versions)
+    words = f"{'; '.join(unfit)}; install the project again: make install" if unfit else versions
+    yield Finding("packages", not unfit, words)
     yield Finding("device", ok=True, words=default_device())
 
 
+def _unfit_packages(requirements: Iterable[str]) -> list[str]:
+    """The packages that the project needs and that are missing or of another version."""
+    unfit = []
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            unfit.append(f"{requirement.name} is missing")
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            unfit.append(f"{requirement.name} is {version}, needed is {requirement.specifier}")
+    return unfit
+
+
 def _data_folder(paths: DataPaths) -> Iterator[Finding]:
+    """The folder, or the one in which the first audit would make it."""
+    there = next(folder for folder in (paths.root, *paths.root.parents) if folder.exists())
     try:
-        paths.root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=paths.root):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         yield Finding("data folder", ok=False, words=f"{paths.root} cannot be written: {error}; set CORPUS_AUDIT_DATA")
         return
-    yield Finding("data folder", ok=True, words=str(paths.root))
-    free = shutil.disk_usage(paths.root).free
+    made = there == paths.root
+    yield Finding("data folder", ok=True, words=str(paths.root) if made else f"{paths.root}, made by the first audit")
+    free = shutil.disk_usage(there).free
     yield Finding("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
+
+
+def _configuration() -> Iterator[Finding]:
+    """The files that are not looked at entry by entry."""
+    files: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("config/benchmarks.yaml", load_benchmarks),
+        ("config/sources.yaml", load_source_settings),
+        ("config/watch.yaml", load_watched),
+    )
+    for name, load in files:
+        try:
+            load()
+        except ConfigError as error:
+            yield Finding(name, ok=False, words=str(error))
+        else:
+            yield Finding(name, ok=True, words="readable")
 
 
 def _models(paths: DataPaths) -> Iterator[Finding]:
@@ -75,40 +133,93 @@ def _model(entry: ModelEntry, paths: DataPaths) -> Finding:
         return Finding(what, ok=True, words=f"on the hub as {entry.hub}; fetched when it is first used")
     try:
         model = load_tokenizer(entry, paths)
-    except AuditError as error:
+    except (AuditError, OSError) as error:
+        # OSError: what is derived of its files is kept in a data folder that cannot be written.
         return Finding(what, ok=False, words=str(error))
     words = f"{model.located.resolved_from}, fingerprint {model.identity.model_fingerprint}"
     return Finding(what, ok=True, words=words)
 
 
-def _parts(paths: DataPaths) -> Iterator[Finding]:
-    folder = paths.table("token_statistics")
-    parts = sorted(folder.rglob("part-*.parquet"))
-    damaged = [path for path in parts if not _readable(path)]
-    aside = sorted(folder.rglob("part-*.unreadable"))
-    yield Finding("cache", not damaged, f"{len(parts)} part files" if not damaged else f"damaged: {damaged[0]}")
-    if aside:
-        words = f"{len(aside)} damaged part file(s), the first {aside[0]}: their texts are run again; delete them"
+def _cache(paths: DataPaths) -> Iterator[Finding]:
+    """Every part is read to its end; damaged ones are set aside, and the next run computes their texts again."""
+    folders = sorted(path for path in paths.table("token_statistics").glob("kind=*/model=*") if path.is_dir())
+    earlier = [path for folder in folders for path in sorted(folder.glob("part-*.unreadable"))]
+    damaged = [aside for folder in folders for aside in set_aside_damaged(folder, _schema_of(folder))]
+    parts = sum(1 for folder in folders for _ in folder.glob("part-*.parquet"))
+    words = f"{parts} part files"
+    if damaged:
+        names = _named([str(path.with_suffix(".parquet")) for path in damaged])
+        words = f"damaged: {names}: set aside as .unreadable; their texts are run again by the next audit"
+    yield Finding("cache", not damaged, words)
+    if earlier:
+        words = f"{len(earlier)} damaged part file(s), the first {earlier[0]}: their texts are run again; delete them"
         yield Finding("set aside", ok=False, words=words)
 
 
-def _readable(path: object) -> bool:
+def _schema_of(folder: Path) -> pa.Schema | None:
+    """The columns of the folder's kind; None where a later version made it."""
+    kind = folder.parent.name.partition("=")[2]
+    return next((schema for name, schema in KINDS.items() if name == kind), None)
+
+
+def _left_behind(paths: DataPaths) -> Iterator[Finding]:
+    """What killed writers left: temporary files, half a removal."""
+    temporary = {
+        path: stat for path in sorted(paths.root.rglob(".*.tmp")) if (stat := forget.stat_of(path)) is not None
+    }
+    if temporary:
+        size = sum(stat.st_size for stat in temporary.values())
+        dead = [path for path, stat in temporary.items() if time.time() - stat.st_mtime > forget.DEAD_AFTER_SECONDS]
+        state = f"{len(dead)} older than an hour: delete those" if dead else "being written just now, or soon dead"
+        words = (
+            f"{len(temporary)} file(s), {size:,} bytes, {state}: {_named([str(path) for path in dead or temporary])}"
+        )
+        yield Finding("temporary files", not dead, words)
+    for target in forget.unfinished(paths):
+        words = f"{target} is removed in part: end it with corpus-audit forget --{target.dimension} '{target.name}'"
+        yield Finding("unfinished removal", ok=False, words=words)
+
+
+def _locks(paths: DataPaths) -> Iterator[Finding]:
+    """A lock is the operating system's: it is free as soon as its holder is gone, whatever became of it."""
+    locks = sorted(path for path in paths.root.rglob("*.lock") if path.is_file())
+    if locks:
+        held = [str(path) for path in locks if _is_held(path)]
+        words = f"{len(locks)}, held by a living process: {_named(held)}" if held else f"{len(locks)}, all free"
+        yield Finding("locks", ok=True, words=words)
+
+
+def _is_held(path: Path) -> bool:
     try:
-        pq.ParquetFile(path).read()
-    except (pa.ArrowInvalid, OSError):
-        return False
-    return True
+        with filelock.FileLock(path, timeout=0):
+            return False
+    except filelock.Timeout:
+        return True
 
 
-def _warehouse(paths: DataPaths) -> Finding:
-    if not paths.warehouse.exists():
+def _warehouse(paths: DataPaths) -> Iterator[Finding]:
+    yield _opened(paths.warehouse)
+    wal = paths.warehouse.with_name(f"{paths.warehouse.name}.wal")
+    if wal.exists():
+        words = f"{wal} is the log of somebody's read-write session: end it; the next rebuild moves the file aside"
+        yield Finding("warehouse log", ok=False, words=words)
+
+
+def _opened(warehouse: Path) -> Finding:
+    if not warehouse.exists():
         return Finding("warehouse", ok=True, words="not built yet; the first audit builds it")
     try:
-        with open_read_only(paths.warehouse) as connection:
+        with open_read_only(warehouse) as connection:
             (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone() or (0,)
     except AuditError as error:
         return Finding("warehouse", ok=False, words=str(error))
     except duckdb.Error as error:
-        words = f"{paths.warehouse}: {' '.join(str(error).split())}; build it again: corpus-audit report"
+        words = f"{warehouse}: {' '.join(str(error).split())}; build it again: corpus-audit report"
         return Finding("warehouse", ok=False, words=words)
-    return Finding("warehouse", ok=True, words=f"{paths.warehouse}, {count} evaluations")
+    return Finding("warehouse", ok=True, words=f"{warehouse}, {count} evaluations")
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -29,3 +29,11 @@ class SourceError(AuditError):
 
 class BudgetError(AuditError):
     """Work that would exceed a limit the user has set, found out before it starts."""
+
+
+class TransientError(AuditError):
+    """A fault of the surroundings that may be gone in a moment: a host that does not answer."""
+
+
+class PairsFailedError(AuditError):
+    """Some pairs of a run met a fault; the others are done, and those can be run again."""

@@ -7,6 +7,7 @@ What belongs here: composing and writing lineage rows. What does not: deciding w
 from __future__ import annotations
 
 import importlib.metadata
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ import pyarrow as pa
 from audit_pipeline.contracts import LINEAGE, canonical_json, digest
 from audit_pipeline.errors import DataError
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_all, table_from_rows, write_table
+from audit_pipeline.tables import read_columns, table_from_rows, write_table
 
 _PACKAGES = (
     "corpus-audit",
@@ -96,6 +97,9 @@ def record(
     write_table(paths.run_file("lineage", f"{table}:{partition}", step.run_id), table_from_rows([row], LINEAGE))
 
 
+_LOOKED_AT = ("run_id", "data_version", "benchmark_digest", "upstream_data_versions", "finished_at")
+
+
 @dataclass(frozen=True)
 class Written:
     """What the lineage says of the rows that were written last for a partition."""
@@ -103,14 +107,26 @@ class Written:
     run_id: str
     data_version: str
     benchmark_digest: str | None
+    upstream: Mapping[str, str]
+    finished_at: datetime
 
 
 def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
     """The run whose rows of ``table`` were written last for a partition; raises DataError where there are none."""
     folder = paths.run_file("lineage", f"{table}:{partition}", "any").parent
-    entries = read_all(folder, LINEAGE).to_pylist()
+    entries = [
+        entry
+        for path in sorted(folder.glob("*.parquet"))
+        for entry in read_columns(path, _LOOKED_AT, what=path.name).to_pylist()
+    ]
     written = [entry for entry in entries if paths.run_file(table, partition, entry["run_id"]).exists()]
     if not written:
         raise DataError(f"there are no {table} of {partition} yet: run them first")
     last = max(written, key=lambda entry: (entry["finished_at"], entry["run_id"]))
-    return Written(last["run_id"], last["data_version"], last["benchmark_digest"])
+    return Written(
+        last["run_id"],
+        last["data_version"],
+        last["benchmark_digest"],
+        json.loads(last["upstream_data_versions"]),
+        last["finished_at"],
+    )

@@ -71,7 +71,7 @@ class DataPaths:
         return self.root / "models" / "digests.json"
 
     def table(self, name: str) -> Path:
-        """The folder of an append-only table: scores, evaluations or lineage."""
+        """The folder of an append-only table: scores, evaluations, lineage or outcomes."""
         return self.root / name
 
     def run_file(self, table: str, partition: str, run_id: str) -> Path:
@@ -89,6 +89,21 @@ class DataPaths:
     @property
     def report(self) -> Path:
         return self.reports / "contamination_report.html"
+
+    @property
+    def rolled_day(self) -> Path:
+        return self.root / "rolled_day.json"
+
+    @property
+    def alerts(self) -> Path:
+        return self.root / "alerts.jsonl"
+
+    @property
+    def findings_told(self) -> Path:
+        return self.root / "findings_told.json"
+
+    def removal(self, dimension: str, name: str) -> Path:
+        return self.root / "forgetting" / f"{dimension}={segment(name)}.json"
 
     @property
     def dagster_home(self) -> Path:

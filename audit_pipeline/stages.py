@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.build import BuildReport, build, read_examples, read_manifest
-from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
+from audit_pipeline.benchmarks.rolling import keep_day
 from audit_pipeline.contracts import SCORES, Pair, digest
 from audit_pipeline.detectors.detector import Detector, Settings
 from audit_pipeline.detectors.registry import select
@@ -70,6 +71,18 @@ def refresh_source(source: str, paths: DataPaths, step: Step) -> SourceReport:
         record(paths, step, table="documents", partition=source, data_version=report.data_version, upstream={})
 
     return refresh(source, paths, step.run_id, load_source_settings(), before_writing)
+
+
+def spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
+    """The benchmark of that name; where its cutoffs are told by today, the day they count from is kept from now on.
+
+    Raises ConfigError where there is none of that name.
+    """
+    (spec,) = resolve(name)
+    if spec.is_relative:
+        keep_day(paths)
+        (spec,) = resolve(name)
+    return spec
 
 
 def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildReport:
@@ -208,13 +221,17 @@ def score_from_cache(
 def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> EvaluationReport:
     """Metrics, intervals, the blind control and the claim level of a pair's latest scores.
 
-    Raises DataError where the pair has not been scored, or was scored on another build of the benchmark.
+    Raises DataError where the pair has not been scored, or was scored on another build of the benchmark, with other
+    weights or under other conventions.
     """
     require_fit(pair.benchmark, paths)
     manifest = read_manifest(paths, pair.benchmark)
     written = latest_run(paths, "scores", pair.partition)
+    statistics, version_now = f"token_statistics/{pair.partition}", statistics_version(model, manifest["digest"])
     if written.benchmark_digest != manifest["digest"]:
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
+    if written.upstream.get(statistics) != version_now:
+        raise DataError(f"the scores of {pair.partition} are of other weights or another start token: score it again")
     scores = read_table(
         paths.run_file("scores", pair.partition, written.run_id), SCORES, what=f"the scores of {pair.partition}"
     )
@@ -235,7 +252,11 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         table="evaluations",
         partition=pair.partition,
         data_version=version,
-        upstream={f"examples/{pair.benchmark}": manifest["digest"], f"scores/{pair.partition}": written.data_version},
+        upstream={
+            f"examples/{pair.benchmark}": manifest["digest"],
+            f"scores/{pair.partition}": written.data_version,
+            statistics: version_now,
+        },
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
         benchmark_digest=manifest["digest"],

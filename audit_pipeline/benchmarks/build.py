@@ -28,12 +28,14 @@ from audit_pipeline.text_rows import Skipped
 
 MAX_NAMED = 20
 
-# What changes no example: words about the benchmark, and where rows lie (their version says what they are).
-_NOT_IN_DIGEST = ("description", "licence", "path", "path_variable")
+# What changes no example: words about the benchmark, the words that a date was told in (the date itself is in), and
+# where rows lie (their version says what they are).
+_NOT_IN_DIGEST = ("description", "licence", "path", "path_variable", "relative")
 _VERSIONS = {"temporal": temporal.VERSION, "labelled": labelled.VERSION}
 _SIDES = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}
 
 ReadDocuments = Callable[[str], pa.Table]
+VersionOf = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,22 @@ def build(
     return report
 
 
-def current_digest(spec: BenchmarkSpec, paths: DataPaths) -> str:
-    """The digest that ``spec`` would have if it were built now; raises DataError where a source is not there."""
+def current_digest(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> str:
+    """The digest that ``spec`` would have if it were built now; raises DataError where a source is not there.
+
+    ``version_of`` gives the version of a source's documents, for a caller that asks for many benchmarks of one source.
+    """
+    if version_of is not None and isinstance(spec.settings, TemporalSettings):
+        return benchmark_digest(spec, {source: version_of(source) for source in spec.settings.sources})
     return benchmark_digest(spec, read_inputs(spec, paths).source_versions)
+
+
+def version_of_source(source: str, paths: DataPaths) -> str:
+    """The version of a source's documents as they lie there now.
+
+    Raises DataError where they have not been fetched or cannot be read, SourceError for a source that there is not.
+    """
+    return harvest_version(_reader(paths)(source))
 
 
 def read_examples(paths: DataPaths, benchmark: str) -> pa.Table:

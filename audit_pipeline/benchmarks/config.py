@@ -10,19 +10,22 @@ A benchmark has one length in words; a family lists several: `release_notes` wit
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
+from audit_pipeline.benchmarks.rolling import RelativeDay, current_day, parse_cutoff
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import config_dir
+from audit_pipeline.paths import DataPaths, config_dir
+from audit_pipeline.yaml_files import read_entries
 
 FILE_NAME = "benchmarks.yaml"
+CUTOFFS = ("member_before", "nonmember_from")
 
 Design = Literal["temporal", "randomised", "exchangeable"]
 UnitName = Literal["whitespace", "jieba"]
@@ -111,11 +114,15 @@ _NAME: TypeAdapter[str] = TypeAdapter(FamilyName)
 
 @dataclass(frozen=True)
 class BenchmarkSpec:
-    """One benchmark: a family's settings at one length in words. Its name is its partition in Dagster."""
+    """One benchmark: a family's settings at one length in words. Its name is its partition in Dagster.
+
+    ``relative`` are the words that cutoffs were told in, by key; the settings hold the dates that they mean now.
+    """
 
     family: str
     words: int
     settings: Settings
+    relative: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:
@@ -131,19 +138,36 @@ class BenchmarkSpec:
         """The sources whose documents it is drawn from; none where it is made of labelled rows."""
         return self.settings.sources if isinstance(self.settings, TemporalSettings) else ()
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether a cutoff is told by today, so that it moves when the day is rolled."""
+        return bool(self.relative)
+
     def described(self) -> dict[str, Any]:
         """The entry as JSON values, with the one length in place of the family's list."""
-        return {"family": self.family, **self.settings.model_dump(mode="json"), "words": self.words}
+        entry = {"family": self.family, **self.settings.model_dump(mode="json"), "words": self.words}
+        return {**entry, "relative": dict(self.relative)} if self.relative else entry
 
 
-def load_benchmarks(folder: Path | None = None) -> Mapping[str, BenchmarkSpec]:
+def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Mapping[str, BenchmarkSpec]:
     """The benchmarks of benchmarks.yaml by name, in the file's order, shortest length as listed first.
 
-    Raises ConfigError naming the file, the family and the key that is wrong.
+    Cutoffs told by today count from ``today``; where it is not given, from the rolled day of the data folder, and
+    where none is kept there yet, from today's date (UTC).
+    Raises ConfigError naming the file, the family and the key that is wrong, and DataError where a cutoff is told by
+    today and the kept day cannot be read.
     """
     path = (folder or config_dir()) / FILE_NAME
-    families = {name: _family(path, name, fields) for name, fields in _families(path).items()}
-    specs = [BenchmarkSpec(name, words, settings) for name, settings in families.items() for words in settings.words]
+
+    @cache
+    def day() -> date:
+        return current_day(DataPaths.from_environment()) if today is None else today
+
+    families: dict[str, Settings] = {}
+    specs: list[BenchmarkSpec] = []
+    for name, fields in _families(path).items():
+        families[name], relative = _family(path, name, fields, day)
+        specs += [BenchmarkSpec(name, words, families[name], relative) for words in families[name].words]
     for spec in specs:
         if spec.name in families:
             raise ConfigError(f"{path}: family {spec.name} has the name of a benchmark of family {spec.family}")
@@ -168,22 +192,27 @@ def resolve(name: str, benchmarks: Mapping[str, BenchmarkSpec] | None = None) ->
     raise ConfigError(f"there is no benchmark '{name}' in config/{FILE_NAME}; {hint}")
 
 
-def _families(path: Path) -> dict[str, object]:
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_EachKeyOnce)  # noqa: S506 - a SafeLoader
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path} is missing; it says which benchmarks there are") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {_one_line(error)}") from error
-    families = content.get("benchmarks") if isinstance(content, dict) else None
-    if not isinstance(families, dict) or set(content) != {"benchmarks"}:
-        raise ConfigError(f"{path} must hold one key, 'benchmarks', with an entry a family under it")
+def moved_cutoffs(before: Mapping[str, BenchmarkSpec], after: Mapping[str, BenchmarkSpec]) -> Mapping[str, list[str]]:
+    """What rolling the day did: the benchmarks in both whose cutoffs are other dates now, with the moves in words."""
+    moves = {name: _moves(before[name], spec) for name, spec in after.items() if name in before}
+    return {name: words for name, words in moves.items() if words}
+
+
+def _moves(before: BenchmarkSpec, after: BenchmarkSpec) -> list[str]:
+    if not (isinstance(before.settings, TemporalSettings) and isinstance(after.settings, TemporalSettings)):
+        return []
+    dates = {key: (getattr(before.settings, key), getattr(after.settings, key)) for key in CUTOFFS}
+    return [f"{after.name} {key} {old} -> {new}" for key, (old, new) in dates.items() if old != new]
+
+
+def _families(path: Path) -> Mapping[str, object]:
+    families = read_entries(path, "benchmarks", "family", "it says which benchmarks there are")
     if not families:
         raise ConfigError(f"{path}: there is no family under 'benchmarks'")
-    return {str(name): fields for name, fields in families.items()}
+    return families
 
 
-def _family(path: Path, name: str, fields: object) -> Settings:
+def _family(path: Path, name: str, fields: object, day: Callable[[], date]) -> tuple[Settings, Mapping[str, str]]:
     try:
         _NAME.validate_python(name)
     except ValidationError as error:
@@ -191,13 +220,35 @@ def _family(path: Path, name: str, fields: object) -> Settings:
         raise ConfigError(f"{path}: family '{name}': {problem}") from error
     if not isinstance(fields, dict):
         raise ConfigError(f"{path}: family {name}: the entry holds no keys")
+    dates, relative = _cutoffs(path, name, fields, day)
     try:
-        settings = _FAMILY.validate_python(fields)
+        settings = _FAMILY.validate_python({**fields, **dates})
     except ValidationError as error:
-        raise ConfigError(f"{path}: family {name}: {_first_problem(error)}") from error
+        told = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
+        raise ConfigError(f"{path}: family {name}: {_first_problem(error)}{told}") from error
     if isinstance(settings, LabelledSettings) and settings.path is not None:
-        return settings.model_copy(update={"path": path.parent / settings.path.expanduser()})
-    return settings
+        settings = settings.model_copy(update={"path": path.parent / settings.path.expanduser()})
+    return settings, relative
+
+
+def _cutoffs(
+    path: Path, name: str, fields: Mapping[Any, object], day: Callable[[], date]
+) -> tuple[Mapping[str, date], Mapping[str, str]]:
+    """The dates that a temporal family's cutoffs are, and the words of those told by today."""
+    dates: dict[str, date] = {}
+    relative: dict[str, str] = {}
+    for key in CUTOFFS:
+        if fields.get("builder") != "temporal" or key not in fields:
+            continue
+        try:
+            cutoff = parse_cutoff(fields[key])
+            if isinstance(cutoff, RelativeDay):
+                relative[key] = cutoff.words
+                cutoff = cutoff.on(day())
+        except ValueError as error:
+            raise ConfigError(f"{path}: family {name}: {key}: {error}") from error
+        dates[key] = cutoff
+    return dates, relative
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -214,19 +265,3 @@ def _first_problem(error: ValidationError) -> str:
     if kind == "union_tag_invalid":
         return "builder: must be temporal or labelled"
     return f"{key}: {message}, not {problem['input']!r}" if key else message
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-class _EachKeyOnce(yaml.SafeLoader):
-    """YAML where a key that stands twice is an error: a copied family that was not renamed would vanish otherwise."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        merge = "tag:yaml.org,2002:merge"
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != merge]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key '{key}' stands twice", node.start_mark)
-        return super().construct_mapping(node, deep)

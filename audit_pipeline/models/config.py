@@ -13,11 +13,13 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.paths import config_dir
+from audit_pipeline.yaml_files import one_line, read_entries
+
+FILE_NAME = "models.yaml"
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 StartTokenPolicy = Literal["always", "tokenizer"]
@@ -78,16 +80,13 @@ def load_models(folder: Path | None = None) -> Mapping[str, ModelEntry]:
 
     Raises ConfigError naming the file, the entry and the key that is wrong.
     """
-    path = (folder or config_dir()) / "models.yaml"
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path} is missing") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{path} is not readable YAML: {_one_line(error)}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("models"), dict) or set(content) != {"models"}:
-        raise ConfigError(f"{path} holds one key, 'models', with an entry a model under it")
-    return {str(name): _entry(path, str(name), fields) for name, fields in content["models"].items()}
+    return read_models((folder or config_dir()) / FILE_NAME)
+
+
+def read_models(path: Path) -> Mapping[str, ModelEntry]:
+    """The entries of one file in the form of models.yaml; as :func:`load_models`."""
+    entries = read_entries(path, "models", "model", "it says which models are audited")
+    return {name: _entry(path, name, fields) for name, fields in entries.items()}
 
 
 def _entry(path: Path, name: str, fields: object) -> ModelEntry:
@@ -105,14 +104,10 @@ def _entry(path: Path, name: str, fields: object) -> ModelEntry:
 
 def _first_problem(error: ValidationError | TypeError) -> str:
     if isinstance(error, TypeError):
-        return _one_line(error)
+        return one_line(error)
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}" if where else str(problem["msg"])
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def resolve_model(given: str, models: Mapping[str, ModelEntry]) -> ModelEntry:

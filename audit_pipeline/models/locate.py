@@ -10,6 +10,7 @@ import importlib.metadata
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -21,10 +22,17 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from audit_pipeline.errors import ModelError
+from audit_pipeline.errors import ModelError, TransientError
 from audit_pipeline.models.config import ModelEntry, PackageFile
 
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+_TOO_MANY, _SERVER_FAULT = 429, 500
+
+
+class HubUnreachableError(ModelError, TransientError):
+    """The hub did not answer, or was too busy to: the same request may be answered later."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +126,17 @@ def _on_hub(entry: ModelEntry) -> LocatedModel:
     except RepositoryNotFoundError as error:
         raise ModelError(f"{at} is not on the hub, or is private: check the name, or set HF_TOKEN") from error
     except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-        raise ModelError(
+        # Offline by choice is not a fault that passes; a connection that fails may be.
+        kind = HubUnreachableError if isinstance(error.__cause__, httpx2.TransportError) else ModelError
+        raise kind(
             f"{at} is not in the local hub cache and the hub cannot be reached: give a local path instead"
         ) from error
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else None
+        passing = status is None or status == _TOO_MANY or status >= _SERVER_FAULT
+        kind = HubUnreachableError if passing else ModelError
+        raise kind(f"{at} cannot be fetched: {' '.join(str(error).split())[:300]}") from error
+    except (HFValidationError, OSError) as error:
         raise ModelError(f"{at} cannot be fetched: {' '.join(str(error).split())[:300]}") from error
     _require_safetensors(folder)
     return LocatedModel(entry, folder, None, folder.name)

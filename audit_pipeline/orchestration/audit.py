@@ -7,18 +7,20 @@ What belongs here: which assets are stale, in which order they run, what it woul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.build import benchmark_digest, current_digest, read_manifest
-from audit_pipeline.benchmarks.config import BenchmarkSpec, LabelledSettings
-from audit_pipeline.benchmarks.labelled import folder_of
+from audit_pipeline.benchmarks.build import read_manifest
+from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
+from audit_pipeline.benchmarks.rolling import keep_day, roll, utc_today
+from audit_pipeline.benchmarks.staleness import is_stale, up_to_date
 from audit_pipeline.contracts import Pair
-from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.errors import AuditError, DataError, PairsFailedError, SourceError
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions
+from audit_pipeline.orchestration.pair_runs import run_pairs
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
@@ -29,7 +31,7 @@ from audit_pipeline.token_statistics.run import Kind, Plan, plan
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What the user asked for."""
+    """What the user asked for. ``leave_out``: a benchmark that cannot be built is left out, and the others go on."""
 
     model: str
     benchmarks: Sequence[BenchmarkSpec]
@@ -38,6 +40,7 @@ class AuditRequest:
     kinds: Sequence[Kind] = ("base",)
     logits_budget_gb: float | None = None
     terminal: bool = False
+    leave_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,14 @@ class Pass:
 
 @dataclass
 class AuditOutcome:
-    """Which runs were needed, by what they were for; the dead runs found; what each pair's pass came to,
-    or why there was none."""
+    """Which runs were needed, by what they were for; the dead runs found; what each pair's pass came to, or why there
+    was none; the error where some pairs met a fault and the others are done; the benchmarks left out, and why."""
 
     runs: dict[str, str] = field(default_factory=dict)
     passes: dict[str, Pass] = field(default_factory=dict)
     not_applicable: dict[str, str] = field(default_factory=dict)
+    failed: PairsFailedError | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
     buried: list[str] = field(default_factory=list)
 
 
@@ -72,15 +77,20 @@ def audit(
     # First, so that a model that cannot be had costs no download and leaves no partition behind.
     load_tokenizer(resolve_model(request.model, load_models()), paths)
     in_process.ensure_dagster_home(paths)
+    request = _with_settled_day(request, paths, on_step)
     outcome = AuditOutcome()
     with dg.DagsterInstance.get() as instance:
         outcome.buried = in_process.bury_dead_runs(instance)
         partitions.register(instance, models=[request.model])
         _prepare(request, definitions, instance, paths, on_step, outcome)
-        _run_pairs(request, definitions.resolve_job_def("audit_pairs"), instance, on_step, outcome)
+        try:
+            _run_pairs(request, definitions.resolve_job_def("audit_pairs"), instance, on_step, outcome)
+        except PairsFailedError as error:
+            # The others are done: what they came to is published, and then the error told.
+            outcome.failed = error
         for spec in request.benchmarks:
-            partition = Pair(spec.name, request.model).partition
-            _note_pass(instance, partition, outcome)
+            if spec.name not in outcome.left_out:
+                _note_pass(instance, Pair(spec.name, request.model).partition, outcome)
         on_step("rebuilding warehouse and report")
         publishing = definitions.resolve_job_def("publish")
         outcome.runs["publish"] = in_process.run_job(publishing, instance, on_wait=on_step)
@@ -92,6 +102,7 @@ def prepare(
 ) -> AuditOutcome:
     """Fetch sources and build benchmarks where that is needed; no model is run."""
     in_process.ensure_dagster_home(paths)
+    request = _with_settled_day(request, paths, on_step)
     outcome = AuditOutcome()
     with dg.DagsterInstance.get() as instance:
         outcome.buried = in_process.bury_dead_runs(instance)
@@ -115,6 +126,18 @@ def publish(
         )
 
 
+def _with_settled_day(request: AuditRequest, paths: DataPaths, on_step: Callable[[str], None]) -> AuditRequest:
+    """The request with cutoffs told by today counted from the kept day, which is moved on where a refresh is asked."""
+    if not any(spec.is_relative for spec in request.benchmarks):
+        return request
+    if not request.refresh:
+        keep_day(paths)
+    elif roll(paths, utc_today()):
+        on_step(f"relative cutoffs are counted from {utc_today()} on")
+    settled = load_benchmarks()
+    return replace(request, benchmarks=[settled[spec.name] for spec in request.benchmarks])
+
+
 def _prepare(
     request: AuditRequest,
     definitions: dg.Definitions,
@@ -124,24 +147,50 @@ def _prepare(
     outcome: AuditOutcome,
 ) -> None:
     partitions.register(instance, benchmarks=[spec.name for spec in request.benchmarks])
-    sources = dict.fromkeys(name for spec in request.benchmarks for name in spec.sources)
-    refresh = definitions.resolve_job_def("refresh_sources")
-    for name in sources:
-        settings = load_source_settings()
-        if request.refresh or source_is_stale(name, paths, settings):
-            to_be_set = settings.to_be_set(name)
-            if to_be_set is not None:
-                raise SourceError(f"{name} is not configured: {to_be_set}")
-            on_step(f"fetching documents: {name}")
-            key = dg.AssetKey(["documents", name])
-            outcome.runs[f"documents/{name}"] = in_process.run_job(refresh, instance, selection=[key])
-            _tell_what_a_source_lacks(name, paths, on_step)
-    build = definitions.resolve_job_def("build_benchmarks")
+    refresh, build = definitions.resolve_job_def("refresh_sources"), definitions.resolve_job_def("build_benchmarks")
+    fetched: dict[str, AuditError | None] = {}
     for spec in request.benchmarks:
-        if is_stale(spec, paths) or (request.refresh and not spec.sources):
-            on_step(f"building benchmark: {spec.name}")
-            outcome.runs[f"examples/{spec.name}"] = _build(spec, build, instance, paths)
-            _tell_skipped_rows(spec.name, paths, on_step)
+        try:
+            for name in spec.sources:
+                if name not in fetched:
+                    fetched[name] = _fetch(name, request, refresh, instance, paths, on_step, outcome)
+                if (error := fetched[name]) is not None:
+                    raise error
+            if is_stale(spec, paths) or (request.refresh and not spec.sources):
+                on_step(f"building benchmark: {spec.name}")
+                outcome.runs[f"examples/{spec.name}"] = _build(spec, build, instance, paths)
+                _tell_skipped_rows(spec.name, paths, on_step)
+        except AuditError as error:
+            if not request.leave_out:
+                raise
+            on_step(f"{spec.name} is left out: {error}")
+            outcome.left_out[spec.name] = str(error)
+
+
+def _fetch(
+    name: str,
+    request: AuditRequest,
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+    outcome: AuditOutcome,
+) -> AuditError | None:
+    """Fetch a source where that is needed; the error, where it could not be had."""
+    settings = load_source_settings()
+    if not (request.refresh or source_is_stale(name, paths, settings)):
+        return None
+    to_be_set = settings.to_be_set(name)
+    if to_be_set is not None:
+        return SourceError(f"{name} is not configured: {to_be_set}")
+    on_step(f"fetching documents: {name}")
+    try:
+        key = dg.AssetKey(["documents", name])
+        outcome.runs[f"documents/{name}"] = in_process.run_job(job, instance, selection=[key])
+    except AuditError as error:
+        return error
+    _tell_what_a_source_lacks(name, paths, on_step)
+    return None
 
 
 def _tell_what_a_source_lacks(name: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
@@ -169,18 +218,6 @@ def _build(spec: BenchmarkSpec, job: dg.JobDefinition, instance: dg.DagsterInsta
         raise
 
 
-def is_stale(spec: BenchmarkSpec, paths: DataPaths) -> bool:
-    """Whether the benchmark is missing, or was built from another entry or other documents than there are now."""
-    if not paths.examples(spec.name).exists() or not paths.benchmark_manifest(spec.name).exists():
-        return True
-    manifest = read_manifest(paths, spec.name)
-    settings = spec.settings
-    if isinstance(settings, LabelledSettings) and folder_of(settings)[0] is None:
-        # A data set of the hub is looked at again when the user asks for it (--refresh), not for every audit.
-        return bool(manifest["digest"] != benchmark_digest(spec, manifest["source_versions"]))
-    return bool(manifest["digest"] != current_digest(spec, paths))
-
-
 def _run_pairs(
     request: AuditRequest,
     job: dg.JobDefinition,
@@ -188,7 +225,7 @@ def _run_pairs(
     on_step: Callable[[str], None],
     outcome: AuditOutcome,
 ) -> None:
-    pairs = [Pair(spec.name, request.model) for spec in request.benchmarks]
+    pairs = [Pair(spec.name, request.model) for spec in request.benchmarks if spec.name not in outcome.left_out]
     resources: dict[str, dict[str, object]] = {
         "models": {"device": request.device},
         "progress": {"terminal": request.terminal},
@@ -196,26 +233,20 @@ def _run_pairs(
     config: dict[str, object] = {"topk": "topk" in request.kinds, "logits": "logits" in request.kinds}
     if request.logits_budget_gb is not None:
         config["logits_budget_gb"] = request.logits_budget_gb
-    ops = {"token_statistics": config}
-    one_range = partitions.range_of(instance, pairs)
     on_step(f"auditing {request.model} on {', '.join(pair.benchmark for pair in pairs)}")
-    if one_range is not None and len(pairs) > 1:
-        outcome.runs["pairs"] = in_process.run_job(
-            job, instance, partition_range=one_range, resources=resources, ops=ops, on_wait=on_step
-        )
-    else:
-        for pair in pairs:
-            outcome.runs[pair.partition] = in_process.run_job(
-                job, instance, partition_key=pair.partition, resources=resources, ops=ops, on_wait=on_step
-            )
+    outcome.runs |= run_pairs(
+        job, instance, pairs, resources=resources, ops={"token_statistics": config}, on_wait=on_step
+    )
 
 
 def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutcome) -> None:
     """What the pair's latest materialisation says of its pass."""
     wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("token_statistics"), asset_partitions=[partition])
-    (record,) = instance.fetch_materializations(wanted, limit=1).records
-    assert record.asset_materialization is not None
-    said = {name: str(entry.value) for name, entry in record.asset_materialization.metadata.items()}
+    records = instance.fetch_materializations(wanted, limit=1).records
+    if not records or records[0].asset_materialization is None:
+        outcome.not_applicable[partition] = "its run failed before it came to that"
+        return
+    said = {name: str(entry.value) for name, entry in records[0].asset_materialization.metadata.items()}
     if "texts_computed" in said:
         outcome.passes[partition] = Pass(int(said["texts_from_cache"]), int(said["texts_computed"]))
     else:
@@ -225,10 +256,14 @@ def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutco
 def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> dict[str, Plan]:
     """What an audit would run, by benchmark, without running it.
 
-    Raises DataError where a benchmark has not been built, because its texts are not known then.
+    Raises DataError where a benchmark has not been built, because its texts are not known then; a request that leaves
+    out has no plan for it.
     """
     plans = {}
+    ready = up_to_date(request.benchmarks, paths)
     for spec in request.benchmarks:
+        if request.leave_out and not ready[spec.name]:
+            continue
         if is_stale(spec, paths):
             raise DataError(
                 f"the benchmark {spec.name} is not built or not up to date, so its texts are not known; "

@@ -1,11 +1,12 @@
-"""Running assets from the command line: in this process, with or without a daemon beside it.
+"""Running assets in this process, with or without a daemon beside it.
 
 What belongs here: the Dagster home, dead runs of this machine, starting runs and turning their failures into errors a
 user can act on. What does not: which assets there are (definitions.py).
 
-Without a daemon nobody frees what a killed run held: after kill -9 its pool slots would keep the next run waiting for
-ever. So runs started here are tagged with who runs them, and before a new one starts, those whose process is gone are
-marked failed and their slots freed. For a slot that a living run holds we wait here, where Ctrl-C works: Dagster's
+Nobody may notice that the process of a run was killed: run monitoring frees the slots of runs that have ended, and
+this one has not. Its pool slots would keep the next run waiting for ever. So every run is tagged with the process that
+runs it, and before a new one starts here, and at the sensors' ticks, those whose process is gone are marked failed and
+their slots freed. For a slot that a living run holds we wait here, where Ctrl-C works: Dagster's
 in-process executor takes no notice of it while it waits.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,13 @@ from typing import Any
 import dagster as dg
 import psutil
 
-from audit_pipeline.errors import AuditError
+from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import write_atomically
 
 HOST_TAG = "corpus_audit/host"
 PROCESS_TAG = "corpus_audit/process"
+RUN_TAG = "corpus_audit/run"
 
 _DAGSTER_YAML = """\
 # Written once; yours to change.
@@ -41,11 +44,13 @@ concurrency:
 run_monitoring:
   enabled: true
   free_slots_after_run_end_seconds: 60
+freshness:
+  enabled: true
 """
 
 _POLL_SECONDS = 1.0
 
-_UNFINISHED = [
+UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.STARTING,
@@ -54,9 +59,14 @@ _UNFINISHED = [
 ]
 
 
+def dagster_home(paths: DataPaths) -> Path:
+    """DAGSTER_HOME: what the environment says, else data/dagster_home; it may not be there yet."""
+    return Path(os.environ.get("DAGSTER_HOME") or paths.dagster_home).expanduser().resolve()
+
+
 def ensure_dagster_home(paths: DataPaths) -> Path:
-    """DAGSTER_HOME: what the environment says, else data/dagster_home with a dagster.yaml; created and exported."""
-    home = Path(os.environ.get("DAGSTER_HOME") or paths.dagster_home).expanduser().resolve()
+    """The Dagster home, with a dagster.yaml, made where it is not there, and exported."""
+    home = dagster_home(paths)
     config = home / "dagster.yaml"
     if not config.exists():
         write_atomically(config, lambda temporary: temporary.write_text(_DAGSTER_YAML, encoding="utf-8"))
@@ -78,24 +88,49 @@ def process_identity(process: psutil.Process) -> str:
     return f"{process.pid}@{boot}/{ticks}"
 
 
-def bury_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Mark runs of this machine's command line failed whose process is gone, and free their slots in pools.
+def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
+    """Unfinished runs of this machine whose process is gone, whoever started them.
 
-    Runs of daemons, of other machines and of living processes are left alone; so are re-executions, which the UI gives
-    the tags of the run they repeat. Returns the ids of the buried runs.
+    A re-execution that waits in the queue is not among them: the UI gives it the tags of the run it repeats.
     """
-    host = socket.gethostname()
+    here = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED, tags={HOST_TAG: socket.gethostname()}))
+    return [run for run in here if _has_own_tags(run) and not _is_alive(run.tags[PROCESS_TAG])]
+
+
+def _has_own_tags(run: dg.DagsterRun) -> bool:
+    # Version 0.1 did not name the run.
+    return run.tags[RUN_TAG] == run.run_id if RUN_TAG in run.tags else run.parent_run_id is None
+
+
+def process_tags(run_id: str) -> dict[str, str]:
+    """The tags that say that this process runs ``run_id``; the run is named, because re-executions inherit tags."""
+    return {HOST_TAG: socket.gethostname(), PROCESS_TAG: process_identity(psutil.Process()), RUN_TAG: run_id}
+
+
+def bury_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Mark runs of this machine failed whose process is gone, and free their slots in pools.
+
+    Runs of other machines, of living processes and in the queue are left alone. Returns the ids of the buried runs.
+    """
     buried = []
-    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED, tags={HOST_TAG: host})):
-        if run.parent_run_id is None and not _is_alive(run.tags[PROCESS_TAG]):
-            instance.report_run_failed(run, "the process that ran it is gone (killed, or the machine went down)")
-            buried.append(run.run_id)
+    for run in dead_runs(instance):
+        instance.report_run_failed(run, "the process that ran it is gone (killed, or the machine went down)")
+        buried.append(run.run_id)
     storage = instance.event_log_storage
     for run_id in storage.get_concurrency_run_ids():
         holder = instance.get_run_by_id(run_id)
-        if holder is None or (holder.is_finished and HOST_TAG in holder.tags):
+        if holder is None or (holder.is_finished and _has_ended_here(holder)):
             storage.free_concurrency_slots_for_run(run_id)
     return buried
+
+
+def _has_ended_here(run: dg.DagsterRun) -> bool:
+    """Whether the run was this machine's and its process is gone, or is this one: a run that was cancelled by force may
+    still be at work."""
+    if run.tags.get(HOST_TAG) != socket.gethostname():
+        return False
+    identity = run.tags[PROCESS_TAG]
+    return identity == process_identity(psutil.Process()) or not _is_alive(identity)
 
 
 def _is_alive(identity: str) -> bool:
@@ -148,17 +183,21 @@ def run_job(
     partition_range: tuple[str, str] | None = None,
     resources: Mapping[str, Mapping[str, Any]] | None = None,
     ops: Mapping[str, Mapping[str, Any]] | None = None,
+    tags: Mapping[str, str] | None = None,
     on_wait: Callable[[str], None] = lambda what: None,
 ) -> str:
     """Run ``job`` (or the ``selection`` of its assets) as soon as its pools allow; returns the run's id.
 
-    ``on_wait`` is told where that takes waiting for another run. Raises the AuditError that made the run fail, where
-    one did, and KeyboardInterrupt on Ctrl-C; other errors keep Dagster's account of them.
+    ``on_wait`` is told where that takes waiting for another run. Raises PairsFailedError where some pairs of a range
+    failed, the AuditError that made the run fail, where one did, and KeyboardInterrupt on Ctrl-C; other errors keep
+    Dagster's account of them.
     """
     wait_for_pools(job, instance, on_wait)
-    tags = {HOST_TAG: socket.gethostname(), PROCESS_TAG: process_identity(psutil.Process())}
+    run_id = str(uuid.uuid4())
+    run_tags = {**process_tags(run_id), **(tags or {})}
     if partition_range is not None:
-        tags["dagster/asset_partition_range_start"], tags["dagster/asset_partition_range_end"] = partition_range
+        start, end = partition_range
+        run_tags |= {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
     run_config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     if resources:
         run_config["resources"] = {name: {"config": dict(config)} for name, config in resources.items()}
@@ -168,12 +207,15 @@ def run_job(
         result = job.execute_in_process(
             instance=instance,
             run_config=run_config,
-            tags=tags,
+            run_id=run_id,
+            tags=run_tags,
             partition_key=partition_key,
             asset_selection=selection,
         )
     except dg.DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error
+    except dg.Failure as failure:
+        raise PairsFailedError(str(failure.description)) from failure
     except dg.DagsterError as error:
         cause = _root(error)
         if cause is None:

@@ -1,12 +1,12 @@
 """The partitions of the assets and their names.
 
 What belongs here: partition definitions and conversions between keys and domain names. What does not: which
-partitions there should be (the command line and, later, sensors add them from config/).
+partitions there should be (the command line and the sensors add them from config/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import dagster as dg
 
@@ -16,9 +16,23 @@ from audit_pipeline.errors import ConfigError
 BENCHMARK = "benchmark"
 MODEL = "model"
 
+
+class PairPartitions(dg.MultiPartitionsDefinition):
+    """Benchmark × model, without a tag a dimension on runs.
+
+    To every run of a backfill that is launched from the page of a job, Dagster's daemon gives the tags of the
+    backfill's first partition. Tags of its dimensions would go before the run's range: each run would compute that one
+    partition again, and the backfill would show all of them as done.
+    """
+
+    def get_tags_for_partition_key(self, partition_key: str) -> Mapping[str, str]:
+        tags = super().get_tags_for_partition_key(partition_key)
+        return {name: value for name, value in tags.items() if not name.startswith("dagster/partition/")}
+
+
 benchmark_partitions = dg.DynamicPartitionsDefinition(name=BENCHMARK)
 model_partitions = dg.DynamicPartitionsDefinition(name=MODEL)
-pair_partitions = dg.MultiPartitionsDefinition({BENCHMARK: benchmark_partitions, MODEL: model_partitions})
+pair_partitions = PairPartitions({BENCHMARK: benchmark_partitions, MODEL: model_partitions})
 
 
 def pair_of(partition_key: str) -> Pair:
@@ -42,13 +56,18 @@ def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), mo
     Raises ConfigError for a name that cannot be a partition key.
     """
     for dimension, names in ((BENCHMARK, benchmarks), (MODEL, models)):
-        for name in names:
-            if "|" in name or "..." in name or not name.isprintable():
-                raise ConfigError(f"{name!r} cannot name a {dimension}: no '|', no '...' and no control characters")
+        require_keys(dimension, names)
         known = set(instance.get_dynamic_partitions(dimension))
         new = [name for name in names if name not in known]
         if new:
             instance.add_dynamic_partitions(dimension, new)
+
+
+def require_keys(dimension: str, names: Iterable[str]) -> None:
+    """Raise ConfigError for a name that cannot be a partition key."""
+    for name in names:
+        if "|" in name or "..." in name or not name.isprintable():
+            raise ConfigError(f"{name!r} cannot name a {dimension}: no '|', no '...' and no control characters")
 
 
 def range_of(instance: dg.DagsterInstance, pairs: Sequence[Pair]) -> tuple[str, str] | None:

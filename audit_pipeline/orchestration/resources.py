@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 import dagster as dg
@@ -17,6 +17,7 @@ from pydantic import PrivateAttr
 
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, default_device, load_tokenizer, load_weights, write_card
+from audit_pipeline.orchestration.in_process import process_tags
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.progress import describe, terminal_bar
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -26,7 +27,11 @@ _LOG_SECONDS = 15.0
 
 
 class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """The data folder (``CORPUS_AUDIT_DATA`` or data/)."""
+    """The data folder (``CORPUS_AUDIT_DATA`` or data/). Every asset takes it, so every run notes here who runs it."""
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        if context.instance is not None and context.run is not None:
+            context.instance.add_run_tags(context.run.run_id, process_tags(context.run.run_id))
 
     @property
     def paths(self) -> DataPaths:
@@ -38,10 +43,13 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     device: str | None = None
     _loaded: tuple[str, ForwardPass] | None = PrivateAttr(default=None)
+    _configured: Mapping[str, ModelEntry] | None = PrivateAttr(default=None)
 
     def entry(self, name: str) -> ModelEntry:
-        """The configured entry of that name, or the one of a hub id or path."""
-        return resolve_model(name, load_models())
+        """The configured entry of that name, or the one of a hub id or path; models.yaml is read once a run."""
+        if self._configured is None:
+            self._configured = load_models()
+        return resolve_model(name, self._configured)
 
     def tokenized(self, name: str, paths: DataPaths) -> TokenizedModel:
         """Identity and tokenizer of a model; its weights stay on disk. Records the model's card."""

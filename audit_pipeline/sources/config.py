@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import config_dir
+from audit_pipeline.yaml_files import read_yaml
 
 FILE_NAME = "sources.yaml"
 WHAT_TO_SET = {"local_files": f"set local_files.path in config/{FILE_NAME} to your folder or file"}
@@ -86,12 +86,7 @@ def load_source_settings(folder: Path | None = None) -> SourceSettings:
     file that is missing, is not YAML, or holds a key or value that it may not.
     """
     path = (folder or config_dir()) / FILE_NAME
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} is missing; it says which sources to read") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    content = read_yaml(path, "it says which sources to read")
     if content is None:
         content = {}
     if not isinstance(content, dict):

@@ -1,18 +1,21 @@
 """The cache of token statistics: Parquet part files that only ever gain rows.
 
-What belongs here: part files, their keys, flushing, compaction, damaged files. What does not: what a row means
-(contracts.py), what a key is made of (encode.py).
+What belongs here: part files, their keys, flushing, compaction, damaged files, taking texts away again. What does not:
+what a row means (contracts.py), what a key is made of (encode.py).
 
 Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
 parts; a row that stands in two parts is the same row, and readers take the first. Compaction writes the merged part
-before it removes the old ones, under a lock that other compactions (not readers or writers) respect.
+before it removes the old ones, under a lock that other compactions (not readers or writers) respect. Taking texts away
+does the same: whatever moment it is stopped at, no row of another text is missing.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
@@ -20,9 +23,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from audit_pipeline.errors import DataError
 from audit_pipeline.tables import checked, write_table
 
+COMPACTION_LOCK = ".compaction.lock"
+LOCK_SECONDS = 600.0
+"""How long those who take rows away wait for a compaction to end."""
+
 _SMALL_PART_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Rows, and about how many bytes of part files they take."""
+
+    rows: int
+    bytes: int
 
 
 class PartCache:
@@ -66,7 +82,7 @@ class PartCache:
         """Write what is pending as one new part. After an error (a full disk) the rows are still pending."""
         if self._pending:
             # One name until the rows are no longer pending: an interrupt in between writes them again in place.
-            self._next_part = self._next_part or self._new_part()
+            self._next_part = self._next_part or _new_part(self.folder)
             self._write(pa.Table.from_pylist(list(self._pending), schema=self.schema), self._next_part)
             self._pending, self._pending_bytes = [], 0
             self._next_part = None
@@ -75,8 +91,8 @@ class PartCache:
     def compact(self) -> None:
         """Merge small parts into larger ones; leaves it to the other process where one is at it."""
         try:
-            with filelock.FileLock(self.folder / ".compaction.lock", timeout=0):
-                for parts in _piles(self._parts()):
+            with filelock.FileLock(self.folder / COMPACTION_LOCK, timeout=0):
+                for parts in _piles(_parts(self.folder)):
                     self._merge(parts)
         except filelock.Timeout:
             return
@@ -84,23 +100,17 @@ class PartCache:
     def _merge(self, parts: Sequence[Path]) -> None:
         tables = {path: table for path in parts if (table := self._read_part(path)) is not None}
         if len(tables) > 1:
-            self._write(_first_of_each_key(pa.concat_tables(tables.values())), self._new_part())
+            self._write(_first_of_each_key(pa.concat_tables(tables.values())), _new_part(self.folder))
             for path in tables:
                 path.unlink()
 
     def _write(self, table: pa.Table, part: Path) -> None:
         write_table(part, checked(table, self.schema))
 
-    def _new_part(self) -> Path:
-        return self.folder / f"part-{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet"
-
-    def _parts(self) -> list[Path]:
-        return sorted(self.folder.glob("part-*.parquet"))
-
     def _tables(self, filters: pc.Expression | None = None) -> Iterator[pa.Table]:
         """Every part, including those that another process's compaction puts in the place of parts being read."""
         seen: set[Path] = set()
-        while new := [path for path in self._parts() if path not in seen]:
+        while new := [path for path in _parts(self.folder) if path not in seen]:
             for path in new:
                 seen.add(path)
                 try:
@@ -115,13 +125,113 @@ class PartCache:
         try:
             return pq.read_table(path, columns=self.schema.names, filters=filters, partitioning=None)
         except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) is not None:
-                # The file could not be reached (gone, no permission, no descriptors): nothing is wrong with it.
+            if not _is_damage(error):
                 raise
-            aside = path.with_suffix(".unreadable")
-            path.replace(aside)
-            self.unreadable.append(aside)
+            self.unreadable.append(_set_aside(path))
             return None
+
+
+@contextmanager
+def no_compaction(folder: Path) -> Iterator[None]:
+    """No other process merges the parts of ``folder`` meanwhile; raises DataError where one does not end in time."""
+    try:
+        with filelock.FileLock(folder / COMPACTION_LOCK, timeout=LOCK_SECONDS):
+            yield
+    except filelock.Timeout as error:
+        raise DataError(
+            f"another process has been merging the parts of {folder} for {LOCK_SECONDS:.0f} s: "
+            "wait for it, or end it and try again"
+        ) from error
+
+
+def weigh(folder: Path, text_sha256: Collection[str]) -> Weight:
+    """What the rows of these texts come to in the parts of ``folder``, of whatever kind; damaged parts count nothing.
+
+    A part's bytes are shared out by its rows.
+    """
+    wanted = pa.array(sorted(text_sha256), pa.string())
+    rows, size = 0, 0.0
+    for part in _parts(folder):
+        try:
+            texts = pq.read_table(part, columns=["text_sha256"], partitioning=None).column("text_sha256")
+            part_size = part.stat().st_size
+        except (pa.ArrowInvalid, OSError) as error:
+            if not _is_damage(error) and not isinstance(error, FileNotFoundError):
+                raise
+            continue
+        found = int(pc.sum(pc.is_in(texts, wanted)).as_py() or 0)
+        rows += found
+        size += part_size * found / max(len(texts), 1)
+    return Weight(rows, round(size))
+
+
+def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
+    """Take the rows of these texts out of the parts of ``folder``, of whatever kind; what went, in bytes on disk.
+
+    A part is replaced by one without them: the new one stands before the old one goes, so a kill in between costs no
+    row and the next call ends it. Damaged parts are set aside. Raises DataError where another process's compaction does
+    not end in time.
+    """
+    unwanted = pa.array(sorted(text_sha256), pa.string())
+    rows, size = 0, 0
+    with no_compaction(folder):
+        for part in _parts(folder):
+            try:
+                texts = pq.read_table(part, columns=["text_sha256"], partitioning=None).column("text_sha256")
+                keep = pc.invert(pc.is_in(texts, unwanted))
+                if pc.all(keep).as_py():
+                    continue
+                kept = pq.read_table(part, partitioning=None).filter(keep)
+            except (pa.ArrowInvalid, OSError) as error:
+                if not _is_damage(error):
+                    raise
+                _set_aside(part)
+                continue
+            size += part.stat().st_size
+            if len(kept):
+                replacement = _new_part(folder)
+                write_table(replacement, kept)
+                size -= replacement.stat().st_size
+            part.unlink()
+            rows += len(texts) - len(kept)
+    return Weight(rows, size)
+
+
+def set_aside_damaged(folder: Path, schema: pa.Schema | None) -> list[Path]:
+    """Read every part of ``folder`` to its end and set those aside that cannot be read; their new names.
+
+    ``schema`` is that of the parts' kind; None reads the columns that a part has.
+    """
+    damaged = []
+    for part in _parts(folder):
+        try:
+            pq.read_table(part, columns=None if schema is None else schema.names, partitioning=None)
+        except (pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, FileNotFoundError):
+                continue
+            if not _is_damage(error):
+                raise
+            damaged.append(_set_aside(part))
+    return damaged
+
+
+def _new_part(folder: Path) -> Path:
+    return folder / f"part-{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet"
+
+
+def _parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*.parquet"))
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether a part is damaged; else it could not be reached (gone, no permission, no descriptors)."""
+    return not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None
+
+
+def _set_aside(part: Path) -> Path:
+    aside = part.with_suffix(".unreadable")
+    part.replace(aside)
+    return aside
 
 
 def _piles(parts: Iterable[Path]) -> list[list[Path]]:

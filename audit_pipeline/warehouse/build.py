@@ -1,4 +1,4 @@
-"""Builds data/audit.duckdb from the Parquet tables and swaps it in.
+"""Builds data/audit.duckdb from the Parquet tables and the configuration and swaps it in.
 
 What belongs here: filling a new DuckDB file, taking the old one's place, and the check that every row has its lineage.
 What does not: the tables' definitions (schema.py), reading the finished warehouse (query.py), writing Parquet.
@@ -23,11 +23,17 @@ from typing import Any
 import duckdb
 from filelock import FileLock, Timeout
 
-from audit_pipeline.errors import DataError
-from audit_pipeline.paths import DataPaths, unsegment
+from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
+from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
+from audit_pipeline.paths import DataPaths, config_dir, unsegment
 from audit_pipeline.tables import read_json
+from audit_pipeline.warehouse.configured import Rows, configured_benchmarks, configured_models
+from audit_pipeline.warehouse.query import one_line
 from audit_pipeline.warehouse.schema import (
     BENCHMARKS_TABLE,
+    CONFIGURED_BENCHMARKS_TABLE,
+    CONFIGURED_MODELS_TABLE,
     MODELS_TABLE,
     PARQUET_TABLES,
     VIEWS,
@@ -72,19 +78,20 @@ class LineageGap:
     lineage_rows: int
 
 
-def build_warehouse(paths: DataPaths, *, include_text: bool = True) -> BuildReport:
+def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> BuildReport:
     """Build the warehouse from what lies under the data folder and put it in the old one's place.
 
     Readers that have the old file open keep their snapshot. After any error the old warehouse is still there.
-    ``include_text=False`` leaves the excerpts out. Raises DataError where another build does not end in time, or
-    where the file cannot be written.
+    ``include_text=False`` leaves the excerpts out. ``config`` is the folder of the configuration where it is not the
+    usual one; a file of it that cannot be read is named in the report, and its table stays empty.
+    Raises DataError where another build does not end in time, or where the file cannot be written.
     """
     started = time.monotonic()
     paths.root.mkdir(parents=True, exist_ok=True)
     with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
-            rows, unreadable = _fill(new, paths, include_text=include_text)
+            rows, unreadable = _fill(new, paths, config or config_dir(), include_text=include_text)
             size = new.stat().st_size
             moved_wal = _swap_in(new, paths.warehouse)
         except (duckdb.Error, OSError) as error:
@@ -99,11 +106,6 @@ def lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:
     """Every (table, partition, run) whose rows join to no lineage row, or to several; none is as it should be."""
     found = connection.sql("FROM lineage_gaps").fetchall()
     return [LineageGap(*row) for row in found]
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error on one line."""
-    return " ".join(str(error).split())
 
 
 def _without_query(error: duckdb.Error) -> str:
@@ -132,9 +134,11 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _fill(new: Path, paths: DataPaths, *, include_text: bool) -> tuple[dict[str, int], list[Unreadable]]:
+def _fill(new: Path, paths: DataPaths, config: Path, *, include_text: bool) -> tuple[dict[str, int], list[Unreadable]]:
     unreadable: list[Unreadable] = []
     with duckdb.connect(str(new)) as connection:
+        # It would be drawn on standard output, into a pipe too.
+        connection.execute("SET enable_progress_bar = false")
         defined = tables(include_text=include_text)
         for table in defined:
             _create(connection, table)
@@ -142,6 +146,11 @@ def _fill(new: Path, paths: DataPaths, *, include_text: bool) -> tuple[dict[str,
                 unreadable += _load_parquet(connection, table, _parquet_files(paths, table.name))
         unreadable += _load_json(connection, MODELS_TABLE, _model_cards(paths), _model_row)
         unreadable += _load_json(connection, BENCHMARKS_TABLE, _benchmark_manifests(paths), _benchmark_row)
+        models, benchmarks = config / MODELS_FILE, config / BENCHMARKS_FILE
+        unreadable += _load_rows(connection, CONFIGURED_MODELS_TABLE, models, lambda: configured_models(config))
+        unreadable += _load_rows(
+            connection, CONFIGURED_BENCHMARKS_TABLE, benchmarks, lambda: configured_benchmarks(config, paths)
+        )
         _keep_one_row_a_key(connection)
         _create_views(connection, defined)
         rows = {table.name: _count(connection, table) for table in defined}
@@ -268,6 +277,21 @@ def _load_json(
         except (OSError, ValueError, duckdb.ConstraintException) as error:
             unreadable.append(Unreadable(file, one_line(error)))
     return unreadable
+
+
+def _load_rows(
+    connection: duckdb.DuckDBPyConnection, table: Table, file: Path, rows: Callable[[], Rows]
+) -> list[Unreadable]:
+    """The rows that a file of the configuration gives; where it cannot be read, it is named and there are none."""
+    try:
+        found = rows()
+    except (AuditError, OSError) as error:
+        return [Unreadable(file, one_line(error))]
+    if found:
+        marks = ", ".join("?" for _ in table.columns)
+        cells = [[row[name] for name in table.column_names] for row in found]
+        connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", cells)  # noqa: S608 - a name from schema.py
+    return []
 
 
 def _model_row(file: Path, card: Mapping[str, Any]) -> Mapping[str, object]:

@@ -14,7 +14,6 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.warehouse.build import one_line
 from audit_pipeline.warehouse.schema import literal
 
 _READING = frozenset({"SELECT", "EXPLAIN"})
@@ -24,6 +23,11 @@ _READ_ONLY = (
     "this command reads the warehouse and nothing else; to write, or to read other files, "
     "open a copy of it or the Parquet files with DuckDB directly"
 )
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error on one line."""
+    return " ".join(str(error).split())
 
 
 @contextmanager
@@ -53,6 +57,7 @@ def open_read_only(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.execute("USE warehouse")
         for setting in (
             "TimeZone = 'UTC'",
+            "enable_progress_bar = false",
             "temp_directory = ''",
             "python_enable_replacements = false",
             "enable_external_access = false",

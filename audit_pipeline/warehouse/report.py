@@ -34,6 +34,7 @@ from audit_pipeline.warehouse.plots import (
     score_histograms,
 )
 from audit_pipeline.warehouse.query import open_read_only
+from audit_pipeline.warehouse.report_coverage import STATUS_IN_WORDS
 from audit_pipeline.warehouse.report_data import PairData, ReportData, read_report_data
 
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
@@ -42,7 +43,7 @@ TEMPLATE = "report.html.j2"
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """What a written report holds; ``findings`` are the rows of its summary table."""
+    """What a written report is of, shown or left out; ``findings``: one a model, benchmark and detector."""
 
     path: Path
     models: int
@@ -72,14 +73,15 @@ def build_report(warehouse: Path, out: Path, *, include_text: bool = True) -> Re
         data = read_report_data(connection)
     page = render(data, include_text=include_text, written_at=datetime.now(UTC)).encode()
     write_atomically(out, lambda temporary: temporary.write_bytes(page))
+    totals = data.totals
     return ReportSummary(
         path=out,
-        models=len({pair.model for pair in data.pairs}),
-        benchmarks=len({pair.benchmark for pair in data.pairs}),
-        pairs=len(data.pairs),
-        findings=data.findings,
-        lineage_entries=len(data.lineage),
-        lineage_gaps=len(data.gaps),
+        models=totals.models,
+        benchmarks=totals.benchmarks,
+        pairs=totals.pairs,
+        findings=totals.findings,
+        lineage_entries=totals.lineage,
+        lineage_gaps=totals.gaps,
         bytes=len(page),
     )
 
@@ -107,9 +109,8 @@ def render(data: ReportData, *, include_text: bool, written_at: datetime) -> str
     return environment.from_string(template).render(
         data=data,
         pictures={pair.number: pictures(pair) for pair in data.pairs},
-        audited_models={pair.model for pair in data.pairs},
-        audited_benchmarks={pair.benchmark for pair in data.pairs},
-        findings=data.findings,
+        numbers={(pair.model, pair.benchmark): pair.number for pair in data.pairs},
+        status_words=STATUS_IN_WORDS,
         include_text=include_text,
         written_at=written_at,
         first_command=FIRST_COMMAND,

@@ -17,12 +17,15 @@ import numpy.typing as npt
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.warehouse.build import LineageGap, lineage_gaps
+from audit_pipeline.warehouse.report_choice import ListedPair, choose
+from audit_pipeline.warehouse.report_coverage import CoverageData, coverage_data
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
 
 Row = Mapping[str, Any]
 Floats = npt.NDArray[np.float64]
 
 TOP_EXAMPLES = 5
+MAX_GAPS = 50
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class LabelledScores:
 
 @dataclass(frozen=True)
 class PairData:
-    """One model on one benchmark. ``headline``: rows of the leaderboard; ``scores``: an entry for each of them."""
+    """The section of one model on one benchmark. ``headline``: rows of the leaderboard; ``scores``: an entry each."""
 
     number: int
     model: str
@@ -56,7 +59,18 @@ class PairData:
     top_detector: Row | None
     top: Sequence[Row]
     methods: Sequence[str]
-    lineage_number: int | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """How much there is, shown or not."""
+
+    pairs: int
+    models: int
+    benchmarks: int
+    findings: int
+    lineage: int
+    gaps: int
 
 
 @dataclass(frozen=True)
@@ -85,34 +99,57 @@ class BenchmarkData:
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything that the report shows. ``lineage`` rows carry their number in the report as ``number``."""
+    """Everything that the report shows. ``lineage`` rows carry their number in the report as ``number``.
+
+    ``table`` holds the pairs of the table of findings and ``pairs`` those with a section: the ones that matter most,
+    where there are more. ``lineage`` explains what is shown.
+    """
 
     models: Sequence[Row]
     benchmarks: Sequence[BenchmarkData]
+    table: Sequence[ListedPair]
     pairs: Sequence[PairData]
     lineage: Sequence[Row]
     gaps: Sequence[LineageGap]
-
-    @property
-    def findings(self) -> int:
-        """The rows of the summary table: one a model, benchmark and detector."""
-        return sum(len(pair.headline) for pair in self.pairs)
+    coverage: CoverageData
+    totals: Totals
 
 
 def read_report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
-    """Read everything that the report shows from an open warehouse."""
+    """Read everything that the report shows from an open warehouse; leaves temporary tables in the connection."""
+    headlines: dict[tuple[str, str], list[Row]] = {}
+    for row in _rows(connection, "FROM leaderboard"):
+        headlines.setdefault((row["model"], row["benchmark"]), []).append(row)
+    pairs = _rows(connection, "SELECT DISTINCT model, benchmark FROM current_runs ORDER BY model, benchmark")
+    chosen = choose(pairs, headlines)
+    _set_apart(connection, chosen)
     lineage = _lineage(connection)
     entries = {(row["table"], row["partition"], row["run_id"]): row["number"] for row in lineage}
-    pairs = _rows(connection, "SELECT DISTINCT model, benchmark FROM current_runs ORDER BY model, benchmark")
+    table = [
+        _listed(row["model"], row["benchmark"], section, headlines.get((row["model"], row["benchmark"]), []), entries)
+        for row, section in chosen
+    ]
+    gaps = lineage_gaps(connection)
     return ReportData(
         models=_rows(connection, _MODELS),
         benchmarks=[_benchmark(connection, row) for row in _rows(connection, _BENCHMARKS)],
-        pairs=[
-            _pair(connection, number, row["model"], row["benchmark"], entries)
-            for number, row in enumerate(pairs, start=1)
-        ],
+        table=table,
+        pairs=[_pair(connection, pair.section, pair) for pair in table if pair.section is not None],
         lineage=lineage,
-        gaps=lineage_gaps(connection),
+        gaps=gaps[:MAX_GAPS],
+        coverage=coverage_data(
+            _rows(connection, "FROM coverage"),
+            _rows(connection, "FROM not_audited"),
+            config_is_known=bool(_rows(connection, _CONFIG_IS_KNOWN)),
+        ),
+        totals=Totals(
+            pairs=len(pairs),
+            models=len({row["model"] for row in pairs}),
+            benchmarks=len({row["benchmark"] for row in pairs}),
+            findings=sum(len(headline) for headline in headlines.values()),
+            lineage=_rows(connection, _LINEAGE_COUNT)[0]["entries"],
+            gaps=len(gaps),
+        ),
     )
 
 
@@ -135,6 +172,8 @@ FROM models LEFT JOIN findings ON findings.model_fingerprint = models.fingerprin
 GROUP BY ALL ORDER BY models.name, models.fingerprint
 """
 
+_CONFIG_IS_KNOWN = "SELECT 1 WHERE EXISTS (FROM configured_models) AND EXISTS (FROM configured_benchmarks)"
+
 _BENCHMARKS = """
 SELECT coalesce(benchmarks.benchmark, built.benchmark) AS benchmark, digest, design, manifest
 FROM benchmarks FULL JOIN (SELECT DISTINCT benchmark FROM examples) AS built
@@ -156,10 +195,8 @@ FROM documents SEMI JOIN (SELECT document_id FROM examples WHERE benchmark = $be
 GROUP BY ALL ORDER BY ALL
 """
 
-_HEADLINE = "SELECT * FROM leaderboard WHERE model = $model AND benchmark = $benchmark"
-
 _BLIND = f"""
-SELECT * FROM current_evaluations
+SELECT * FROM shown_evaluations
 WHERE model = $model AND benchmark = $benchmark AND detector = '{BLIND_CONTROL}' AND metric = 'auroc' LIMIT 1
 """  # noqa: S608 - a name from schema.py
 
@@ -169,7 +206,7 @@ SELECT detector, parameters, is_default, n_members, n_nonmembers,
     max(ci_low) FILTER (metric = 'auroc') AS auroc_low, max(ci_high) FILTER (metric = 'auroc') AS auroc_high,
     max(value) FILTER (metric = 'tpr_at_5_fpr') AS tpr_at_5_fpr,
     max(value) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr
-FROM current_evaluations
+FROM shown_evaluations
 WHERE model = $model AND benchmark = $benchmark AND detector <> '{BLIND_CONTROL}'
 GROUP BY detector, parameters, is_default, n_members, n_nonmembers
 QUALIFY count(*) OVER (PARTITION BY detector) > 1
@@ -177,47 +214,70 @@ ORDER BY detector, TRY_CAST(parameters ->> '$.k' AS DOUBLE), parameters
 """  # noqa: S608 - a name from schema.py
 
 _SCORES = """
-SELECT score, label FROM scores_with_examples
+SELECT score, label FROM shown_scores
 WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND parameters = $parameters
     AND status = 'ok' AND split = 'evaluation' AND label IN (0, 1) AND NOT isnan(score)
 """
 
 _NOT_SCORED = """
 SELECT detector, status, reason, count(DISTINCT example_id) AS texts, count(DISTINCT parameters) AS settings
-FROM current_scores WHERE model = $model AND benchmark = $benchmark AND status <> 'ok'
+FROM shown_scores WHERE model = $model AND benchmark = $benchmark AND status <> 'ok'
 GROUP BY ALL ORDER BY detector, texts DESC, reason
 """
 
 _PLAINEST = """
-SELECT detector, parameters FROM current_scores WHERE model = $model AND benchmark = $benchmark AND status = 'ok'
+SELECT detector, parameters FROM shown_scores WHERE model = $model AND benchmark = $benchmark AND status = 'ok'
 GROUP BY detector, parameters ORDER BY parameters = '{}' DESC, detector, parameters LIMIT 1
 """
 
 _TOP = """
 SELECT example_id, score, label, split, published, collection, "group", words, language, excerpt
-FROM scores_with_examples
+FROM shown_scores
 WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND parameters = $parameters
     AND status = 'ok' AND split IS DISTINCT FROM 'calibration'
 ORDER BY score DESC, example_id LIMIT $count
 """
 
 _METHODS = """
-SELECT DISTINCT metric, method FROM current_evaluations
+SELECT DISTINCT metric, method FROM shown_evaluations
 WHERE model = $model AND benchmark = $benchmark AND is_default ORDER BY ALL
 """
 
-_LINEAGE = """
+_USED = """
 WITH used AS (
     SELECT "table", benchmark || '|' || model AS "partition", run_id FROM current_runs
+    {those}
     UNION SELECT 'examples', benchmark, run_id FROM examples
     UNION SELECT 'documents', source, run_id FROM documents
+), explaining AS (
+    FROM lineage SEMI JOIN used
+        ON used."table" = lineage."table" AND used."partition" = lineage."partition" AND used.run_id = lineage.run_id
 )
-SELECT row_number() OVER (ORDER BY lineage."table", lineage."partition", lineage.finished_at, lineage.run_id) AS number,
-    lineage.*
-FROM lineage SEMI JOIN used
-    ON used."table" = lineage."table" AND used."partition" = lineage."partition" AND used.run_id = lineage.run_id
-ORDER BY number
 """
+
+_LINEAGE = f"""
+{_USED.format(those="SEMI JOIN shown_pairs USING (model, benchmark)")}
+SELECT row_number() OVER (ORDER BY "table", "partition", finished_at, run_id) AS number, * FROM explaining
+ORDER BY number
+"""  # noqa: S608 - from this module
+
+_LINEAGE_COUNT = f"{_USED.format(those='')} SELECT count(*) AS entries FROM explaining"  # noqa: S608 - from this module
+
+# What the sections ask for again and again, out of millions of rows: looked for once.
+_SHOWN = """
+CREATE TEMP TABLE shown_scores AS
+    SELECT * FROM scores_with_examples SEMI JOIN (FROM shown_pairs WHERE section IS NOT NULL) USING (model, benchmark);
+CREATE TEMP TABLE shown_evaluations AS
+    SELECT * FROM current_evaluations SEMI JOIN (FROM shown_pairs WHERE section IS NOT NULL) USING (model, benchmark);
+"""
+
+
+def _set_apart(connection: duckdb.DuckDBPyConnection, chosen: Sequence[tuple[Row, int | None]]) -> None:
+    connection.execute("CREATE TEMP TABLE shown_pairs (model VARCHAR, benchmark VARCHAR, section INTEGER)")
+    rows = [(row["model"], row["benchmark"], section) for row, section in chosen]
+    if rows:
+        connection.executemany("INSERT INTO shown_pairs VALUES (?, ?, ?)", rows)
+    connection.execute(_SHOWN)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, sql: str, **parameters: object) -> list[dict[str, Any]]:
@@ -259,15 +319,20 @@ def _checks(value: object) -> list[CheckLine]:
     ]
 
 
-def _pair(
-    connection: duckdb.DuckDBPyConnection,
-    number: int,
+def _listed(
     model: str,
     benchmark: str,
+    section: int | None,
+    headline: Sequence[Row],
     entries: Mapping[tuple[str, str, str], int],
-) -> PairData:
-    where = {"model": model, "benchmark": benchmark}
-    headline = _rows(connection, _HEADLINE, **where)
+) -> ListedPair:
+    run = ("evaluations", f"{benchmark}|{model}", headline[0]["run_id"]) if headline else None
+    return ListedPair(model, benchmark, headline, section, entries.get(run) if run else None)
+
+
+def _pair(connection: duckdb.DuckDBPyConnection, number: int, listed: ListedPair) -> PairData:
+    where = {"model": listed.model, "benchmark": listed.benchmark}
+    headline = listed.headline
     blind = _rows(connection, _BLIND, **where)
     top_detector = next(iter(headline or _rows(connection, _PLAINEST, **where)), None)
     top = (
@@ -282,11 +347,10 @@ def _pair(
         if top_detector
         else []
     )
-    run = ("evaluations", f"{benchmark}|{model}", headline[0]["run_id"]) if headline else None
     return PairData(
         number=number,
-        model=model,
-        benchmark=benchmark,
+        model=listed.model,
+        benchmark=listed.benchmark,
         headline=headline,
         blind=blind[0] if blind else None,
         grid=_rows(connection, _GRID, **where),
@@ -298,7 +362,6 @@ def _pair(
         top_detector=top_detector,
         top=top,
         methods=list(dict.fromkeys(row["method"] for row in _rows(connection, _METHODS, **where))),
-        lineage_number=entries.get(run) if run else None,
     )
 
 

@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from audit_pipeline.contracts import DOCUMENTS, EVALUATIONS, EXAMPLES, LINEAGE, SCORES, TOKEN_STATISTICS, description_of
+from audit_pipeline.contracts import (
+    DOCUMENTS,
+    EVALUATIONS,
+    EXAMPLES,
+    LINEAGE,
+    OUTCOMES,
+    SCORES,
+    TOKEN_STATISTICS,
+    description_of,
+)
+from audit_pipeline.warehouse import coverage
 
 EXCERPT_WORDS = 50
 EXCERPT_CHARACTERS = 500
@@ -155,6 +165,16 @@ LINEAGE_TABLE = Table(
     "lineage", "which run wrote which rows from what, with which code and versions", _columns(LINEAGE)
 )
 
+OUTCOMES_TABLE = Table(
+    "outcomes",
+    "the pairs that a run could not do, and why; the view coverage says what counts now",
+    (
+        *_columns(OUTCOMES, without=("at",)),
+        # Not "at", which DuckDB's grammar keeps for itself: it would have to be quoted in every query.
+        Column("recorded_at", "TIMESTAMPTZ", description_of(OUTCOMES.field("at")), False, quoted("at")),
+    ),
+)
+
 MODELS_TABLE = Table(
     "models",
     "the models that have been loaded, one row a fingerprint",
@@ -192,7 +212,36 @@ BENCHMARKS_TABLE = Table(
     ),
 )
 
-PARQUET_TABLES = ("documents", "examples", "token_statistics", "scores", "evaluations", "lineage")
+CONFIGURED_MODELS_TABLE = Table(
+    "configured_models",
+    "the models of config/models.yaml when the warehouse was built; empty where the file could not be read",
+    (
+        _given("name", "VARCHAR", "the model's name", null=False),
+        _given("origin", "VARCHAR", "the hub id, path or package file that the entry names", null=False),
+        _given("release_date", "DATE", "when the model was released, as the entry states it"),
+        _given("training_cutoff", "DATE", "the end of its training data, as the entry states it"),
+    ),
+)
+
+CONFIGURED_BENCHMARKS_TABLE = Table(
+    "configured_benchmarks",
+    "the benchmarks of config/benchmarks.yaml when the warehouse was built; empty where the file could not be read",
+    (
+        _given("benchmark", "VARCHAR", "the benchmark", null=False),
+        _given("family", "VARCHAR", "the entry that it comes from, at one of its lengths", null=False),
+        _given("words", "INTEGER", "window length in words", null=False),
+        _given("design", "VARCHAR", "how the two sides come about", null=False),
+        _given("description", "VARCHAR", "what it is, in words", null=False),
+        _given(
+            "is_up_to_date",
+            "BOOLEAN",
+            "whether the built examples are those that entry and sources give now; null where it is not built, or a"
+            " source is missing or cannot be read",
+        ),
+    ),
+)
+
+PARQUET_TABLES = ("documents", "examples", "token_statistics", "scores", "evaluations", "lineage", "outcomes")
 
 
 def tables(*, include_text: bool) -> tuple[Table, ...]:
@@ -204,8 +253,11 @@ def tables(*, include_text: bool) -> tuple[Table, ...]:
         SCORES_TABLE,
         EVALUATIONS_TABLE,
         LINEAGE_TABLE,
+        OUTCOMES_TABLE,
         MODELS_TABLE,
         BENCHMARKS_TABLE,
+        CONFIGURED_MODELS_TABLE,
+        CONFIGURED_BENCHMARKS_TABLE,
     )
 
 
@@ -361,5 +413,19 @@ VIEWS = (
         _LINEAGE_GAPS,
         ("lineage",),
         {"rows": "how many rows", "lineage_rows": "how many entries they join to"},
+    ),
+    View(
+        "coverage",
+        "what became of every model on every benchmark: of the configuration, and of every earlier run",
+        coverage.COVERAGE,
+        (),
+        coverage.COLUMNS,
+    ),
+    View(
+        "not_audited",
+        "the pairs that are not done, worst first: failed, not_applicable, stale, missing",
+        coverage.NOT_AUDITED,
+        (),
+        coverage.COLUMNS,
     ),
 )

@@ -1,0 +1,66 @@
+"""Whether a built benchmark is still what its entry and its sources would give now.
+
+What belongs here: comparing the digest of what was built with that of what there is. What does not: the digest itself
+(build.py), and what is done about a stale benchmark (orchestration/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from audit_pipeline.benchmarks.build import (
+    VersionOf,
+    benchmark_digest,
+    current_digest,
+    read_manifest,
+    version_of_source,
+)
+from audit_pipeline.benchmarks.config import BenchmarkSpec, LabelledSettings
+from audit_pipeline.benchmarks.labelled import folder_of
+from audit_pipeline.errors import AuditError
+from audit_pipeline.paths import DataPaths
+
+
+def is_stale(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> bool:
+    """Whether the benchmark is missing, or was built from another entry or other documents than there are now.
+
+    ``version_of`` as in :func:`current_digest`. Raises DataError where a source is not there.
+    """
+    if not is_built(spec, paths):
+        return True
+    manifest = read_manifest(paths, spec.name)
+    digest, source_versions = manifest.get("digest"), manifest.get("source_versions", {})
+    if is_on_hub(spec):
+        # A data set of the hub is looked at again when the user asks for it (--refresh), not for every audit.
+        return bool(digest != benchmark_digest(spec, source_versions))
+    return bool(digest != current_digest(spec, paths, version_of))
+
+
+def is_on_hub(spec: BenchmarkSpec) -> bool:
+    """Whether the benchmark's rows come from the hub: looking at them takes the network."""
+    return isinstance(spec.settings, LabelledSettings) and folder_of(spec.settings)[0] is None
+
+
+def is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
+    """Whether the benchmark's examples and their manifest are there."""
+    return paths.examples(spec.name).exists() and paths.benchmark_manifest(spec.name).exists()
+
+
+def up_to_date(specs: Iterable[BenchmarkSpec], paths: DataPaths) -> dict[str, bool | None]:
+    """For each benchmark, by name: whether it is built and not stale.
+
+    None where that cannot be told: it was never built, or a source or its manifest is not there or cannot be read.
+    Each source is read once, however many benchmarks are drawn from it.
+    """
+    version_of = cache(lambda source: version_of_source(source, paths))
+    return {spec.name: _is_up_to_date(spec, paths, version_of) for spec in specs}
+
+
+def _is_up_to_date(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf) -> bool | None:
+    if not is_built(spec, paths):
+        return None
+    try:
+        return not is_stale(spec, paths, version_of)
+    except AuditError:
+        return None
