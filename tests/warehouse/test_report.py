@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation import blind_control
 from audit_pipeline.evaluation.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_json, write_json
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.report import (
@@ -24,10 +26,11 @@ from audit_pipeline.warehouse.report import (
     setting,
     signed,
 )
+from audit_pipeline.warehouse.report_coverage import MAX_GRID_MODELS, MAX_LISTED
 from audit_pipeline.warehouse.report_data import TOP_EXAMPLES, flattened
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
 
-from .conftest import BENCHMARKS, DAY, MODELS, Folder
+from .conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
 
 SCRIPT = "<script>alert('text')</script> <img src=x onerror=alert(1)>"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -194,6 +197,85 @@ def test_no_text_means_no_text(folder: Folder, tmp_path: Path) -> None:
     html, _ = written(nasty(folder), tmp_path / "report.html", include_text=False)
     assert "alert" not in html
     assert "Highest scores" not in html
+
+
+def test_nothing_was_left_out(html: str, page: Page) -> None:
+    assert (
+        "What was not audited Nothing: 2 models on 2 benchmarks, 4 pairs in all, are done, and what the findings"
+        " rest on has not changed since."
+    ) in page.text
+    assert "coverage-grid" not in html
+    assert "#coverage" in page.having("href")
+
+
+def test_what_was_not_audited(audited: Folder, tmp_path: Path) -> None:
+    audited.write_outcome("notes_32", "tiny-125m", "r<7>", DAY + timedelta(days=2), "failed", f"it said {SCRIPT}")
+    audited.write_outcome(
+        "speeches_64", "new <b>", "r8", DAY + timedelta(days=2), "not_applicable", "there is no such model", "scores"
+    )
+    path = audited.paths.benchmark_manifest("speeches_64")
+    write_json(path, {**read_json(path), "digest": "of another build"})
+    html, _ = written(audited, tmp_path / "report.html")
+    page = Page(html)
+    assert "<script" not in html
+    assert "<img" not in html
+    assert "<7>" not in html
+    for count in (
+        "failed 1 of 5 pairs: ",
+        "not applicable 1 of 5 pairs: ",
+        "stale 2 of 5 pairs: ",
+        "done 1 of 5 pairs",
+    ):
+        assert count in page.text
+    grid = html[html.index('id="coverage-grid"') : html.index('id="coverage-list"')]
+    assert Page(f"<div>{grid.split('>', 1)[1].split('</table>')[0]}</div>").text == (
+        "Model notes_32 speeches_64 new <b> not asked for not applicable"
+        " small <2b> $x$ done stale tiny-125m failed stale"
+    )
+    assert re.findall(r'<td class="(\w+)">', grid) == ["quiet", "not_applicable", "done", "stale", "failed", "stale"]
+    for told in (
+        f"failed tiny-125m notes_32 it said {SCRIPT} at token statistics, 2026-03-03 09:00:00 UTC 2026-03-02 r<7>",
+        "not applicable new <b> speeches_64 not in the configuration there is no such model at scores, "
+        "2026-03-03 09:00:00 UTC never r8",
+        "stale tiny-125m speeches_64 the benchmark was rebuilt since 2026-03-01 run-0-speeches_64",
+    ):
+        assert told in page.text
+    links = page.having("href")
+    assert {link.removeprefix("#") for link in links} <= set(page.having("id"))
+
+
+def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_path: Path) -> None:
+    models = [f"model-{number}" for number in range(MAX_GRID_MODELS + 1)]
+    out = tmp_path / "report.html"
+    build_warehouse(folder.paths, config=write_config(tmp_path / "config", models[:-1]))
+    build_report(folder.paths.warehouse, out)
+    assert "coverage-grid" in out.read_text(encoding="utf-8")
+
+    build_warehouse(folder.paths, config=write_config(tmp_path / "config", models))
+    build_report(folder.paths.warehouse, out)
+    html = out.read_text(encoding="utf-8")
+    page = Page(html)
+    assert "coverage-grid" not in html
+    assert "61 models on 2 benchmarks are too many for a grid here" in page.text
+    assert "missing 122 of 122 pairs: there is no finding yet" in page.text
+    listed = html[html.index('id="coverage-list"') :]
+    assert listed[: listed.index("</table>")].count("the benchmark has not been built") == MAX_LISTED
+    assert f'And {122 - MAX_LISTED} more: corpus-audit sql "FROM not_audited" lists them all.' in page.text
+
+
+def test_an_unreadable_configuration_is_told(audited: Folder, tmp_path: Path) -> None:
+    build_warehouse(audited.paths, config=tmp_path / "nowhere")
+    build_report(audited.paths.warehouse, tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "What should be audited is not known: the configuration named no model or no benchmark" in page.text
+
+
+def test_nothing_audited_and_nothing_configured(folder: Folder, tmp_path: Path) -> None:
+    build_warehouse(folder.paths, config=tmp_path / "nowhere")
+    build_report(folder.paths.warehouse, tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "Nothing has been audited yet." in page.text
+    assert "What was not audited" not in page.text
 
 
 def test_nothing_audited_yet(folder: Folder, tmp_path: Path) -> None:

@@ -1,0 +1,317 @@
+"""A full disk: one clear line, nothing that was there is lost, and the audit goes on when there is room again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from live_workspace import LiveWorkspace, family, make
+from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
+from tiny_models import forward_of, save_model
+
+from audit_pipeline import tables
+from audit_pipeline.contracts import Pair
+from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.full_disk import full_disk
+from audit_pipeline.lineage import Step
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.stages import evaluate_pair, run_tokens, score_pair, texts_of
+from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.report import build_report
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+BENCHMARK = "made_8"
+DISK_BYTES = 32 << 20
+PATIENCE_SECONDS = 180.0
+NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+# Slow enough that the disk can be filled between two flushes.
+FLUSHING_SLOWLY = """
+import time
+from audit_pipeline.token_statistics.cache import PartCache
+PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
+flush = PartCache.flush
+PartCache.flush = lambda self: (time.sleep(0.05), flush(self))[1]
+from audit_pipeline.cli import main
+main()
+"""
+
+
+@dataclass
+class Stages:
+    """The stages of an audit, one after the other and without Dagster, on a model that is loaded already."""
+
+    model: TokenizedModel
+    forward: ForwardPass
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(BENCHMARK, self.model.entry.name)
+
+    def run(self, paths: DataPaths, run_id: str, *, report: bool = True) -> int:
+        """The whole line, warehouse included; returns how many texts came from the cache."""
+        summary = run_tokens(
+            self.pair,
+            self.model,
+            paths,
+            lambda: self.forward,
+            Step.now(run_id, "token_statistics", "1"),
+            kinds=("base",),
+            logits_budget=0,
+        )
+        score_pair(self.pair, self.model, paths, Step.now(run_id, "scores", "1"))
+        evaluate_pair(self.pair, self.model, paths, Step.now(run_id, "evaluations", "1"))
+        build_warehouse(paths)
+        if report:
+            build_report(paths.warehouse, paths.report)
+        return summary.texts_from_cache
+
+
+def numbers(paths: DataPaths, model: str) -> dict[tuple[str, ...], float | None]:
+    """Every current number of a model, by what it is of."""
+    found: dict[tuple[str, ...], float | None] = {}
+    for of, value, view in (
+        ("example_id", "score", "current_scores"),
+        ("metric", "value", "current_evaluations"),
+        ("metric || ' low'", "ci_low", "current_evaluations"),
+    ):
+        sql = f"SELECT {of} AS what, detector, parameters, {value} AS value FROM {view} WHERE model = '{model}'"
+        for row in query(paths.warehouse, sql).to_pylist():
+            found[row["what"], row["detector"], row["parameters"]] = row["value"]
+    return found
+
+
+def keys(paths: DataPaths) -> list[str]:
+    """The keys of every part, each read to its end."""
+    parts = sorted(paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
+    return [key for part in parts for key in pq.read_table(part, partitioning=None).column("key").to_pylist()]
+
+
+def assert_readable(paths: DataPaths) -> None:
+    """Every table, and nothing half-written left behind."""
+    for file in paths.root.rglob("*.parquet"):
+        pq.read_table(file, partitioning=None)
+    assert query(paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert [path for path in paths.root.rglob("*") if path.suffix in (".tmp", ".building", ".unreadable")] == []
+
+
+class Disk:
+    """Lets ``left`` more files be written whole; the bytes of the next ones find no room."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left: int | None = None
+        self.written = 0
+        self._fsync = os.fsync
+        monkeypatch.setattr(tables.os, "fsync", self.fsync)
+
+    def fsync(self, file: int) -> None:
+        self.written += 1
+        if self.left is not None:
+            if self.left == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.left -= 1
+        self._fsync(file)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    with quick_folder(tmp_path) as folder:
+        models = {name: save_model(folder / name, "llama", seed=seed) for seed, name in enumerate(("first", "second"))}
+        made = make_workspace(folder / "made", monkeypatch, **models)
+        made.write_benchmarks(made=temporal([8], windows_per_document=1))
+        made.fetch(*made_documents(1, 60))
+        made.build(BENCHMARK)
+        yield made
+
+
+def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PartCache.__init__.__kwdefaults__ is not None
+    monkeypatch.setitem(PartCache.__init__.__kwdefaults__, "flush_seconds", 0.0)
+    first, second = (
+        Stages(model, forward_of(model)) for model in (workspace.model("first"), workspace.model("second"))
+    )
+    disk = Disk(monkeypatch)
+    # What was there before the disk was full: another model's audit, with its report.
+    first.run(workspace.paths, "before")
+    earlier = numbers(workspace.paths, "first")
+    report = workspace.paths.report.read_bytes()
+    prepared = workspace.paths.root
+
+    undisturbed = DataPaths(workspace.root / "undisturbed")
+    shutil.copytree(prepared, undisturbed.root)
+    disk.written = 0
+    second.run(undisturbed, "undisturbed", report=False)
+    writes, expected = disk.written, numbers(undisturbed, "second")
+    texts = len(texts_of(second.pair, undisturbed))
+    assert writes > texts, "a part a text, and the rest"
+    assert len(expected) > 22 * texts
+
+    for left in range(writes):
+        paths = DataPaths(workspace.root / f"full-{left}")
+        shutil.copytree(prepared, paths.root)
+        before = len(keys(paths))
+        disk.left = left
+        with pytest.raises((OSError, DataError)) as raised:
+            second.run(paths, "stopped", report=False)
+        words = full_disk(raised.value, paths.root)
+        assert words is not None
+        assert f"the disk of {paths.root}" in words
+        assert "No space left on device" in words
+        assert numbers(paths, "first") == earlier
+        assert paths.report.read_bytes() == report
+        assert_readable(paths)
+
+        disk.left = None
+        flushed = len(keys(paths)) - before
+        assert flushed == min(left, texts)
+        assert second.run(paths, "resumed", report=False) == flushed
+        # Texts share other batches than they would have: equal up to rounding.
+        assert numbers(paths, "second") == pytest.approx(expected, abs=1e-5)
+        assert numbers(paths, "first") == earlier
+        assert len(keys(paths)) == len(set(keys(paths))) == before + texts
+        assert_readable(paths)
+        shutil.rmtree(paths.root)
+
+
+def test_a_report_that_finds_no_room(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = workspace.model("first")
+    Stages(model, forward_of(model)).run(workspace.paths, "run")
+    report = workspace.paths.report.read_bytes()
+    disk = Disk(monkeypatch)
+    disk.left = 0
+    with pytest.raises(OSError, match="No space left on device"):
+        build_report(workspace.paths.warehouse, workspace.paths.report, include_text=False)
+    assert workspace.paths.report.read_bytes() == report
+    assert_readable(workspace.paths)
+
+
+def test_what_a_full_disk_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    named = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(file))
+    assert full_disk(named, tmp_path) == (
+        f"the disk of {file} is full ({named}): make room and run the same again; what was finished is kept"
+    )
+    for error in (
+        NO_SPACE,
+        sqlite3.OperationalError("database or disk is full"),
+        duckdb.IOException('Could not write file "x": No space left on device'),
+    ):
+        wrapped = RuntimeError("an error of Dagster's")
+        wrapped.__cause__ = error
+        words = full_disk(wrapped, tmp_path / "not made yet")
+        assert words is not None
+        assert words.startswith(f"the disk of {tmp_path / 'not made yet'} is full (")
+    for other in (
+        AuditError("the SQL is wrong: near 'disk is full'"),
+        PermissionError(errno.EACCES, "Permission denied"),
+        sqlite3.OperationalError("database is locked"),
+        sqlite3.OperationalError("disk I/O error"),
+    ):
+        assert full_disk(other, tmp_path) is None, "there is room"
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
+    assert full_disk(sqlite3.OperationalError("disk I/O error"), tmp_path) is not None
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of 32 MB in memory."""
+    at = tmp_path / "disk"
+    at.mkdir()
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if os.name != "posix" or os.geteuid() != 0 or mount is None or umount is None:
+        pytest.skip("mounting a small file system takes root")
+    mounted = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(at)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no small file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield at
+    finally:
+        subprocess.run([umount, "--lazy", str(at)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """A file that takes all the room there is, be it while others write."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for block in (1 << 16, 1 << 12):
+            try:
+                while True:
+                    file.write(bytes(block))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+    return filler
+
+
+def start(site: LiveWorkspace, model: str) -> subprocess.Popen[str]:
+    script = site.root / "flushing_slowly.py"
+    script.write_text(FLUSHING_SLOWLY, encoding="utf-8")
+    command = [sys.executable, str(script), "audit", "--model", model, "--benchmark", BENCHMARK]
+    return subprocess.Popen(command, env=site.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def assert_told(process: subprocess.Popen[str], disk: Path) -> None:
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 2, errors
+    told = [line for line in errors.splitlines() if line.startswith("Error: ")]
+    assert len(told) == 1, errors
+    assert told == errors.splitlines()[-1:]
+    assert f"the disk of {disk}" in told[0]
+    assert "is full" in told[0]
+    assert "Traceback" not in output + errors
+
+
+def test_a_real_disk_that_fills_up(small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = make(tmp_path / "site", models=2, documents=20)
+    site.write("benchmarks", {"benchmarks": {"made": family([8])}})
+    site.data.rmdir()
+    site.data.symlink_to(small_disk)
+    workspace = enter_workspace(site.root, monkeypatch)
+    paths = DataPaths(small_disk)
+    assert workspace.run("audit", "--model", "tiny-a", "--benchmark", BENCHMARK).exit_code == 0
+    earlier, report, before = numbers(paths, "tiny-a"), paths.report.read_bytes(), len(keys(paths))
+
+    # While the model runs.
+    audit = start(site, "tiny-b")
+    until = time.monotonic() + PATIENCE_SECONDS
+    while len(workspace.parts()) < 4:
+        assert audit.poll() is None, audit.communicate()
+        assert time.monotonic() < until, "the audit does not get on"
+        time.sleep(0.01)
+    filler = fill(small_disk)
+    assert_told(audit, small_disk)
+    flushed = len(keys(paths)) - before
+    texts = len(texts_of(Pair(BENCHMARK, "tiny-b"), paths))
+    assert 3 <= flushed < texts
+
+    # And from the start, with what there was still to be read.
+    assert_told(start(site, "tiny-b"), small_disk)
+    assert numbers(paths, "tiny-a") == earlier
+    assert paths.report.read_bytes() == report
+    assert query(paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert len(keys(paths)) == before + flushed
+
+    filler.unlink()
+    resumed = workspace.run("audit", "--model", "tiny-b", "--benchmark", BENCHMARK)
+    assert resumed.exit_code == 0, resumed.output
+    assert f"{flushed} texts from the cache, {texts - flushed} computed" in resumed.stderr
+    assert numbers(paths, "tiny-a") == earlier
+    assert_readable(paths)

@@ -1,0 +1,212 @@
+"""A small installation of its own: tiny models, three benchmarks of made-up dated texts, and `corpus-audit dev` on it.
+
+What belongs here: making the folders, and starting and ending the services, for scripts that drive the real thing from
+outside (tests/ui, tests/benchmarks). What does not: fixtures of tests that run in one process (made_workspace.py).
+
+    python tests/live_workspace.py FOLDER     makes it, and says how to use it
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+import yaml
+from tiny_models import save_model
+
+START_SECONDS = 180.0
+_WORDS = """
+    lantern harbour gravel copper orchard winter ladder thimble marsh bellows kettle shepherd quarry ferry wicker saddle
+    plough anvil barley mortar canvas timber pewter hedge spindle furrow cobble drizzle
+    """.split()  # noqa: SIM905 - a list of words is read best as words
+_NEWER = ["satellite", "drone", "battery", "podcast"]
+_FAMILIES = ("llama", "gpt_neox", "phi3")
+
+
+@dataclass(frozen=True)
+class LiveWorkspace:
+    """The folders of one installation."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a process that works on this installation."""
+        named = {
+            "CORPUS_AUDIT_DATA": str(self.data),
+            "CORPUS_AUDIT_CONFIG": str(self.config),
+            "DAGSTER_HOME": str(self.data / "dagster_home"),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
+        return {**os.environ, **named}
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write one file of the configuration, at once."""
+        temporary = self.config / f".{name}.tmp"
+        temporary.write_text(yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8")
+        temporary.replace(self.config / f"{name}.yaml")
+
+    def read(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = yaml.safe_load((self.config / f"{name}.yaml").read_text(encoding="utf-8"))
+        return found
+
+    def add_model(self, number: int) -> str:
+        """Save the tiny model of that number, and then enter it in models.yaml; returns its name."""
+        name = f"tiny-{'abcdefgh'[number]}"
+        save_model(self.root / "models" / name, _FAMILIES[number % len(_FAMILIES)], seed=number)
+        entry = {"path": str(self.root / "models" / name), "release_date": "2024-06-01"}
+        self.write("models", {"models": {**self.read("models")["models"], name: entry}})
+        return name
+
+    def run(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        """The command line on this installation."""
+        return subprocess.run(
+            [str(Path(sys.executable).with_name("corpus-audit")), *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    @contextmanager
+    def services(self) -> Iterator[str]:
+        """`corpus-audit dev` on a free port; yields its address, and ends all that it started."""
+        process, address = start_services(self)
+        try:
+            yield address
+        finally:
+            end(process)
+
+
+def start_services(workspace: LiveWorkspace) -> tuple[subprocess.Popen[bytes], str]:
+    """`corpus-audit dev` on a free port, up; the process, for :func:`end`, and the address."""
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("corpus-audit")), "dev", "--port", str(port)]
+    with (workspace.root / "dev.log").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, env=workspace.environment, stdout=log, stderr=log, start_new_session=True)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_up(address, process)
+    except (RuntimeError, KeyboardInterrupt, SystemExit):
+        end(process)
+        raise
+    return process, address
+
+
+def make(root: Path, models: int = 2, documents: int = 40) -> LiveWorkspace:
+    """Write models, texts and configuration under ``root``."""
+    made = LiveWorkspace(root)
+    made.config.mkdir(parents=True)
+    made.data.mkdir()
+    made.write("models", {"models": {}})
+    for number in range(models):
+        made.add_model(number)
+    texts = root / "texts.jsonl"
+    texts.write_text("".join(json.dumps(row) + "\n" for row in _documents(documents)), encoding="utf-8")
+    local = {"path": str(texts), "text_column": "text", "date_column": "date", "group_column": "book"}
+    made.write("sources", {"local_files": local})
+    made.write("benchmarks", {"benchmarks": {"made": family([8, 12, 16])}})
+    return made
+
+
+def family(words: list[int], **changes: Any) -> dict[str, Any]:
+    """The entry of a family on the made-up texts."""
+    return {
+        "builder": "temporal",
+        "description": "Made-up texts, old against new.",
+        "sources": ["local_files"],
+        "member_before": "2022-01-01",
+        "nonmember_from": "2025-01-01",
+        "words": words,
+        "windows_per_document": 3,
+        "calibration_fraction": 0,
+        "seed": 5,
+        **changes,
+    }
+
+
+def _documents(count: int) -> Iterator[dict[str, str]]:
+    for number in range(count):
+        old = number % 2 == 0
+        chosen = random.Random(number).choices(_WORDS if old else [*_WORDS, *_NEWER], k=90)
+        yield {
+            "text": " ".join(chosen),
+            "date": f"{2020 if old else 2025}-03-{1 + number % 28:02}",
+            "book": f"book {number}",
+        }
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _wait_until_up(address: str, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise RuntimeError(f"the services ended at once, with {process.returncode}")
+        try:
+            if requests.get(f"{address}/server_info", timeout=2).ok and graphql(address, _LOCATIONS):
+                return
+        except requests.RequestException:
+            time.sleep(0.5)
+    raise RuntimeError(f"{address} does not answer")
+
+
+_LOCATIONS = "{ repositoriesOrError { __typename } }"
+
+
+def graphql(address: str, query: str, **variables: Any) -> Any:
+    """The data that the UI's own interface answers; raises RuntimeError where it answers errors."""
+    answer = requests.post(f"{address}/graphql", json={"query": query, "variables": variables}, timeout=120).json()
+    if answer.get("errors"):
+        raise RuntimeError(answer["errors"][0]["message"])
+    return answer["data"]
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process and everything it started."""
+    everything = [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    for one in everything:
+        if one.is_running():
+            one.kill()
+
+
+if __name__ == "__main__":
+    at = make(Path(sys.argv[1]).resolve())
+    named = " ".join(
+        f"{key}={value}" for key, value in at.environment.items() if key.startswith(("CORPUS", "DAGSTER_H"))
+    )
+    sys.stdout.write(f"{named} corpus-audit dev\n")

@@ -1,0 +1,120 @@
+"""What the configuration asks for, as the warehouse tells it; a broken file is named and stops nothing."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
+
+from audit_pipeline.benchmarks import staleness
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.benchmarks.staleness import up_to_date
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import query
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    workspace = make_workspace(tmp_path, monkeypatch)
+    workspace.write_benchmarks(made=temporal([8, 16]), other=temporal([8], description="others"))
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    return workspace
+
+
+def told(workspace: Workspace, sql: str) -> list[dict[str, Any]]:
+    report = build_warehouse(workspace.paths)
+    assert report.unreadable == ()
+    return query(workspace.paths.warehouse, sql).to_pylist()
+
+
+def test_models_as_their_entries_say(made: Workspace) -> None:
+    made.write_config(
+        "models",
+        {
+            "models": {
+                "packed": {
+                    "package": {"distribution": "a-package", "file": "a.gguf"},
+                    "release_date": date(2024, 11, 1),
+                },
+                "hubbed": {"hub": "owner/name", "training_cutoff": date(2023, 12, 31)},
+                "pinned": {"hub": "owner/name", "revision": "main"},
+                "own": {"path": "weights/own"},
+            }
+        },
+    )
+    assert told(made, "FROM configured_models") == [
+        {
+            "name": "packed",
+            "origin": "package a-package: a.gguf",
+            "release_date": date(2024, 11, 1),
+            "training_cutoff": None,
+        },
+        {"name": "hubbed", "origin": "hub owner/name", "release_date": None, "training_cutoff": date(2023, 12, 31)},
+        {"name": "pinned", "origin": "hub owner/name at main", "release_date": None, "training_cutoff": None},
+        {"name": "own", "origin": f"path {made.config / 'weights/own'}", "release_date": None, "training_cutoff": None},
+    ]
+
+
+def test_benchmarks_as_their_entries_say_and_whether_they_are_up_to_date(made: Workspace) -> None:
+    columns = "SELECT benchmark, family, words, design, description, is_up_to_date FROM configured_benchmarks"
+    names = ("benchmark", "family", "words", "design", "description", "is_up_to_date")
+    made_up = [("made_8", "made", 8, "temporal", "made up"), ("made_16", "made", 16, "temporal", "made up")]
+    other = ("other_8", "other", 8, "temporal", "others")
+
+    def rows(up_to_date: bool | None) -> list[dict[str, Any]]:
+        return [
+            *(dict(zip(names, (*row, up_to_date), strict=True)) for row in made_up),
+            dict(zip(names, (*other, None), strict=True)),
+        ]
+
+    assert told(made, columns) == rows(up_to_date=True)
+    made.write_benchmarks(
+        made=temporal([8, 16], member_before=date(2021, 1, 1)), other=temporal([8], description="others")
+    )
+    assert told(made, columns) == rows(up_to_date=False)
+    made.paths.documents(SOURCE).unlink()
+    assert told(made, columns) == rows(up_to_date=None)
+
+
+def test_a_manifest_that_cannot_be_read_leaves_it_open(made: Workspace) -> None:
+    made.paths.benchmark_manifest("made_8").write_text("[]", encoding="utf-8")
+    made.paths.benchmark_manifest("made_16").write_text("{}", encoding="utf-8")
+    assert up_to_date(load_benchmarks().values(), made.paths) == {"made_8": None, "made_16": False, "other_8": None}
+
+
+def test_a_source_is_read_once_for_all_its_benchmarks(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    version_of_source = staleness.version_of_source
+
+    def counted(source: str, paths: Any) -> str:
+        asked.append(source)
+        return version_of_source(source, paths)
+
+    monkeypatch.setattr(staleness, "version_of_source", counted)
+    made.build("other")
+    assert set(up_to_date(load_benchmarks().values(), made.paths).values()) == {True}
+    assert asked == [SOURCE]
+
+
+@pytest.mark.parametrize("name", ["models", "benchmarks"])
+@pytest.mark.parametrize("damage", ["missing", "no YAML", "wrong entry", "folder"])
+def test_a_broken_file_is_named_and_the_other_one_counts(made: Workspace, name: str, damage: str) -> None:
+    made.write_models(one={"path": Path("weights")})
+    file = made.config / f"{name}.yaml"
+    if damage in ("missing", "folder"):
+        file.unlink()
+    if damage == "folder":
+        file.mkdir()
+    elif damage != "missing":
+        made.write_config(name, "models: [" if damage == "no YAML" else {name: {"one": {"colour": "red"}}})
+    report = build_warehouse(made.paths)
+    (left_out,) = report.unreadable
+    assert left_out.path == file
+    assert str(file) in left_out.reason
+    assert "\n" not in left_out.reason
+    counts = {"models": report.rows["configured_models"], "benchmarks": report.rows["configured_benchmarks"]}
+    assert counts == {"models": 1, "benchmarks": 3, name: 0}

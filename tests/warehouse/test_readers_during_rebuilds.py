@@ -1,0 +1,113 @@
+"""Ten readers query in a loop while the warehouse is rebuilt ten times: no error, and no answer of half a build."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import open_read_only, query
+
+from .conftest import Folder
+
+REBUILDS = 10
+# So that the build gets a turn on a small machine.
+PAUSE_SECONDS = 0.02
+# Every build has two documents and three examples more than the one before it.
+DOCUMENTS, EXAMPLES = 12, 60
+WHOLE = [(DOCUMENTS + 2 * build, EXAMPLES + 3 * build) for build in range(REBUILDS + 1)]
+
+BOTH = "SELECT (SELECT count(*) FROM documents) AS documents, (SELECT count(*) FROM examples) AS examples"
+# An analyst's own process, with nothing of ours: two statements on one connection, until there is a file named stop.
+PLAIN = """
+import json, sys, time, duckdb
+from pathlib import Path
+warehouse, stop = map(Path, sys.argv[1:])
+TABLES = ("documents", "examples")
+seen = []
+while not stop.exists():
+    with duckdb.connect(str(warehouse), read_only=True) as connection:
+        [[documents]], [[examples]] = (connection.sql(f"SELECT count(*) FROM {one}").fetchall() for one in TABLES)
+        counts = documents, examples
+    seen.append(counts)
+    if len(seen) == 1:
+        print("reading", flush=True)
+    time.sleep(0.02)
+print(json.dumps(seen))
+"""
+
+Counts = tuple[int, int]
+
+
+def write_for_build(folder: Folder, build: int) -> None:
+    documents, examples = WHOLE[build]
+    folder.write_documents("notes", n=documents)
+    folder.write_examples("notes_32", n=examples)
+
+
+def in_one_statement(warehouse: Path) -> Counts:
+    (row,) = query(warehouse, BOTH).to_pylist()
+    return row["documents"], row["examples"]
+
+
+def in_two_statements(warehouse: Path) -> Counts:
+    with open_read_only(warehouse) as connection:
+        counts = [connection.sql(f"SELECT count(*) FROM {table}").fetchall() for table in ("documents", "examples")]
+    [[(documents,)], [(examples,)]] = counts
+    return documents, examples
+
+
+def test_readers_see_whole_builds_only(folder: Folder, tmp_path: Path) -> None:
+    warehouse, stop = folder.paths.warehouse, tmp_path / "stop"
+    write_for_build(folder, 0)
+    build_warehouse(folder.paths)
+    over = threading.Event()
+    started = threading.Barrier(7 + 1)
+
+    def read(look: Callable[[Path], Counts]) -> list[Counts]:
+        seen = [look(warehouse)]
+        started.wait(60)
+        while not over.is_set():
+            seen.append(look(warehouse))
+            time.sleep(PAUSE_SECONDS)
+        return seen
+
+    command = [sys.executable, "-c", PLAIN, str(warehouse), str(stop)]
+    plain = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        for process in plain:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "reading\n"
+        with ThreadPoolExecutor(7) as pool:
+            threads = [pool.submit(read, look) for look in [in_one_statement] * 4 + [in_two_statements] * 3]
+            started.wait(60)
+            try:
+                for build in range(1, REBUILDS + 1):
+                    write_for_build(folder, build)
+                    assert not build_warehouse(folder.paths).unreadable
+            finally:
+                over.set()
+                stop.touch()
+            answers = [thread.result(60) for thread in threads]
+        for process in plain:
+            output, _ = process.communicate(timeout=60)
+            assert process.returncode == 0
+            answers.append([(documents, examples) for documents, examples in json.loads(output)])
+    finally:
+        for process in plain:
+            process.kill()
+            process.communicate()
+
+    assert len(answers) == 10
+    for seen in answers:
+        assert set(seen) <= set(WHOLE), "of one whole build"
+        assert seen == sorted(seen), "and never of an earlier one than before"
+    assert {counts for seen in answers for counts in seen} >= set(WHOLE[:3])
+    assert in_one_statement(warehouse) == WHOLE[-1]
+    assert not list(folder.paths.root.glob("*.building"))
