@@ -541,16 +541,14 @@ def _table(*columns: str) -> Table:
 @click.option("--port", default=3000, show_default=True)
 def dev(host: str, port: int) -> None:
     """Open the Dagster UI, with its daemon, on this machine."""
-    import dagster as dg
-
-    from audit_pipeline.orchestration.in_process import bury_dead_runs, ensure_dagster_home
+    from audit_pipeline.orchestration.in_process import bury_dead_runs, dagster_home, open_instance
     from audit_pipeline.paths import PROJECT_ROOT
 
-    home = ensure_dagster_home(DataPaths.from_environment())
-    with dg.DagsterInstance.get() as instance:
+    paths = DataPaths.from_environment()
+    with open_instance(paths) as instance:
         for run_id in bury_dead_runs(instance):
             _tell(f"run {run_id} is marked failed: the process that ran it is gone")
-    _tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {home}; Ctrl-C ends it)")
+    _tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
     dagster = Path(sys.executable).with_name("dagster")
     workspace = PROJECT_ROOT / "workspace.yaml"
     os.execv(dagster, [str(dagster), "dev", "-w", str(workspace), "-h", host, "-p", str(port)])  # noqa: S606

@@ -76,10 +76,9 @@ def audit(
     """
     # First, so that a model that cannot be had costs no download and leaves no partition behind.
     load_tokenizer(resolve_model(request.model, load_models()), paths)
-    in_process.ensure_dagster_home(paths)
     request = _with_settled_day(request, paths, on_step)
     outcome = AuditOutcome()
-    with dg.DagsterInstance.get() as instance:
+    with in_process.open_instance(paths) as instance:
         outcome.buried = in_process.bury_dead_runs(instance)
         partitions.register(instance, models=[request.model])
         _prepare(request, definitions, instance, paths, on_step, outcome)
@@ -101,10 +100,9 @@ def prepare(
     request: AuditRequest, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> AuditOutcome:
     """Fetch sources and build benchmarks where that is needed; no model is run."""
-    in_process.ensure_dagster_home(paths)
     request = _with_settled_day(request, paths, on_step)
     outcome = AuditOutcome()
-    with dg.DagsterInstance.get() as instance:
+    with in_process.open_instance(paths) as instance:
         outcome.buried = in_process.bury_dead_runs(instance)
         _prepare(request, definitions, instance, paths, on_step, outcome)
     return outcome
@@ -114,8 +112,7 @@ def publish(
     definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None], *, include_text: bool = True
 ) -> str:
     """Rebuild warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
-    in_process.ensure_dagster_home(paths)
-    with dg.DagsterInstance.get() as instance:
+    with in_process.open_instance(paths) as instance:
         in_process.bury_dead_runs(instance)
         quoting = {"include_text": include_text}
         return in_process.run_job(

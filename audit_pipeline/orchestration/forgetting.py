@@ -74,7 +74,7 @@ def plan_to_forget(given: Target, definitions: dg.Definitions, paths: DataPaths)
     if not (home / "dagster.yaml").exists():
         target = _known(given, [], paths)
         return _planned(target, [], [], paths)
-    with dg.DagsterInstance.from_config(str(home)) as instance:
+    with in_process.instance_of(home) as instance:
         order = list(instance.get_dynamic_partitions(given.dimension))
         target = _known(given, order, paths)
         return _planned(target, order, users_of(target, order, instance, definitions), paths)
@@ -85,8 +85,7 @@ def forget(given: Target, definitions: dg.Definitions, paths: DataPaths, on_step
 
     Raises AuditError for a name that nobody knows, and, with everything as it was, while a run uses it.
     """
-    in_process.ensure_dagster_home(paths)
-    with _one_at_a_time(paths.removal(given.dimension, given.name).parent), dg.DagsterInstance.get() as instance:
+    with _one_at_a_time(paths.removal(given.dimension, given.name).parent), in_process.open_instance(paths) as instance:
         buried = in_process.bury_dead_runs(instance)
         order = list(instance.get_dynamic_partitions(given.dimension))
         target = _known(given, order, paths)

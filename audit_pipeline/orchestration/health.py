@@ -16,7 +16,7 @@ import sqlalchemy.exc
 import yaml
 
 from audit_pipeline.doctor import Finding
-from audit_pipeline.orchestration.in_process import HOST_TAG, UNFINISHED, dagster_home, dead_runs
+from audit_pipeline.orchestration.in_process import HOST_TAG, UNFINISHED, dagster_home, dead_runs, instance_of
 from audit_pipeline.paths import DataPaths
 
 _RUNNING = (dg.DefaultScheduleStatus.RUNNING, dg.DefaultSensorStatus.RUNNING)
@@ -33,7 +33,7 @@ def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[Findi
         return [Finding("Dagster home", ok=False, words=f"{config} {problem}; correct it, or delete it for a new one")]
     findings = [*_settings(config, content)]
     try:
-        with dg.DagsterInstance.from_config(str(config.parent)) as instance:
+        with instance_of(config.parent) as instance:
             findings += [*_runs(instance), _slots(instance), _daemon(instance), *_switches(instance, definitions)]
     except _cannot_open() as error:
         words = f"the storage that {config} names cannot be opened: {' '.join(str(error).split())[:300]}"

@@ -16,12 +16,14 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import psutil
+from filelock import FileLock
 
 from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.paths import DataPaths
@@ -72,6 +74,26 @@ def ensure_dagster_home(paths: DataPaths) -> Path:
         write_atomically(config, lambda temporary: temporary.write_text(_DAGSTER_YAML, encoding="utf-8"))
     os.environ["DAGSTER_HOME"] = str(home)
     return home
+
+
+@contextmanager
+def open_instance(paths: DataPaths) -> Iterator[dg.DagsterInstance]:
+    """The instance of the Dagster home, which is made where it is not there."""
+    with instance_of(ensure_dagster_home(paths)) as instance:
+        yield instance
+
+
+@contextmanager
+def instance_of(home: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance of a Dagster home that is there.
+
+    One process after the other opens it: Dagster makes its SQLite databases with the first opening, and two that do so
+    at once leave them unusable.
+    """
+    with FileLock(home / "opening.lock"):
+        instance = dg.DagsterInstance.from_config(str(home))
+    with instance:
+        yield instance
 
 
 def process_identity(process: psutil.Process) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import dagster as dg
@@ -26,9 +28,11 @@ from audit_pipeline.orchestration.in_process import (
     PROCESS_TAG,
     bury_dead_runs,
     ensure_dagster_home,
+    open_instance,
     process_identity,
     run_job,
 )
+from audit_pipeline.paths import DataPaths
 
 POOL = "gpu"
 STARTED, FAILED = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE
@@ -117,6 +121,24 @@ def test_the_home_is_made_once_and_is_the_users_to_change(
     monkeypatch.setenv("DAGSTER_HOME", str(workspace.root / "elsewhere"))
     assert ensure_dagster_home(workspace.paths) == (workspace.root / "elsewhere").resolve()
     assert (workspace.root / "elsewhere" / "dagster.yaml").exists()
+
+
+def open_at_once(data: Path, gate: Barrier) -> None:
+    gate.wait()
+    with open_instance(DataPaths(data)) as instance:
+        instance.get_runs()
+
+
+def test_processes_that_open_a_new_home_at_once_all_get_in(workspace: Workspace) -> None:
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([open_instance.__module__])
+    gate = processes.Barrier(4)
+    openers = [processes.Process(target=open_at_once, args=(workspace.paths.root, gate)) for _ in range(4)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert [opener.exitcode for opener in openers] == [0, 0, 0, 0]
 
 
 def test_a_run_whose_process_is_gone_is_buried_and_its_slot_is_free(
