@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -11,8 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import dagster as dg
@@ -32,7 +31,6 @@ from audit_pipeline.orchestration.in_process import (
     process_identity,
     run_job,
 )
-from audit_pipeline.paths import DataPaths
 
 POOL = "gpu"
 STARTED, FAILED = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE
@@ -123,22 +121,27 @@ def test_the_home_is_made_once_and_is_the_users_to_change(
     assert (workspace.root / "elsewhere" / "dagster.yaml").exists()
 
 
-def open_at_once(data: Path, gate: Barrier) -> None:
-    gate.wait()
-    with open_instance(DataPaths(data)) as instance:
-        instance.get_runs()
+def test_a_new_home_is_opened_by_one_at_a_time(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[str] = []
+    most: list[int] = []
+    opening = dg.DagsterInstance.from_config
 
+    def slowly(home: str) -> dg.DagsterInstance:
+        inside.append(home)
+        most.append(len(inside))
+        time.sleep(0.05)
+        made = opening(home)
+        inside.pop()
+        return made
 
-def test_processes_that_open_a_new_home_at_once_all_get_in(workspace: Workspace) -> None:
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([open_instance.__module__])
-    gate = processes.Barrier(4)
-    openers = [processes.Process(target=open_at_once, args=(workspace.paths.root, gate)) for _ in range(4)]
-    for opener in openers:
-        opener.start()
-    for opener in openers:
-        opener.join()
-    assert [opener.exitcode for opener in openers] == [0, 0, 0, 0]
+    def look() -> int:
+        with open_instance(workspace.paths) as instance:
+            return instance.get_runs_count()
+
+    monkeypatch.setattr(dg.DagsterInstance, "from_config", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        assert [looked.result() for looked in [pool.submit(look) for _ in range(4)]] == [0, 0, 0, 0]
+    assert most == [1, 1, 1, 1]
 
 
 def test_a_run_whose_process_is_gone_is_buried_and_its_slot_is_free(
