@@ -390,10 +390,20 @@ def detectors() -> None:
     """The detectors: what each needs and what it costs."""
     from audit_pipeline.detectors.registry import REGISTRY
 
-    table = _table("detector", "score (higher = member)", "needs", "cost", "parameters (default)", "source")
+    table = _table(
+        "detector", "paper", "needs", "forward tokens a token", "own log-probabilities suffice", "parameters", "score"
+    )
     for one in REGISTRY.values():
         parameters = ", ".join(f"{name} ({parameter.default})" for name, parameter in one.parameters.items())
-        table.add_row(one.name, one.summary, ", ".join(sorted(one.needs)), one.cost, parameters or "-", one.source)
+        table.add_row(
+            one.name + (" (on request)" if one.on_request else ""),
+            one.source,
+            ", ".join(sorted(one.needs)),
+            one.passes,
+            "yes" if one.own_logprobs_suffice else "no",
+            parameters or "-",
+            one.summary,
+        )
     _print_table(table)
 
 

@@ -9,25 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
-from audit_pipeline.contracts import ScoreStatus
+from audit_pipeline.contracts import ScoreStatus, canonical_json
+from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.errors import ConfigError
 
 ParameterValue = bool | int | float | str
 Settings = Mapping[str, ParameterValue]
-
-
-class Need(StrEnum):
-    """What a detector needs besides the text; declared, so that an audit's cost is known before it starts."""
-
-    ONE_PASS = "one_pass"
-    EXTRA_PASSES = "extra_passes"
-    REFERENCE_MODEL = "reference_model"
-    FREQUENCY_TABLE = "frequency_table"
-    CALIBRATION_SET = "calibration_set"
 
 
 class Outcome(NamedTuple):
@@ -61,13 +51,18 @@ def canonical(value: ParameterValue) -> ParameterValue:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a detector. Its type is its default's; ``requirement`` says in words what ``accepts`` checks."""
+    """One parameter of a detector. Its type is its default's; ``requirement`` says in words what ``accepts`` checks.
+
+    ``quiet``: at its default it is left out of a setting's label. For the switches of ablations, whose default is the
+    detector as published.
+    """
 
     default: ParameterValue
     grid: tuple[ParameterValue, ...]
     description: str
     requirement: str
     accepts: Callable[[ParameterValue], bool]
+    quiet: bool = False
 
     def parse(self, text: str) -> ParameterValue:
         """The value that ``text`` spells, in canonical form; raises ConfigError for another type or range."""
@@ -97,28 +92,73 @@ class Parameter:
 class Detector:
     """A detector: what it is, what it needs and costs, and its score of one text under each of several settings.
 
-    ``compute`` gets the statistics of a text with at least one scored token and returns one outcome a setting, in
-    order; taking them all at once, it can share work between settings (a whole k grid costs one sort).
+    ``compute`` gets the statistics of a text with at least one scored token and all that ``needs`` names, and returns
+    one outcome a setting, in order; taking them all at once, it can share work between settings (a whole k grid costs
+    one sort). ``passes`` are the forward tokens a token of the text, in words. ``own_logprobs_suffice``: whether it
+    works where only the log-probabilities of the text's own tokens are known. ``on_request``: never scored unless it is
+    named.
     """
 
     name: str
     summary: str
     source: str
     needs: frozenset[Need]
-    cost: str
+    passes: str
+    own_logprobs_suffice: bool
     compute: Callable[[TextStatistics, Sequence[Settings]], Sequence[Outcome]]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    on_request: bool = False
 
     @property
     def default(self) -> dict[str, ParameterValue]:
         """The default setting, in canonical form."""
         return {name: canonical(parameter.default) for name, parameter in self.parameters.items()}
 
+    def label(self, setting: Settings) -> str:
+        """The setting as canonical JSON, as it stands in the column ``parameters``."""
+        said = {
+            name: value
+            for name, value in {**self.default, **setting}.items()
+            if not (self.parameters[name].quiet and canonical(value) == self.default[name])
+        }
+        return canonical_json(said)
+
     def score(self, statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
-        """One outcome a setting; ``not_applicable`` where the text has no scored token."""
+        """One outcome a setting; ``not_applicable`` where the text has no scored token or a need is not met.
+
+        What a setting leaves out is at its default.
+        """
         if not len(statistics):
             return [Outcome.not_applicable("the text has no scored token")] * len(settings)
-        return self.compute(statistics, settings)
+        for need in sorted(self.needs):
+            lacking = statistics.extras.lacking(need)
+            if lacking is not None:
+                return [Outcome.not_applicable(lacking)] * len(settings)
+        return self.compute(statistics, [{**self.default, **setting} for setting in settings])
+
+
+def switch(description: str) -> Parameter:
+    """A part of a detector that an ablation leaves out: true as published, never swept by a grid."""
+    return Parameter(True, (True,), description, "true or false", lambda value: isinstance(value, bool), quiet=True)
+
+
+def by_group(
+    settings: Sequence[Settings],
+    shared: Sequence[str],
+    compute: Callable[[Settings, Sequence[Settings]], Sequence[Outcome]],
+) -> list[Outcome]:
+    """One outcome a setting, in order; those that agree in the ``shared`` parameters are computed in one call.
+
+    ``compute`` gets one setting of a group, for the shared values, and all of its settings.
+    """
+    groups: dict[tuple[ParameterValue, ...], list[int]] = {}
+    for index, setting in enumerate(settings):
+        groups.setdefault(tuple(setting[name] for name in shared), []).append(index)
+    found: dict[int, Outcome] = {}
+    for indices in groups.values():
+        same = [settings[index] for index in indices]
+        found.update(zip(indices, compute(same[0], same), strict=True))
+    return [found[index] for index in range(len(settings))]
 
 
 def outcomes(values: Iterable[float]) -> list[Outcome]:

@@ -11,16 +11,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Need, Outcome, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 
 
-def _mean_logprob(statistics: TextStatistics) -> float:
+def mean_logprob(statistics: TextStatistics) -> float:
+    """The mean of l_t over the n >= 1 scored tokens, in nats."""
     return float(np.mean(statistics.logprob, dtype=np.float64))
 
 
 def _loss(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    return [Outcome.of(_mean_logprob(statistics))] * len(settings)
+    return [Outcome.of(mean_logprob(statistics))] * len(settings)
 
 
 def _zlib(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
@@ -29,7 +31,7 @@ def _zlib(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outc
     except UnicodeEncodeError as error:
         reason = f"the text is not valid Unicode: lone surrogate at character {error.start}"
         return [Outcome.failed(reason)] * len(settings)
-    return [Outcome.of(_mean_logprob(statistics) / len(zlib.compress(encoded)))] * len(settings)
+    return [Outcome.of(mean_logprob(statistics) / len(zlib.compress(encoded)))] * len(settings)
 
 
 LOSS = Detector(
@@ -37,7 +39,8 @@ LOSS = Detector(
     summary="mean log-likelihood of the text's tokens (the negative loss)",
     source="Yeom et al., CSF 2018; as used in Shi et al., ICLR 2024, section 4.2",
     needs=frozenset({Need.ONE_PASS}),
-    cost="nothing beyond the cached pass",
+    passes="1",
+    own_logprobs_suffice=True,
     compute=_loss,
 )
 
@@ -46,6 +49,7 @@ ZLIB = Detector(
     summary="mean log-likelihood divided by the bytes of the zlib-compressed text",
     source="Carlini et al., USENIX Security 2021; as used in Shi et al., ICLR 2024, section 4.2",
     needs=frozenset({Need.ONE_PASS}),
-    cost="nothing beyond the cached pass; compresses each text once",
+    passes="1",
+    own_logprobs_suffice=True,
     compute=_zlib,
 )

@@ -11,7 +11,17 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Need, Outcome, Parameter, ParameterValue, Settings, outcomes
+from audit_pipeline.detectors.detector import (
+    Detector,
+    Outcome,
+    Parameter,
+    ParameterValue,
+    Settings,
+    by_group,
+    outcomes,
+    switch,
+)
+from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 
 SIGMA_FLOOR = 1e-6
@@ -36,10 +46,17 @@ def lowest_means(values: npt.ArrayLike, ks: Sequence[float]) -> npt.NDArray[np.f
     return np.asarray(sums[counts - 1] / counts)
 
 
-def z_scores(statistics: TextStatistics) -> npt.NDArray[np.float64]:
-    """(l_t - mu_t) / sigma_t of each token, sigma clamped at 1e-6 (Min-K%++, eq. 3): [n], float64."""
-    deviation = statistics.logprob.astype(np.float64) - statistics.mean
-    return np.asarray(deviation / np.maximum(statistics.std.astype(np.float64), SIGMA_FLOOR))
+def z_scores(statistics: TextStatistics, *, mu: bool = True, sigma: bool = True) -> npt.NDArray[np.float64]:
+    """(l_t - mu_t) / sigma_t of each token, sigma clamped at 1e-6 (Min-K%++, eq. 3): [n], float64.
+
+    ``mu`` and ``sigma`` say whether the mean is subtracted and the deviation divided by.
+    """
+    values = statistics.logprob.astype(np.float64)
+    if mu:
+        values = values - statistics.mean
+    if sigma:
+        values = values / np.maximum(statistics.std.astype(np.float64), SIGMA_FLOOR)
+    return np.asarray(values)
 
 
 def _ks(settings: Sequence[Settings]) -> list[float]:
@@ -58,7 +75,11 @@ def _min_k_plus_plus(statistics: TextStatistics, settings: Sequence[Settings]) -
     # An infinite sigma would pass as a z of 0.
     if not np.isfinite(statistics.std).all():
         return [Outcome.failed("a token's standard deviation is not a finite number")] * len(settings)
-    return _scored(z_scores(statistics), settings)
+
+    def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
+        return _scored(z_scores(statistics, mu=bool(given["mu"]), sigma=bool(given["sigma"])), same)
+
+    return by_group(settings, ("mu", "sigma"), group)
 
 
 def _is_share(value: ParameterValue) -> bool:
@@ -78,7 +99,8 @@ MIN_K = Detector(
     summary="mean log-likelihood of the k% least likely tokens",
     source="Shi et al., ICLR 2024, eq. 1 (Min-K% Prob)",
     needs=frozenset({Need.ONE_PASS}),
-    cost="nothing beyond the cached pass",
+    passes="1",
+    own_logprobs_suffice=True,
     compute=_min_k,
     parameters={"k": K},
 )
@@ -88,7 +110,12 @@ MIN_K_PLUS_PLUS = Detector(
     summary="mean of the k% lowest log-likelihoods, each standardised by its position's mean and standard deviation",
     source="Zhang et al., ICLR 2025, eq. 3 and 4 (Min-K%++)",
     needs=frozenset({Need.ONE_PASS}),
-    cost="nothing beyond the cached pass",
+    passes="1",
+    own_logprobs_suffice=False,
     compute=_min_k_plus_plus,
-    parameters={"k": K},
+    parameters={
+        "k": K,
+        "mu": switch("subtract the mean of the position's distribution (paper 001, Table 3)"),
+        "sigma": switch("divide by the standard deviation of the position's distribution (paper 001, Table 3)"),
+    },
 )

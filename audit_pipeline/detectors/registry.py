@@ -7,16 +7,27 @@ a detector computes (its family's module) and scoring texts (score.py).
 from __future__ import annotations
 
 import difflib
+import importlib
 import itertools
+import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 
-from audit_pipeline.contracts import canonical_json
+from audit_pipeline import detectors
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
-from audit_pipeline.detectors.loss import LOSS, ZLIB
-from audit_pipeline.detectors.min_k import MIN_K, MIN_K_PLUS_PLUS
 from audit_pipeline.errors import ConfigError
 
-REGISTRY: Mapping[str, Detector] = {detector.name: detector for detector in (LOSS, ZLIB, MIN_K, MIN_K_PLUS_PLUS)}
+
+def _found() -> dict[str, Detector]:
+    """Every detector that a module of this package holds, by module and place in it: a new one needs no entry here."""
+    modules = [importlib.import_module(f"{detectors.__name__}.{one.name}") for one in _modules()]
+    return {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Detector)}
+
+
+def _modules() -> list[pkgutil.ModuleInfo]:
+    return [one for one in pkgutil.iter_modules(detectors.__path__) if f"{detectors.__name__}.{one.name}" != __name__]
+
+
+REGISTRY: Mapping[str, Detector] = _found()
 
 Overrides = Mapping[str, Settings]
 
@@ -49,11 +60,15 @@ def settings(
 def select(
     names: Iterable[str] | None = None, *, grid: bool = False, overrides: Overrides | None = None
 ) -> list[tuple[Detector, list[dict[str, ParameterValue]]]]:
-    """Each named detector (all where None) with the settings to score, in the given order, each detector once.
+    """Each named detector with the settings to score, in the given order, each detector once.
+
+    Where ``names`` is None, all that are not on request, and those that ``overrides`` name.
 
     Raises ConfigError for an unknown detector, and where ``overrides`` name one that is not among the chosen.
     """
-    chosen = {name: get(name) for name in (REGISTRY if names is None else names)}
+    if names is None:
+        names = [name for name, one in REGISTRY.items() if not one.on_request or name in (overrides or {})]
+    chosen = {name: get(name) for name in names}
     if not chosen:
         raise ConfigError(f"no detector is chosen; the detectors are: {', '.join(REGISTRY)}")
     for name in overrides or {}:
@@ -86,9 +101,13 @@ def parse_set(assignments: Sequence[str]) -> dict[str, dict[str, ParameterValue]
     return parsed
 
 
-def is_default(detector_name: str, parameters: str) -> bool:
-    """Whether the canonical JSON ``parameters`` is the default setting; raises ConfigError for an unknown detector."""
-    return parameters == canonical_json(get(detector_name).default)
+def is_default(detector_name: str, parameters: str, overrides: Overrides | None = None) -> bool:
+    """Whether ``parameters`` is the label of the default setting, with ``overrides`` (a benchmark's own) in it.
+
+    Raises ConfigError for an unknown detector.
+    """
+    detector = get(detector_name)
+    return parameters == detector.label({**detector.default, **(overrides or {}).get(detector_name, {})})
 
 
 def _parameter(detector: Detector, name: str) -> Parameter:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.contracts import SCORES, canonical_json
+from audit_pipeline.contracts import SCORES
 from audit_pipeline.detectors.detector import Detector, Outcome, Settings
 from audit_pipeline.detectors.statistics import TextStatistics
 
@@ -31,7 +31,7 @@ def score_texts(
     One row a text, detector and setting, text by text in the given order. A text without statistics (None) gets rows
     with status ``failed``: no text is dropped. ``selection`` is what registry.select returns.
     """
-    labels = [(detector.name, canonical_json(dict(one))) for detector, settings in selection for one in settings]
+    labels = [(detector.name, detector.label(one)) for detector, settings in selection for one in settings]
     missing = [_MISSING] * len(labels)
     example_ids: list[str] = []
     rows: list[Outcome] = []

@@ -6,8 +6,9 @@ What belongs here: reading rows of the table without copying their values. What 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,71 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from audit_pipeline.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.detectors.needs import Need
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import checked
 
 Float32s = npt.NDArray[np.float32]
 Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Float64s = npt.NDArray[np.float64]
 
 _LISTS = ("token_id", "logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
 _REMEDY = "clear the cache and run the model again"
 _READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", *_LISTS)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branches:
+    """What becomes of the tokens behind position i when x_i is replaced by the model's own choice x*_i.
+
+    ``offsets`` [n + 1] cut ``logprob`` and ``z`` into one branch a scored token: up to ``m`` values, those of the
+    tokens i + 1, i + 2, … in the branch's own distributions; none where x_i is the argmax. ``z`` is standardised by the
+    branch's own mu and sigma.
+    """
+
+    m: int
+    offsets: Int32s
+    logprob: Float32s
+    z: Float32s
+
+
+@dataclass(frozen=True, eq=False)
+class TokenFrequencies:
+    """How often each token of one tokenizer occurs in a reference corpus: ``counts`` [at least V]."""
+
+    counts: Int64s
+    vocab_size: int
+
+    @cached_property
+    def log_frequency(self) -> Float64s:
+        """log f of each token id, f = (count + 1) / (N + V) (paper 002, eq. 4): [at least V]."""
+        return np.asarray(np.log((self.counts + 1.0) / (float(self.counts.sum()) + self.vocab_size)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extras:
+    """What detectors need beyond a text's own pass; ``absent`` says why a need is not met."""
+
+    branches: Branches | None = None
+    lowercased: TextStatistics | None = None
+    reference: TextStatistics | None = None
+    neighbours: Sequence[TextStatistics] = ()
+    frequencies: TokenFrequencies | None = None
+    absent: Mapping[Need, str] = field(default_factory=dict)
+
+    def lacking(self, need: Need) -> str | None:
+        """Why ``need`` is not met; None where it is."""
+        met = {
+            Need.ONE_PASS: True,
+            Need.BRANCHES: self.branches is not None,
+            Need.LOWERCASED: self.lowercased is not None,
+            Need.REFERENCE_MODEL: self.reference is not None,
+            Need.NEIGHBOURS: len(self.neighbours) > 0,
+            Need.FREQUENCY_TABLE: self.frequencies is not None,
+            Need.CALIBRATION_SET: False,
+        }
+        return None if met[need] else self.absent.get(need, f"there is no {need.value} for the text")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +99,7 @@ class TextStatistics:
     max_logprob: Float32s
     argmax_id: Int32s
     rank: Int32s
+    extras: Extras = field(default_factory=Extras)
 
     def __len__(self) -> int:
         return len(self.logprob)
@@ -70,10 +128,11 @@ class _Rows:
     def statistics(self, row: int, text: str) -> TextStatistics:
         return TextStatistics(
             text,
-            *(
-                values[offsets[row] : offsets[row + 1]]
-                for values, offsets in zip(self._values, self._offsets, strict=True)
-            ),
+            extras=Extras(),
+            **{
+                name: values[offsets[row] : offsets[row + 1]]
+                for name, values, offsets in zip(_LISTS, self._values, self._offsets, strict=True)
+            },
         )
 
 
