@@ -82,17 +82,21 @@ def token_statistics(
                 step,
                 kinds=config.kinds,
                 logits_budget=int(config.logits_budget_gb * 1e9),
+                forward_of=partial(models.forward, paths=paths, log=context.log),
                 on_progress=tell,
             )
+        own = summary.own
         unreadable.extend(summary.unreadable_parts)
         context.log.info(
-            f"{pair.partition}: {summary.texts_from_cache} texts from the cache, {summary.texts_computed} computed"
+            f"{pair.partition}: {own.texts_from_cache} texts from the cache, {own.texts_computed} computed"
         )
-        numbers = {key: value for key, value in asdict(summary).items() if key != "unreadable_parts"}
+        numbers = {key: value for key, value in asdict(own).items() if key != "unreadable_parts"}
+        extra = {f"tokens_{what}": of.tokens_computed for what, of in summary.extra.items()}
         return {
-            **rows(summary.texts),
+            **rows(own.texts),
             **numbers,
-            "status": "ok" if summary.texts > summary.texts_without_tokens else "not_applicable",
+            **extra,
+            "status": "ok" if own.texts > own.texts_without_tokens else "not_applicable",
             "model_fingerprint": model.identity.model_fingerprint,
         }
 

@@ -281,6 +281,10 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
 @click.option("--start-token", "policy", type=click.Choice(["always", "tokenizer"]), help="Default: the model's entry.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the model's entry.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
+@click.option("--reference-model", help="For the detector reference. Default: the model's entry.")
+@click.option("--frequencies", type=_FILE, help="For dc_pdd: a table that `corpus-audit count` wrote.")
+@click.option("--proposer", default="own-topk", show_default=True, help="For neighbour: or a masked language model.")
+@click.option("--seed", default=0, show_default=True, help="Of the neighbours.")
 def score(
     model: str,
     file: Path,
@@ -293,6 +297,10 @@ def score(
     policy: str | None,
     dtype: str | None,
     device: str | None,
+    reference_model: str | None,
+    frequencies: Path | None,
+    proposer: str,
+    seed: int,
 ) -> None:
     """Score the texts of a file, without Dagster: one row a text, detector and setting."""
     from audit_pipeline.detectors.registry import parse_set, select
@@ -301,19 +309,22 @@ def score(
     selection = select(names, grid=grid, overrides=parse_set(assignments))
 
     from audit_pipeline.models.config import load_models, resolve_model
-    from audit_pipeline.models.load import default_device, load_tokenizer, load_weights, with_overrides
+    from audit_pipeline.models.load import TokenizedModel, default_device, load_tokenizer, load_weights, with_overrides
     from audit_pipeline.progress import terminal_bar
-    from audit_pipeline.score_files import score_file
+    from audit_pipeline.score_files import Beside, score_file
     from audit_pipeline.token_statistics.forward import ForwardPass
 
-    entry = with_overrides(resolve_model(model, load_models()), dtype=dtype, start_token_policy=policy)
+    entry = with_overrides(
+        resolve_model(model, load_models()), dtype=dtype, start_token_policy=policy, reference_model=reference_model
+    )
     paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
 
-    def forward() -> ForwardPass:
-        _tell_step(f"loading {entry.name}")
-        return ForwardPass(load_weights(tokenized, device or default_device()), tokenized.vocab_size)
+    def forward_of(wanted: TokenizedModel) -> ForwardPass:
+        _tell_step(f"loading {wanted.entry.name}")
+        return ForwardPass(load_weights(wanted, device or default_device()), wanted.vocab_size)
 
+    beside = Beside(frequencies=frequencies, proposer=proposer, seed=seed, device=device)
     with terminal_bar(entry.name) as tell:
         scores = score_file(
             file,
@@ -321,15 +332,17 @@ def score(
             tokenized,
             selection,
             paths,
-            forward,
+            forward_of,
+            beside=beside,
             text_column=text_column,
             label_column=label_column,
             on_progress=tell,
+            on_step=_tell_step,
         )
     _show_skipped(scores.skipped)
-    summary = scores.summary
-    rate = f" at {summary.tokens_per_second:,.0f} tokens/s" if summary.texts_computed else ""
-    _tell(f"{summary.texts} texts: {summary.texts_from_cache} from the cache, {summary.texts_computed} computed{rate}")
+    own = scores.summary.own
+    rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
+    _tell(f"{own.texts} texts: {own.texts_from_cache} from the cache, {own.texts_computed} computed{rate}")
     _show_separation(scores)
     OUT.print(f"{len(scores.table):,} scores in {out}", markup=False, highlight=False, soft_wrap=True)
 

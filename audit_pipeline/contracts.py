@@ -116,6 +116,25 @@ LOGITS = pa.schema(
     ]
 )
 
+BRANCHES = pa.schema(
+    [
+        TOKEN_STATISTICS.field("key"),
+        TOKEN_STATISTICS.field("text_sha256"),
+        _column("m", pa.int32(), "tokens that a branch has at most"),
+        _column(
+            "offsets",
+            _list(pa.int32()),
+            "scored tokens + 1: where each token's branch begins in the flat lists; empty where it is the argmax",
+        ),
+        _column(
+            "logprob",
+            _list(pa.float32()),
+            "flat: log-probability of the tokens behind, the argmax standing in the token's place",
+        ),
+        _column("z", _list(pa.float32()), "flat: the same, standardised by the branch's own mean and deviation"),
+    ]
+)
+
 TOKEN_FREQUENCIES = pa.schema(
     [
         _column("token_id", pa.int32(), "the token's id"),

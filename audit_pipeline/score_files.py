@@ -7,26 +7,29 @@ What belongs here: the file's rows, the model's pass over them, the output table
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.detectors.detector import Detector, Settings
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.evaluation.intervals import Interval, metric_intervals
 from audit_pipeline.evaluation.metrics import metrics, undefined
+from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.neighbours import own_topk
+from audit_pipeline.neighbours.masked_model import MaskedModelProposer
+from audit_pipeline.neighbours.proposer import Proposer
+from audit_pipeline.passes import Passes, PassesSummary, Selection, costs, run_passes
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.stages import score_from_cache
+from audit_pipeline.stages import passes_of, score_from_cache
 from audit_pipeline.tables import require_output, write_table
 from audit_pipeline.text_rows import Skipped, TextRow, read_texts
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
-
-Selection = Sequence[tuple[Detector, Sequence[Settings]]]
+from audit_pipeline.token_statistics.run import Progress
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,18 @@ class FileScores:
     table: pa.Table
     skipped: Sequence[Skipped]
     labels: dict[int, int | None] | None
-    summary: RunSummary
+    summary: PassesSummary
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the user gives beside the texts: a token-frequency table, and how neighbours are proposed (``own-topk``, or
+    a masked language model's name, hub id or path)."""
+
+    frequencies: Path | None = None
+    proposer: str = own_topk.NAME
+    seed: int = 0
+    device: str | None = None
 
 
 def score_file(
@@ -48,27 +62,73 @@ def score_file(
     model: TokenizedModel,
     selection: Selection,
     paths: DataPaths,
-    forward: Callable[[], ForwardPass],
+    forward_of: Callable[[TokenizedModel], ForwardPass],
     *,
+    beside: Beside | None = None,
     text_column: str | None = None,
     label_column: str = "label",
     on_progress: Callable[[Progress], None] | None = None,
+    on_step: Callable[[str], None] = lambda what: None,
 ) -> FileScores:
     """Score every readable text of ``file`` and write ``out`` (Parquet).
 
     Columns: example_index (int64, the row's 0-based position in the file), detector, parameters (canonical JSON),
-    score (float64), status, reason. Raises DataError where the file holds no readable text; rows that cannot be read
-    are returned in ``skipped`` and have no rows in the table.
+    score (float64), status, reason. ``forward_of`` loads a model, where something of it is not in the cache;
+    ``on_step`` is told beforehand what more than a pass over the texts will cost. Raises DataError where the file holds
+    no readable text; rows that cannot be read are returned in ``skipped`` and have no rows in the table.
     """
     require_output(out, file)
     rows, skipped = read_texts(file, text_column)
     texts = [row.text for row in rows]
-    summary = compute(model, texts, paths, forward, on_progress=on_progress)
-    scored = score_from_cache(model, [str(row.index) for row in rows], texts, paths, selection)
+    passes = _passes(selection, model, paths, beside or Beside())
+    for words in costs(model, texts, paths, passes):
+        on_step(words)
+    loaded = _OneAtATime(forward_of)
+    reference = passes.reference
+    summary = run_passes(
+        model,
+        texts,
+        paths,
+        partial(loaded, model),
+        passes,
+        forward_reference=partial(loaded, reference) if reference is not None else None,
+        on_progress=on_progress,
+    )
+    scored = score_from_cache(model, [str(row.index) for row in rows], texts, paths, selection, passes)
     index = pc.cast(scored.column("example_id"), pa.int64())
     table = scored.drop_columns("example_id").add_column(0, "example_index", index)
     write_table(out, table)
     return FileScores(table, skipped, _labels(rows, label_column), summary)
+
+
+class _OneAtATime:
+    """Loads a model when it is first wanted; the one before it goes."""
+
+    def __init__(self, load: Callable[[TokenizedModel], ForwardPass]) -> None:
+        self._load = load
+        self._fingerprint: str | None = None
+        self._ready: ForwardPass | None = None
+
+    def __call__(self, model: TokenizedModel) -> ForwardPass:
+        if self._ready is None or self._fingerprint != model.identity.model_fingerprint:
+            self._ready = None
+            self._ready = self._load(model)
+            self._fingerprint = model.identity.model_fingerprint
+        return self._ready
+
+
+def _passes(selection: Selection, model: TokenizedModel, paths: DataPaths, beside: Beside) -> Passes:
+    """The passes of ``selection``, with the proposer of neighbours where a detector wants some."""
+    passes = passes_of(selection, model, paths, frequencies=beside.frequencies)
+    if not passes.n_neighbours:
+        return passes
+    proposer: Proposer
+    if beside.proposer == own_topk.NAME:
+        proposer = own_topk.OwnTopkProposer(model, paths)
+    else:
+        entry = resolve_model(beside.proposer, load_models())
+        proposer = MaskedModelProposer(entry, paths, device=beside.device)
+    return replace(passes, proposer=proposer, seed=beside.seed)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -16,21 +18,23 @@ from audit_pipeline.benchmarks.build import BuildReport, build, read_examples, r
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.benchmarks.rolling import keep_day
 from audit_pipeline.contracts import SCORES, Pair, digest
-from audit_pipeline.detectors.detector import Detector, Settings
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors import infilling
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.registry import Overrides, select, settings_up_to
 from audit_pipeline.detectors.score import score_texts
-from audit_pipeline.detectors.statistics import StatisticsIndex
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, evaluate, score_columns
 from audit_pipeline.lineage import Step, latest_run, record, table_version
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.passes import Passes, PassesSummary, Selection, Statistics, passes_for, run_passes
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
 from audit_pipeline.tables import checked, read_table, write_table
 from audit_pipeline.token_statistics.encode import KIND_VERSIONS, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.run import Kind, Progress, RunSummary, compute, read_statistics
+from audit_pipeline.token_statistics.run import Kind, Progress
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,48 @@ def require_fit(benchmark: str, paths: DataPaths) -> None:
         )
 
 
+def overrides_of(benchmark: str, paths: DataPaths) -> Overrides:
+    """What a benchmark fixes of detectors: infilling's m, by its length or as its entry says."""
+    manifest = read_manifest(paths, benchmark)
+    steps = manifest["spec"].get("infilling_m") or infilling.steps_for(int(manifest["words"]))
+    return {infilling.NAME: {"m": steps}}
+
+
+def audit_selection(overrides: Overrides) -> Selection:
+    """What an audit scores: every detector that is not on request, at every setting of its grid.
+
+    Of infilling, every m up to that of the benchmark: what one pass over branches of that length gives.
+    """
+    return [
+        (
+            detector,
+            settings_up_to(detector, overrides[detector.name], settings) if detector.name in overrides else settings,
+        )
+        for detector, settings in select(grid=True)
+    ]
+
+
+def passes_of(
+    selection: Selection, model: TokenizedModel, paths: DataPaths, *, frequencies: Path | None = None
+) -> Passes:
+    """What the selection needs beside the model, and why there is none where there is none.
+
+    The reference model is that of the model's entry; the token frequencies are the table ``frequencies``.
+    """
+    absent: dict[Need, str] = {}
+    reference = None
+    if model.entry.reference_model is None:
+        absent[Need.REFERENCE_MODEL] = (
+            f"no reference model: give {model.entry.name} a reference_model in config/models.yaml"
+        )
+    else:
+        try:
+            reference = load_tokenizer(resolve_model(model.entry.reference_model, load_models()), paths)
+        except AuditError as error:
+            absent[Need.REFERENCE_MODEL] = f"the reference model cannot be had: {error}"
+    return passes_for(selection, reference=reference, absent=absent)
+
+
 def run_tokens(
     pair: Pair,
     model: TokenizedModel,
@@ -133,12 +179,28 @@ def run_tokens(
     *,
     kinds: Sequence[Kind],
     logits_budget: int,
+    forward_of: Callable[[TokenizedModel], ForwardPass] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-) -> RunSummary:
-    """Bring the cache of token statistics up to the benchmark's texts."""
+) -> PassesSummary:
+    """Bring the caches of token statistics up to the benchmark's texts, and to what detectors need besides.
+
+    ``forward_of`` loads the reference model, where the model's entry names one and some of its passes are missing.
+    """
     texts = texts_of(pair, paths)
     benchmark = read_manifest(paths, pair.benchmark)["digest"]
-    summary = compute(model, texts, paths, forward, kinds=kinds, logits_budget=logits_budget, on_progress=on_progress)
+    passes = passes_of(audit_selection(overrides_of(pair.benchmark, paths)), model, paths)
+    reference = passes.reference
+    summary = run_passes(
+        model,
+        texts,
+        paths,
+        forward,
+        passes,
+        forward_reference=partial(forward_of, reference) if forward_of is not None and reference is not None else None,
+        kinds=kinds,
+        logits_budget=logits_budget,
+        on_progress=on_progress,
+    )
     record(
         paths,
         step,
@@ -154,7 +216,10 @@ def run_tokens(
 
 
 def statistics_version(model: TokenizedModel, benchmark_digest: str) -> str:
-    """The data version of a pair's token statistics: what they were computed from."""
+    """The data version of a pair's token statistics: what they were computed from.
+
+    The length of branches is the benchmark's, so its digest stands for it.
+    """
     policy = model.entry.start_token_policy
     return digest(
         benchmark_digest,
@@ -164,6 +229,8 @@ def statistics_version(model: TokenizedModel, benchmark_digest: str) -> str:
         model.start_token if policy == "always" else None,
         *window_and_stride(model),
         KIND_VERSIONS["base"],
+        KIND_VERSIONS["branches"],
+        model.entry.reference_model,
     )[:16]
 
 
@@ -176,7 +243,10 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
     examples = read_examples(paths, pair.benchmark)
     benchmark = read_manifest(paths, pair.benchmark)["digest"]
     texts: list[str] = examples.column("text").to_pylist()
-    scored = score_from_cache(model, examples.column("example_id").to_pylist(), texts, paths, select(grid=True))
+    overrides = overrides_of(pair.benchmark, paths)
+    selection = audit_selection(overrides)
+    passes = passes_of(selection, model, paths)
+    scored = score_from_cache(model, examples.column("example_id").to_pylist(), texts, paths, selection, passes)
     table = (
         scored.append_column("model", pa.repeat(pair.model, len(scored)))
         .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
@@ -200,7 +270,7 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
     )
     write_table(paths.run_file("scores", pair.partition, step.run_id), table)
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
-    columns = score_columns(table, examples, model=pair.model, benchmark=pair.benchmark)
+    columns = score_columns(table, examples, model=pair.model, benchmark=pair.benchmark, overrides=overrides)
     return ScoreReport(pair, len(table), Counter(table.column("status").to_pylist()), reasons, version, columns)
 
 
@@ -209,13 +279,14 @@ def score_from_cache(
     ids: Sequence[str],
     texts: Sequence[str],
     paths: DataPaths,
-    selection: Sequence[tuple[Detector, Sequence[Settings]]],
+    selection: Selection,
+    passes: Passes,
 ) -> pa.Table:
     """Scores of ``texts`` from their cached statistics; ``ids`` name the texts in the column example_id."""
-    index = StatisticsIndex(read_statistics(model, texts, paths))
-    if texts and not len(index):
+    statistics = Statistics(model, texts, paths, passes)
+    if texts and not len(statistics):
         raise DataError(f"{model.entry.name} has been run on none of these texts: run token_statistics first")
-    return score_texts(index.of_examples(zip(ids, texts, strict=True)), selection)
+    return score_texts(statistics.of_examples(zip(ids, texts, strict=True)), selection)
 
 
 def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> EvaluationReport:
@@ -244,6 +315,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         design=manifest["design"],
         language=_language(examples),
         run_id=step.run_id,
+        overrides=overrides_of(pair.benchmark, paths),
     )
     version = table_version(evaluation.table)
     record(

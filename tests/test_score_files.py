@@ -40,7 +40,7 @@ def score(tiny: Tiny, tmp_path: Path) -> Callable[..., FileScores]:
     def run(file: Path, detectors: list[str] | None = None, **options: object) -> FileScores:
         selection = select(detectors)
         paths = DataPaths(tmp_path / "data")
-        return score_file(file, tmp_path / "scores.parquet", model, selection, paths, lambda: forward, **options)  # type: ignore[arg-type]
+        return score_file(file, tmp_path / "scores.parquet", model, selection, paths, lambda wanted: forward, **options)  # type: ignore[arg-type]
 
     return run
 
@@ -73,18 +73,18 @@ def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
     assert found.keys() == expected.keys()
     np.testing.assert_allclose([found[place] for place in expected], list(expected.values()), atol=1e-4)
     assert {row["parameters"] for row in rows} == {"{}", '{"k":0.2}'}
-    assert (done.summary.texts, done.summary.texts_computed, done.summary.texts_from_cache) == (3, 2, 0)
+    assert (done.summary.own.texts, done.summary.own.texts_computed, done.summary.own.texts_from_cache) == (3, 2, 0)
 
 
 def test_what_was_scored_before_comes_from_the_cache(score: Callable[..., FileScores], tmp_path: Path) -> None:
     score(written(tmp_path, "one.txt", "first line\nsecond line\n"))
     told: list[Progress] = []
     more = score(written(tmp_path, "two.txt", "second line\nthird line\n"), on_progress=told.append)
-    assert (more.summary.texts_from_cache, more.summary.texts_computed) == (1, 1)
+    assert (more.summary.own.texts_from_cache, more.summary.own.texts_computed) == (1, 1)
     assert told[-1].texts_done == told[-1].texts_total == 1
     told.clear()
     again = score(written(tmp_path, "two.txt", "second line\nthird line\n"), on_progress=told.append)
-    assert (again.summary.texts_from_cache, again.summary.texts_computed, told) == (2, 0, [])
+    assert (again.summary.own.texts_from_cache, again.summary.own.texts_computed, told) == (2, 0, [])
     assert again.table.equals(more.table)
 
 
@@ -136,7 +136,7 @@ def test_separation_of_labelled_texts_against_counting_pairs(score: Callable[...
         {"text": f"the {number} quick foxes " * (number + 1), "label": label} for number, label in enumerate(labels)
     ]
     file.write_text("\n".join(json.dumps(row) for row in rows))
-    scores = score(file)
+    scores = score(file, ["loss", "zlib", "min_k", "min_k_plus_plus"])
     by_index = {
         (row["detector"], row["example_index"]): row["score"]
         for row in scores.table.to_pylist()

@@ -95,6 +95,37 @@ def config_of(family: str, vocab_size: int, **changes: Any) -> Any:
         ),
         "granite": lambda: transformers.GraniteConfig(**{**common, "logits_scaling": 4.0, **changes}),
         "phi3": lambda: transformers.Phi3Config(**{**common, "pad_token_id": 0, **changes}),
+        "gpt2": lambda: transformers.GPT2Config(
+            vocab_size=vocab_size, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.3, **changes
+        ),
+        "opt": lambda: transformers.OPTConfig(
+            vocab_size=vocab_size,
+            hidden_size=32,
+            word_embed_proj_dim=32,
+            ffn_dim=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=CONTEXT,
+            init_std=0.3,
+            **changes,
+        ),
+        "qwen2": lambda: transformers.Qwen2Config(**{**common, **changes}),
+        "mistral": lambda: transformers.MistralConfig(**{**common, "sliding_window": 8, **changes}),
+        "gemma3": lambda: transformers.Gemma3TextConfig(
+            **{
+                **common,
+                "num_hidden_layers": 3,
+                "head_dim": 8,
+                "sliding_window": 8,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                "query_pre_attn_scalar": 8,
+                **changes,
+            }
+        ),
+        "bloom": lambda: transformers.BloomConfig(
+            vocab_size=vocab_size, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3, **changes
+        ),
+        "cohere": lambda: transformers.CohereConfig(**{**common, "logit_scale": 0.5, **changes}),
         "mamba": lambda: transformers.MambaConfig(
             vocab_size=vocab_size, hidden_size=32, state_size=8, num_hidden_layers=2, initializer_range=0.3, **changes
         ),

@@ -49,6 +49,9 @@ class _Settings(BaseModel):
     calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     near_duplicate_threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
     licence: Text | None = None
+    infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
+        default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
+    )
 
     @model_validator(mode="after")
     def _each_length_once(self) -> Self:

@@ -57,6 +57,18 @@ def settings(
     return [dict(zip(detector.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
 
+def settings_up_to(
+    detector: Detector, limits: Settings, given: Sequence[Mapping[str, ParameterValue]]
+) -> list[dict[str, ParameterValue]]:
+    """``given`` without the settings that go beyond ``limits``, and with those at the limits: each once, in order.
+
+    ``limits`` are numbers by parameter: infilling's ``{"m": 5}``, say.
+    """
+    within = [dict(one) for one in given if all(one[name] <= limit for name, limit in limits.items())]  # type: ignore[operator]
+    at_limits = [{**one, **limits} for one in given]
+    return list({detector.label(one): one for one in (*within, *at_limits)}.values())
+
+
 def select(
     names: Iterable[str] | None = None, *, grid: bool = False, overrides: Overrides | None = None
 ) -> list[tuple[Detector, list[dict[str, ParameterValue]]]]:

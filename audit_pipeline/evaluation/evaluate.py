@@ -63,7 +63,7 @@ class LabelledExamples:
 class ScoreColumn:
     """One detector's scores at one setting, of those n labelled examples that have one: [n] each array.
 
-    ``n_not_scored`` counts the labelled examples that have none.
+    ``n_not_scored`` counts the labelled examples that have none; ``is_default``: the headline setting.
     """
 
     detector: str
@@ -73,6 +73,7 @@ class ScoreColumn:
     groups: list[str]
     scored: Bools
     n_not_scored: int
+    is_default: bool
 
     @property
     def key(self) -> Key:
@@ -139,13 +140,15 @@ def labelled_examples(examples: pa.Table) -> LabelledExamples:
     return LabelledExamples(ids, texts, labels, groups)
 
 
-def score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark: str) -> list[ScoreColumn]:
+def score_columns(
+    scores: pa.Table, examples: pa.Table, *, model: str, benchmark: str, overrides: registry.Overrides | None = None
+) -> list[ScoreColumn]:
     """The scores of one model on one benchmark, by detector and parameters, beside their examples' labels.
 
     Sorted by detector and parameters. Raises DataError for an example or setting that is scored twice, a score of an
     example that is not in ``examples``, a status ``ok`` without a finite score, and as :func:`labelled_examples`.
     """
-    return _score_columns(scores, examples, labelled_examples(examples), model, benchmark)
+    return _score_columns(scores, examples, labelled_examples(examples), model, benchmark, overrides)
 
 
 def evaluate(
@@ -157,18 +160,19 @@ def evaluate(
     design: str,
     language: str,
     run_id: str,
+    overrides: registry.Overrides | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Evaluation:
     """The findings: every metric of every detector and setting, and of the blind control, on the evaluation split.
 
     ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; rows of other models and benchmarks are left
-    aside. A detector is evaluated on the texts that it has a score for, the others are counted. A metric that is not
-    defined is null, with the reason in ``method``. Raises DataError as :func:`score_columns` does, ConfigError for an
-    unknown design or detector.
+    aside. ``overrides`` are defaults that the benchmark fixes. A detector is evaluated on the texts that it has a score
+    for, the others are counted. A metric that is not defined is null, with the reason in ``method``. Raises DataError
+    as :func:`score_columns` does, ConfigError for an unknown design or detector.
     """
     labelled = labelled_examples(examples)
-    columns = _score_columns(scores, examples, labelled, model, benchmark)
+    columns = _score_columns(scores, examples, labelled, model, benchmark, overrides)
     if not len(labelled):
         reason = "no finding: no example of the evaluation split has a label, so there is nothing to compare"
         verdict, level = split_verdict(design, NO_INTERVAL), claim_level(design, NO_INTERVAL)
@@ -188,7 +192,7 @@ def evaluate(
             "benchmark": benchmark,
             "detector": column.detector,
             "parameters": column.parameters,
-            "is_default": column.detector == blind.NAME or registry.is_default(column.detector, column.parameters),
+            "is_default": column.is_default,
             "n_members": len(column.members),
             "n_nonmembers": len(column.nonmembers),
             "n_groups": len(set(column.groups)),
@@ -234,18 +238,38 @@ def _numbers(measured: _Measured) -> list[tuple[str, float | None, Interval]]:
 def _blind_column(control: BlindControl, labelled: LabelledExamples) -> ScoreColumn:
     scored = np.full(len(labelled), control.scores is not None)
     scores = np.empty(0) if control.scores is None else control.scores
-    return _column(blind.NAME, canonical_json({}), scores, scored, labelled)
+    return _column(blind.NAME, canonical_json({}), scores, scored, labelled, is_default=True)
 
 
-def _column(detector: str, parameters: str, scores: Floats, scored: Bools, labelled: LabelledExamples) -> ScoreColumn:
+def _column(
+    detector: str,
+    parameters: str,
+    scores: Floats,
+    scored: Bools,
+    labelled: LabelledExamples,
+    *,
+    is_default: bool,
+) -> ScoreColumn:
     groups = [group for group, one in zip(labelled.groups, scored, strict=True) if one]
     return ScoreColumn(
-        detector, parameters, scores, labelled.labels[scored], groups, scored, len(labelled) - int(scored.sum())
+        detector,
+        parameters,
+        scores,
+        labelled.labels[scored],
+        groups,
+        scored,
+        len(labelled) - int(scored.sum()),
+        is_default,
     )
 
 
 def _score_columns(
-    scores: pa.Table, examples: pa.Table, labelled: LabelledExamples, model: str, benchmark: str
+    scores: pa.Table,
+    examples: pa.Table,
+    labelled: LabelledExamples,
+    model: str,
+    benchmark: str,
+    overrides: registry.Overrides | None,
 ) -> list[ScoreColumn]:
     own = scores.filter(pc.and_(pc.equal(scores["model"], model), pc.equal(scores["benchmark"], benchmark)))
     unknown = pc.sum(pc.invert(pc.is_in(own["example_id"], value_set=examples["example_id"]))).as_py()
@@ -267,7 +291,8 @@ def _score_columns(
         values[places] = rows["score"].to_numpy()
         scored = np.zeros(len(labelled), dtype=np.bool_)
         scored[places] = True
-        columns.append(_column(detector, parameters, values[scored], scored, labelled))
+        is_default = registry.is_default(detector, parameters, overrides)
+        columns.append(_column(detector, parameters, values[scored], scored, labelled, is_default=is_default))
     return columns
 
 

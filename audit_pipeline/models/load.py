@@ -227,8 +227,14 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         write_json(path, card)
 
 
-def with_overrides(entry: ModelEntry, *, dtype: str | None = None, start_token_policy: str | None = None) -> ModelEntry:
+def with_overrides(
+    entry: ModelEntry,
+    *,
+    dtype: str | None = None,
+    start_token_policy: str | None = None,
+    reference_model: str | None = None,
+) -> ModelEntry:
     """``entry`` as the command line changes it, validated again."""
-    changes = {"dtype": dtype, "start_token_policy": start_token_policy}
+    changes = {"dtype": dtype, "start_token_policy": start_token_policy, "reference_model": reference_model}
     given = {key: value for key, value in changes.items() if value is not None}
     return ModelEntry.model_validate({**entry.model_dump(), **given})

@@ -66,8 +66,12 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
             device = self.device or default_device()
             weights = load_weights(model, device)
             write_card(model, paths, parameters=sum(parameter.numel() for parameter in weights.parameters()))
-            self._loaded = (fingerprint, ForwardPass(weights, model.vocab_size))
-            log.info(f"loaded {model.entry.name} on {device} in {time.monotonic() - started:.1f} s")
+            ready = ForwardPass(weights, model.vocab_size)
+            self._loaded = (fingerprint, ready)
+            branches = "packed over their text's pass" if ready.packed else "each run anew with its prefix"
+            log.info(
+                f"loaded {model.entry.name} on {device} in {time.monotonic() - started:.1f} s; branches: {branches}"
+            )
         return self._loaded[1]
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:

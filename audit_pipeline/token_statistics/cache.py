@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import filelock
 import pyarrow as pa
@@ -63,7 +64,15 @@ class PartCache:
         Every column is read, a part at a time: a part that is damaged anywhere is set aside now, so that its texts
         count as missing and are run again.
         """
-        return {key for table in self._tables() for key in table.column("key").to_pylist()}
+        return set(self.keys_with("key"))
+
+    def keys_with(self, column: str) -> dict[str, Any]:
+        """As :func:`keys`, each key with its row's value in ``column``."""
+        return {
+            key: value
+            for table in self._tables()
+            for key, value in zip(table.column("key").to_pylist(), table.column(column).to_pylist(), strict=True)
+        }
 
     def read(self, keys: Iterable[str]) -> pa.Table:
         """The rows of ``keys`` that are on disk, each once, in no particular order."""

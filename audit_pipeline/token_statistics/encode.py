@@ -19,7 +19,7 @@ from audit_pipeline.models.load import TokenizedModel
 IntArray = npt.NDArray[np.int32]
 _Tokens = tuple[list[int], list[tuple[int, int]], list[int]]
 
-KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1}
+KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1}
 TOPK = 20
 _TEXTS_A_CALL = 1024
 
@@ -47,8 +47,11 @@ def window_and_stride(model: TokenizedModel) -> tuple[int, int]:
     return window, stride
 
 
-def cache_key(model: TokenizedModel, sha256: str, kind: str) -> str:
-    """The key of one text's row in the cache of ``kind``: whatever can change the row is in it, nothing else."""
+def cache_key(model: TokenizedModel, sha256: str, kind: str, steps: int = 0) -> str:
+    """The key of one text's row in the cache of ``kind``: whatever can change the row is in it, nothing else.
+
+    ``steps`` is the length of the branches, for the kind ``branches``.
+    """
     return digest(
         sha256,
         model.identity.model_fingerprint,
@@ -59,6 +62,7 @@ def cache_key(model: TokenizedModel, sha256: str, kind: str) -> str:
         kind,
         KIND_VERSIONS[kind],
         *((TOPK,) if kind == "topk" else ()),
+        *((steps,) if kind == "branches" else ()),
     )
 
 

@@ -5,17 +5,21 @@ What belongs here: tensors, devices, the split of a model into body and head. Wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.errors import ModelError
+from audit_pipeline.token_statistics.branches import Branch, branches_of, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import TOPK, EncodedText, IntArray
-from audit_pipeline.token_statistics.reduce import Reduced, Workspace, joined, reduce_logits
+from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
+from audit_pipeline.token_statistics.reduce import Reduced, Workspace, joined, reduce_logits, reduce_moments
+from audit_pipeline.token_statistics.rerun import reruns
 from audit_pipeline.token_statistics.windows import Window
 
 FloatArray = npt.NDArray[np.float32]
@@ -24,6 +28,9 @@ FloatArray = npt.NDArray[np.float32]
 # rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
 _MIN_LENGTH = 16
 _HEAD_ROWS_CPU = 256
+_ROW_TOKENS = {"cpu": 128, "cuda": 512}
+BRANCH_TOKENS = {"cpu": 1024, "cuda": 32768}
+"""Padded tokens of one batch of branches."""
 _HEAD_BYTES_CUDA = 1 << 30
 # Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
@@ -45,6 +52,19 @@ class WindowStatistics:
     logits: npt.NDArray[np.float16] | None
 
 
+@dataclass(frozen=True)
+class WindowBranches:
+    """What the branches of one window leave behind, one after the other in the order of their positions.
+
+    ``lengths`` has one entry a scored token of the window, 0 where it has no branch.
+    """
+
+    window: Window
+    lengths: IntArray
+    logprob: FloatArray
+    z: FloatArray
+
+
 class ForwardPass:
     """A model ready to score windows.
 
@@ -52,8 +72,10 @@ class ForwardPass:
     behind it, and the fast attention kernels stay in use. Where a model is not so (or takes its positions from
     padding), the check at construction finds it out and ``equal_lengths`` says that only windows of one length share
     a batch. ``length_step`` is the length beyond which a model encodes positions otherwise (LongRoPE): windows on
-    either side of it do not share a batch, since the padded length decides. Raises ModelError where the model's
-    logits are not numbers.
+    either side of it do not share a batch, since the padded length decides. ``packed`` says whether branches run as
+    one packed pass over the keys and values of their text; where the check finds that this does not give what running
+    each branch anew gives (or the model keeps no keys and values), each is run anew. Raises ModelError where the
+    model's logits are not numbers.
     """
 
     def __init__(self, model: torch.nn.Module, vocab_size: int) -> None:
@@ -62,12 +84,17 @@ class ForwardPass:
         self.dtype = next(model.parameters()).dtype
         self.vocab_size = vocab_size
         self.tokens_run = 0
+        self.branch_tokens_run = 0
         config: Any = model.config.get_text_config()  # type: ignore[union-attr,operator]
         self.length_step = _length_step(config)
+        self._config = config
         self._softcap = getattr(config, "final_logit_softcapping", None)
+        # Granite divides its logits, Cohere multiplies them.
+        self._scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
         self._split = False
         self._workspace: Workspace | None = None
         self._split, self.equal_lengths = self._check()
+        self.packed = self._check_packed()
 
     @torch.inference_mode()
     def _check(self) -> tuple[bool, bool]:
@@ -83,7 +110,7 @@ class ForwardPass:
             )
         tolerance = _TOLERANCE[self.dtype]
         try:
-            split = _same(self._head(self._body(ids)[0]).float(), whole, tolerance)
+            split = _same(self._head(self._hidden(input_ids=ids)[0]).float(), whole, tolerance)
         except (AttributeError, TypeError, RuntimeError):
             # A model without the usual parts is run whole.
             split = False
@@ -92,12 +119,52 @@ class ForwardPass:
         among = self.model(input_ids=padded, use_cache=False).logits[0, :7].float()
         return split, not _same(among, alone, tolerance)
 
-    def _body(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.model.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state  # type: ignore[operator,no-any-return]
+    @torch.inference_mode()
+    def _check_packed(self) -> bool:
+        """Whether the packed pass gives the branches that running each anew gives."""
+        if self.equal_lengths or self.length_step is not None:
+            return False
+        generator = np.random.default_rng(0)
+        texts = [
+            EncodedText("", generator.integers(self.vocab_size, size=n, dtype=np.int32), *_no_spans(n), None, 1)
+            for n in (24, 17)
+        ]
+        batch = [Window(number, 0, len(text.token_id), 1, False) for number, text in enumerate(texts)]
+        argmax = [generator.integers(self.vocab_size, size=len(text.token_id) - 1, dtype=np.int32) for text in texts]
+        branches = [
+            branch
+            for number, window in enumerate(batch)
+            for branch in branches_of(number, window, texts[number], argmax[number], 3)
+        ]
+        ids, _, _ = _batch_arrays(texts, batch, 24)
+        try:
+            prefix = self._prefix(torch.from_numpy(ids).to(self.device))
+            packed = self._run_packed(branches, prefix)
+        except (AttributeError, TypeError, ValueError, IndexError, KeyError, RuntimeError):
+            # A model that takes no such cache or mask.
+            return False
+        anew = self._run_anew(branches, ids, batch)
+        ours, expected = (torch.cat([found[id(branch)][0] for branch in branches]) for found in (packed, anew))
+        return _same(ours, expected, _TOLERANCE[self.dtype])
+
+    def _hidden(self, **inputs: Any) -> torch.Tensor:
+        return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state  # type: ignore[operator,no-any-return]
 
     def _head(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.model.get_output_embeddings()(hidden)  # type: ignore[operator]
+        if self._scale != 1.0:
+            logits = logits * self._scale
         return torch.tanh(logits / self._softcap) * self._softcap if self._softcap else logits
+
+    def _prefix(self, ids: torch.Tensor) -> Cache:
+        """The keys and values of every token of ``ids``."""
+        cache = DynamicCache()
+        inputs = {"input_ids": ids, "use_cache": True, "past_key_values": cache}
+        if self._split:
+            self._hidden(**inputs)
+        else:
+            self.model(**inputs)
+        return cache
 
     @torch.inference_mode()
     def run(
@@ -107,57 +174,199 @@ class ForwardPass:
 
         ``topk`` and ``logits`` (float16, [scored tokens, V]) are kept where asked for.
         """
-        length = max(window.length for window in batch)
-        if not self.equal_lengths:
-            length = max(length, _MIN_LENGTH)
-        ids = np.zeros((len(batch), length), dtype=np.int64)
-        rows: list[npt.NDArray[np.int64]] = []
-        targets: list[IntArray] = []
-        for index, window in enumerate(batch):
-            text = encoded[window.text]
-            shift = int(window.has_start_token)
-            if text.start_token_id is not None:
-                ids[index, 0] = text.start_token_id
-            ids[index, shift : window.length] = text.token_id[window.begin : window.end]
-            scored = np.arange(window.score_from, window.end)
-            # The logits that predict a token stand at the position before it.
-            rows.append(index * length + (scored - window.begin) + shift - 1)
-            targets.append(text.token_id[window.score_from : window.end])
-        self.tokens_run += ids.size
-        reduced, kept = self._statistics(
-            torch.from_numpy(ids).to(self.device),
-            torch.from_numpy(np.concatenate(rows)).to(self.device),
-            torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self.device),
-            TOPK if topk else 0,
-            logits,
-        )
-        return _by_window(batch, [len(target) for target in targets], reduced, kept)
+        return self._base(encoded, batch, topk, logits, None)
 
-    def _statistics(
-        self, ids: torch.Tensor, rows: torch.Tensor, targets: torch.Tensor, topk: int, keep_logits: bool
-    ) -> tuple[Reduced, torch.Tensor | None]:
-        if self._split:
-            hidden = self._body(ids).flatten(0, 1)[rows]
-            step = self._head_rows()
-            chunks: Iterable[torch.Tensor] = (
-                self._head(hidden[begin : begin + step]) for begin in range(0, len(hidden), step)
-            )
-        else:
-            step = len(rows)
-            chunks = [self.model(input_ids=ids, use_cache=False).logits.flatten(0, 1)[rows]]
-        reduced, kept = [], []
-        for number, chunk in enumerate(chunks):
-            if self._workspace is None:
-                self._workspace = Workspace(self.device, chunk.shape[-1])
-            reduced.append(reduce_logits(chunk, targets[number * step : (number + 1) * step], self._workspace, topk))
+    @torch.inference_mode()
+    def run_with_branches(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        steps: int,
+        *,
+        topk: bool = False,
+        logits: bool = False,
+    ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
+        """As :func:`run`, and the branches of up to ``steps`` tokens that start from the modes found."""
+        cache = DynamicCache() if self.packed else None
+        statistics = self._base(encoded, batch, topk, logits, cache)
+        return statistics, self._branches(encoded, batch, [one.argmax_id for one in statistics], steps, cache)
+
+    @torch.inference_mode()
+    def run_branches(
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
+    ) -> list[WindowBranches]:
+        """The branches of windows whose statistics are known.
+
+        ``argmax`` holds each window's modes, one a scored token: they are taken as they are, since a near-tie could
+        turn out otherwise.
+        """
+        cache = None
+        if self.packed:
+            ids, _, _ = _batch_arrays(encoded, batch, self._padded_length(batch))
+            self.tokens_run += ids.size
+            cache = self._prefix(torch.from_numpy(ids).to(self.device))
+        return self._branches(encoded, batch, argmax, steps, cache)
+
+    def _padded_length(self, batch: Sequence[Window]) -> int:
+        length = max(window.length for window in batch)
+        return length if self.equal_lengths else max(length, _MIN_LENGTH)
+
+    def _base(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        topk: bool,
+        keep_logits: bool,
+        cache: Cache | None,
+    ) -> list[WindowStatistics]:
+        ids, rows, targets = _batch_arrays(encoded, batch, self._padded_length(batch))
+        self.tokens_run += ids.size
+        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(ids).to(self.device)}
+        if cache is not None:
+            inputs |= {"past_key_values": cache, "use_cache": True}
+        of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self.device)
+        reduced, kept, begin = [], [], 0
+        for chunk in self._logits(inputs, torch.from_numpy(np.concatenate(rows)).to(self.device)):
+            workspace = self._workspace_for(chunk)
+            reduced.append(reduce_logits(chunk, of[begin : begin + len(chunk)], workspace, TOPK if topk else 0))
+            begin += len(chunk)
             if keep_logits:
                 kept.append(chunk.half().cpu())
-        return joined(reduced), torch.cat(kept) if kept else None
+        lengths = [len(target) for target in targets]
+        return _by_window(batch, lengths, joined(reduced), torch.cat(kept) if kept else None)
+
+    def _logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The logits at the places ``rows`` of the flattened batch, in chunks [at most so many, V]."""
+        if not self._split:
+            yield self.model(**{"use_cache": False, **inputs}).logits.flatten(0, 1)[rows]
+            return
+        hidden = self._hidden(**inputs).flatten(0, 1)[rows]
+        step = self._head_rows()
+        for begin in range(0, len(hidden), step):
+            yield self._head(hidden[begin : begin + step])
+
+    def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """log p and z of the targets [n] at the places ``rows`` [n]: [2, n], on the CPU."""
+        pieces, begin = [], 0
+        for chunk in self._logits(inputs, rows):
+            of = targets[begin : begin + len(chunk)]
+            pieces.append(torch.stack(reduce_moments(chunk, of, self._workspace_for(chunk))))
+            begin += len(chunk)
+        return torch.cat(pieces, dim=1).cpu()
+
+    def _workspace_for(self, chunk: torch.Tensor) -> Workspace:
+        if self._workspace is None:
+            self._workspace = Workspace(self.device, chunk.shape[-1])
+        return self._workspace
+
+    def _branches(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        argmax: Sequence[IntArray],
+        steps: int,
+        cache: Cache | None,
+    ) -> list[WindowBranches]:
+        branches = [
+            branch
+            for number, window in enumerate(batch)
+            for branch in branches_of(number, window, encoded[window.text], argmax[number], steps)
+        ]
+        if cache is not None:
+            found = self._run_packed(branches, cache)
+        else:
+            ids, _, _ = _batch_arrays(encoded, batch, self._padded_length(batch))
+            found = self._run_anew(branches, ids, batch)
+        by_window: list[list[Branch]] = [[] for _ in batch]
+        for branch in branches:
+            by_window[branch.window].append(branch)
+        return [_window_branches(window, own, found) for window, own in zip(batch, by_window, strict=True)]
+
+    def _run_packed(self, branches: Sequence[Branch], prefix: Cache) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        """log p and z along each branch, by the branch's id()."""
+        by_window: dict[int, list[Branch]] = {}
+        for branch in branches:
+            by_window.setdefault(branch.window, []).append(branch)
+        rows = [row for own in by_window.values() for row in rows_of(own, _ROW_TOKENS[self.device.type])]
+        found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        for batch in row_batches(rows, BRANCH_TOKENS[self.device.type]):
+            layout = lay_out(batch, self.device)
+            self.branch_tokens_run += layout.ids.numel()
+            used = layout.used
+            inputs = inputs_of(layout, prefix, self._config, self.dtype)
+            with key_positions(self._decoder(), layout):
+                measured = self._moments(inputs, used, layout.targets.flatten()[used])
+            found.update(_by_branch([branch for row in batch for branch in row.branches], measured))
+        return found
+
+    def _run_anew(
+        self, branches: Sequence[Branch], ids: npt.NDArray[np.int64], batch: Sequence[Window]
+    ) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        """As :func:`_run_packed`, each branch a sequence of its own with its prefix."""
+        found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        whole = [window.length for window in batch]
+        budget = BRANCH_TOKENS[self.device.type]
+        for some in reruns(branches, ids, whole, budget, equal=self.equal_lengths, length_step=self.length_step):
+            self.branch_tokens_run += some.ids.size
+            measured = self._moments(
+                {"input_ids": torch.from_numpy(some.ids).to(self.device)},
+                torch.from_numpy(some.rows).to(self.device),
+                torch.from_numpy(some.targets).to(self.device),
+            )
+            found.update(_by_branch(some.branches, measured))
+        return found
+
+    def _decoder(self) -> torch.nn.Module:
+        decoder: torch.nn.Module = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model  # type: ignore[operator]
+        return decoder
 
     def _head_rows(self) -> int:
         if self.device.type == "cpu":
             return _HEAD_ROWS_CPU
         return max(256, _HEAD_BYTES_CUDA // (4 * self.vocab_size))
+
+
+def _batch_arrays(
+    encoded: Sequence[EncodedText], batch: Sequence[Window], length: int
+) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], list[IntArray]]:
+    """Token ids [windows, length], padded with 0; the flat places of the logits that predict scored tokens; these."""
+    ids = np.zeros((len(batch), length), dtype=np.int64)
+    rows: list[npt.NDArray[np.int64]] = []
+    targets: list[IntArray] = []
+    for index, window in enumerate(batch):
+        text = encoded[window.text]
+        shift = int(window.has_start_token)
+        if text.start_token_id is not None:
+            ids[index, 0] = text.start_token_id
+        ids[index, shift : window.length] = text.token_id[window.begin : window.end]
+        scored = np.arange(window.score_from, window.end)
+        # The logits that predict a token stand at the position before it.
+        rows.append(index * length + (scored - window.begin) + shift - 1)
+        targets.append(text.token_id[window.score_from : window.end])
+    return ids, rows, targets
+
+
+def _no_spans(n: int) -> tuple[IntArray, IntArray]:
+    return np.zeros(n, dtype=np.int32), np.zeros(n, dtype=np.int32)
+
+
+def _by_branch(branches: Sequence[Branch], measured: torch.Tensor) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    """``measured`` [2, tokens of all branches in order], cut into branches."""
+    lengths = [len(branch.tokens) for branch in branches]
+    logprob, z = (values.split(lengths) for values in measured)
+    return {id(branch): (logprob[index], z[index]) for index, branch in enumerate(branches)}
+
+
+def _window_branches(
+    window: Window, branches: Sequence[Branch], found: dict[int, tuple[torch.Tensor, torch.Tensor]]
+) -> WindowBranches:
+    lengths = np.zeros(window.end - window.score_from, dtype=np.int32)
+    lengths[[branch.scored for branch in branches]] = [len(branch.tokens) for branch in branches]
+    logprob, z = (
+        np.concatenate([np.empty(0, np.float32), *(found[id(branch)][part].numpy() for branch in branches)])
+        for part in (0, 1)
+    )
+    return WindowBranches(window, lengths, logprob, z)
 
 
 def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:

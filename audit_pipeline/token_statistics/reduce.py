@@ -13,6 +13,8 @@ import torch
 # Finite stand-in for log 0 in the moments, where its weight p is exactly 0 (the convention 0 log 0 = 0).
 _LOG_ZERO = -1e9
 _ROWS_AT_ONCE_CPU = 32
+SIGMA_FLOOR = 1e-6
+"""A standard deviation is at least this much where something is divided by it (the papers' published code)."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,36 @@ def reduce_logits(logits: torch.Tensor, target: torch.Tensor, workspace: Workspa
     )
 
 
+def reduce_moments(
+    logits: torch.Tensor, target: torch.Tensor, workspace: Workspace
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """log p of the ``target`` [n] and its z-score (log p - mu) / sigma, sigma clamped at ``SIGMA_FLOOR``: [n] each.
+
+    logits: [n, V] in any float dtype, reduced in float32. What branches need, and nothing more.
+    """
+    step = workspace.rows
+    logprobs, scores = [], []
+    for begin in range(0, len(logits), step):
+        rows = logits[begin : begin + step].float()
+        log_p, p = workspace.two(len(rows))
+        torch.log_softmax(rows, dim=-1, out=log_p)
+        logprob = log_p.gather(1, target[begin : begin + step].unsqueeze(1)).squeeze(1)
+        torch.exp(log_p, out=p)
+        mean, variance = _moments(log_p, p)
+        logprobs.append(logprob)
+        scores.append((logprob - mean) / variance.sqrt_().clamp_(min=SIGMA_FLOOR))
+    return torch.cat(logprobs), torch.cat(scores)
+
+
+def _moments(log_p: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance of log p under p: [n] each; both arguments [n, V] are overwritten."""
+    log_p.clamp_(min=_LOG_ZERO)
+    mean = torch.linalg.vecdot(p, log_p)
+    # The centred second moment: E[x^2] - E[x]^2 would cancel where the distribution is flat.
+    log_p.sub_(mean.unsqueeze(1))
+    return mean, torch.linalg.vecdot(p.mul_(log_p), log_p).clamp_(min=0)
+
+
 def joined(pieces: Sequence[Reduced]) -> Reduced:
     """The statistics of consecutive positions, one after the other."""
 
@@ -87,15 +119,11 @@ def _reduce_rows(logits: torch.Tensor, target: torch.Tensor, workspace: Workspac
     max_logprob = log_p.gather(1, argmax.unsqueeze(1)).squeeze(1)
     best_k = log_p.topk(topk, dim=-1) if topk else None
     torch.softmax(logits, dim=-1, out=p)
-    log_p.clamp_(min=_LOG_ZERO)
-    mean = torch.linalg.vecdot(p, log_p)
-    # The centred second moment: E[x^2] - E[x]^2 would cancel where the distribution is flat.
-    log_p.sub_(mean.unsqueeze(1))
-    variance = torch.linalg.vecdot(p.mul_(log_p), log_p)
+    mean, variance = _moments(log_p, p)
     return Reduced(
         logprob=logprob,
         mean=mean,
-        std=variance.clamp_(min=0).sqrt_(),
+        std=variance.sqrt_(),
         max_logprob=max_logprob,
         argmax_id=argmax.to(torch.int32),
         rank=larger.to(torch.int32),

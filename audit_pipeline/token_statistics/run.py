@@ -6,7 +6,7 @@ What belongs here: the loop over batches and its bookkeeping. What does not: ten
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,21 +16,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from audit_pipeline.contracts import LOGITS, TOKEN_STATISTICS, TOPK, text_sha256
+from audit_pipeline.contracts import BRANCHES, LOGITS, TOKEN_STATISTICS, TOPK, text_sha256
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
-from audit_pipeline.token_statistics.encode import EncodedText, cache_key, encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.encode import EncodedText, IntArray, cache_key, encode, window_and_stride
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
 from audit_pipeline.token_statistics.windows import Window, batches, windows_of
 
-Kind = Literal["base", "topk", "logits"]
-KINDS: Mapping[Kind, pa.Schema] = {"base": TOKEN_STATISTICS, "topk": TOPK, "logits": LOGITS}
+Kind = Literal["base", "topk", "logits", "branches"]
+KINDS: Mapping[Kind, pa.Schema] = {"base": TOKEN_STATISTICS, "topk": TOPK, "logits": LOGITS, "branches": BRANCHES}
 DEFAULT_LOGITS_BUDGET = 20 << 30
 TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
 _BASE_BYTES_A_TOKEN = 36
+# About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it.
+_SHARE_WITH_BRANCH = 0.6
 _PROGRESS_SECONDS = 1.0
 
 
@@ -65,13 +67,17 @@ class Plan:
     tokens_to_run: int
     passes: int
     bytes_to_write: Mapping[Kind, int]
+    branch_tokens: int = 0
+    """Tokens of the branches, about: how many tokens have one shows in the pass."""
 
 
 @dataclass(frozen=True)
 class RunSummary:
     """What a run did; ``seconds`` leaves out loading the model.
 
-    ``texts_computed`` never counts a text whose rows were all on disk when the run began.
+    ``texts_computed`` counts the texts that the model was run on for their own statistics, never one whose rows were
+    all on disk when the run began; ``texts_branched`` those that branches were run for, and ``branch_tokens`` how many
+    tokens that took, the padding included. ``tokens_computed`` are the tokens of the texts that were run for either.
     """
 
     texts: int
@@ -83,6 +89,8 @@ class RunSummary:
     seconds: float
     tokens_per_second: float
     unreadable_parts: tuple[str, ...]
+    texts_branched: int = 0
+    branch_tokens: int = 0
 
 
 @dataclass
@@ -94,6 +102,13 @@ class _Prepared:
     missing: list[frozenset[Kind]]
     windows: list[Window] = field(default_factory=list)
 
+    def wants_pass(self, text: int) -> bool:
+        """Whether the text's own statistics are missing, in whatever form."""
+        return bool(self.missing[text] - {"branches"})
+
+    def wants_branches(self, text: int) -> bool:
+        return "branches" in self.missing[text]
+
 
 def caches_of(model: TokenizedModel, paths: DataPaths, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
     """The part caches of ``kinds`` for this model."""
@@ -101,8 +116,13 @@ def caches_of(model: TokenizedModel, paths: DataPaths, kinds: Sequence[Kind]) ->
     return {kind: PartCache(paths.token_statistics(kind, fingerprint), KINDS[kind]) for kind in kinds}
 
 
-def _prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache]) -> _Prepared:
-    on_disk = {kind: cache.keys() for kind, cache in caches.items()}
+def _kinds(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
+    return (*kinds, "branches") if steps else tuple(kinds)
+
+
+def _prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache], steps: int) -> _Prepared:
+    on_disk = {kind: cache.keys() for kind, cache in caches.items() if kind != "branches"}
+    branched = _Branched(model, caches["branches"], steps) if "branches" in caches else None
     keys: dict[str, dict[Kind, str]] = {}
     to_encode: list[str] = []
     missing: list[frozenset[Kind]] = []
@@ -110,19 +130,40 @@ def _prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, 
         sha256 = text_sha256(text)
         if sha256 in keys:
             continue
-        keys[sha256] = {kind: cache_key(model, sha256, kind) for kind in caches}
-        lacking = frozenset(kind for kind in caches if keys[sha256][kind] not in on_disk[kind])
+        keys[sha256] = {kind: cache_key(model, sha256, kind, steps) for kind in caches}
+        lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[sha256][kind] not in known}
+        if branched is not None and branched.best(sha256) is None:
+            lacking.add("branches")
         if lacking:
             to_encode.append(text)
-            missing.append(lacking)
+            missing.append(frozenset(lacking))
     encoded = encode(model, to_encode)
     window, stride = window_and_stride(model)
     windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
     return _Prepared(keys, encoded, missing, windows)
 
 
-def _bytes_to_write(model: TokenizedModel, prepared: _Prepared) -> dict[Kind, int]:
-    a_token: dict[Kind, int] = {"base": _BASE_BYTES_A_TOKEN, "topk": 8 * TOPK_ENTRIES, "logits": 2 * model.vocab_size}
+class _Branched:
+    """Which texts have branches on disk, of at least ``steps`` tokens: shorter ones are part of longer ones."""
+
+    def __init__(self, model: TokenizedModel, cache: PartCache, steps: int) -> None:
+        self._model = model
+        self._lengths = cache.keys_with("m")
+        self._long_enough = sorted({length for length in self._lengths.values() if length >= steps})
+
+    def best(self, sha256: str) -> str | None:
+        """The key of the text's shortest branches that are long enough."""
+        keys = (cache_key(self._model, sha256, "branches", length) for length in self._long_enough)
+        return next((key for key in keys if key in self._lengths), None)
+
+
+def _bytes_to_write(model: TokenizedModel, prepared: _Prepared, steps: int) -> dict[Kind, int]:
+    a_token: dict[Kind, int] = {
+        "base": _BASE_BYTES_A_TOKEN,
+        "topk": 8 * TOPK_ENTRIES,
+        "logits": 2 * model.vocab_size,
+        "branches": 4 + round(8 * steps * _SHARE_WITH_BRANCH),
+    }
     totals: dict[Kind, int] = {}
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
         for kind in lacking:
@@ -130,9 +171,16 @@ def _bytes_to_write(model: TokenizedModel, prepared: _Prepared) -> dict[Kind, in
     return totals
 
 
-def plan(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, kinds: Sequence[Kind] = ("base",)) -> Plan:
+def plan(
+    model: TokenizedModel,
+    texts: Sequence[str],
+    paths: DataPaths,
+    kinds: Sequence[Kind] = ("base",),
+    branch_steps: int = 0,
+) -> Plan:
     """What :func:`compute` would run for ``texts``; needs the tokenizer only."""
-    prepared = _prepare(model, texts, caches_of(model, paths, kinds))
+    prepared = _prepare(model, texts, caches_of(model, paths, _kinds(kinds, branch_steps)), branch_steps)
+    branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(
         texts=len(texts),
         distinct_texts=len(prepared.keys),
@@ -140,7 +188,8 @@ def plan(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, kinds: S
         texts_to_run=len(prepared.encoded),
         tokens_to_run=sum(window.length for window in prepared.windows),
         passes=len(prepared.windows),
-        bytes_to_write=_bytes_to_write(model, prepared),
+        bytes_to_write=_bytes_to_write(model, prepared, branch_steps),
+        branch_tokens=round(_SHARE_WITH_BRANCH * branch_steps * branched),
     )
 
 
@@ -151,30 +200,35 @@ def compute(
     forward: Callable[[], ForwardPass],
     *,
     kinds: Sequence[Kind] = ("base",),
+    branch_steps: int = 0,
     logits_budget: int = DEFAULT_LOGITS_BUDGET,
     token_budget: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run the model once over every text that has no row yet, and write the rows as they come.
 
-    ``forward`` is called only if there is something to run. ``logits_budget`` bounds the bytes of full logits that the
-    run may add (uncompressed float16); more raises BudgetError before anything runs. Text without a scored token gets
-    an empty row, so that detectors can say why they give no score.
+    ``forward`` is called only if there is something to run. With ``branch_steps`` the branches of so many tokens are
+    brought up to date too (a text that has longer ones needs none); where only they are missing, the text itself is run
+    for its keys and values alone, and its modes are taken from the cache. ``logits_budget`` bounds the bytes of full
+    logits that the run may add (uncompressed float16); more raises BudgetError before anything runs. Text without a
+    scored token gets an empty row, so that detectors can say why they give no score.
     """
-    caches = caches_of(model, paths, kinds)
-    prepared = _prepare(model, texts, caches)
-    logits_bytes = _bytes_to_write(model, prepared).get("logits", 0)
+    caches = caches_of(model, paths, _kinds(kinds, branch_steps))
+    prepared = _prepare(model, texts, caches, branch_steps)
+    logits_bytes = _bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
-    writer = _Writer(model, prepared, caches)
+    writer = _Writer(model, prepared, caches, branch_steps)
+    modes = _modes(model, texts, paths, prepared) if branch_steps else {}
     writer.add_empty()
     ready = forward() if prepared.windows else None
+    branch_tokens_before = ready.branch_tokens_run if ready is not None else 0
     started = time.perf_counter()
     if ready is not None:
-        _run(prepared, ready, writer, token_budget, on_progress)
+        _run(prepared, ready, writer, modes, branch_steps, token_budget, on_progress)
     for cache in caches.values():
         cache.flush()
         cache.compact()
@@ -183,35 +237,58 @@ def compute(
     return RunSummary(
         texts=len(texts),
         texts_from_cache=len(prepared.keys) - len(prepared.encoded),
-        texts_computed=sum(1 for text in prepared.encoded if text.n_scored),
+        texts_computed=sum(1 for number in _with_tokens(prepared) if prepared.wants_pass(number)),
         texts_without_tokens=sum(1 for text in prepared.encoded if not text.n_scored),
         tokens_computed=tokens,
         passes=len(prepared.windows),
         seconds=seconds,
         tokens_per_second=tokens / seconds if tokens else 0.0,
         unreadable_parts=tuple(str(path) for cache in caches.values() for path in cache.unreadable),
+        texts_branched=sum(1 for number in _with_tokens(prepared) if prepared.wants_branches(number)),
+        branch_tokens=ready.branch_tokens_run - branch_tokens_before if ready is not None else 0,
     )
+
+
+def _with_tokens(prepared: _Prepared) -> list[int]:
+    return [number for number, text in enumerate(prepared.encoded) if text.n_scored]
+
+
+def _modes(
+    model: TokenizedModel, texts: Sequence[str], paths: DataPaths, prepared: _Prepared
+) -> Mapping[int, IntArray]:
+    """The cached modes of every scored token of the texts that only branches are missing of, by text number."""
+    numbers = {
+        text.text_sha256: number for number, text in enumerate(prepared.encoded) if not prepared.wants_pass(number)
+    }
+    wanted = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
+    rows = read_statistics(model, wanted, paths)
+    argmax = rows.column("argmax_id").to_pylist()
+    return {
+        numbers[sha256]: np.asarray(one, dtype=np.int32)
+        for sha256, one in zip(rows.column("text_sha256").to_pylist(), argmax, strict=True)
+    }
 
 
 def _run(
     prepared: _Prepared,
     forward: ForwardPass,
     writer: _Writer,
+    modes: Mapping[int, IntArray],
+    steps: int,
     token_budget: int | None,
     on_progress: Callable[[Progress], None] | None,
 ) -> None:
     budget = token_budget or TOKEN_BUDGET[forward.device.type]
     wanted = frozenset().union(*prepared.missing)
+    job = _Job(forward, prepared.encoded, modes, steps, "topk" in wanted, "logits" in wanted)
     tokens_total = sum(window.length for window in prepared.windows)
     texts_total = len({window.text for window in prepared.windows})
     tokens_done = 0
     started = last_told = time.perf_counter()
     try:
-        for batch in batches(
-            prepared.windows, budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step
-        ):
-            for statistics in _halving(forward, prepared.encoded, batch, "topk" in wanted, "logits" in wanted):
-                writer.add(statistics)
+        for task, batch in _tasks(prepared, forward, budget):
+            for done in _halving(job, task, batch):
+                writer.add(done)
             tokens_done += sum(window.length for window in batch)
             now = time.perf_counter()
             if on_progress and (now - last_told >= _PROGRESS_SECONDS or tokens_done == tokens_total):
@@ -225,30 +302,89 @@ def _run(
         raise
 
 
-def _halving(
-    forward: ForwardPass, encoded: Sequence[EncodedText], batch: Sequence[Window], topk: bool, logits: bool
-) -> list[WindowStatistics]:
+@dataclass(frozen=True)
+class _Task:
+    """What is run of a batch of windows: their own statistics, their branches, or both."""
+
+    own: bool
+    branches: bool
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What one window left behind."""
+
+    window: Window
+    statistics: WindowStatistics | None
+    branches: WindowBranches | None
+
+
+@dataclass(frozen=True)
+class _Job:
+    forward: ForwardPass
+    encoded: Sequence[EncodedText]
+    modes: Mapping[int, IntArray]
+    steps: int
+    topk: bool
+    logits: bool
+
+    def run(self, task: _Task, batch: Sequence[Window]) -> list[_Done]:
+        own: Sequence[WindowStatistics | None] = [None] * len(batch)
+        branches: Sequence[WindowBranches | None] = [None] * len(batch)
+        if task.own and task.branches:
+            own, branches = self.forward.run_with_branches(
+                self.encoded, batch, self.steps, topk=self.topk, logits=self.logits
+            )
+        elif task.own:
+            own = self.forward.run(self.encoded, batch, topk=self.topk, logits=self.logits)
+        else:
+            branches = self.forward.run_branches(
+                self.encoded, batch, [self._modes_of(window) for window in batch], self.steps
+            )
+        return [_Done(*parts) for parts in zip(batch, own, branches, strict=True)]
+
+    def _modes_of(self, window: Window) -> IntArray:
+        first = self.encoded[window.text].first_scored
+        return self.modes[window.text][window.score_from - first : window.end - first]
+
+
+def _tasks(prepared: _Prepared, forward: ForwardPass, token_budget: int) -> Iterator[tuple[_Task, Sequence[Window]]]:
+    """Batches of windows that want the same."""
+    groups: dict[_Task, list[Window]] = {}
+    for window in prepared.windows:
+        task = _Task(prepared.wants_pass(window.text), prepared.wants_branches(window.text))
+        groups.setdefault(task, []).append(window)
+    for task, windows in groups.items():
+        for batch in batches(
+            windows, token_budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step
+        ):
+            yield task, batch
+
+
+def _halving(job: _Job, task: _Task, batch: Sequence[Window]) -> list[_Done]:
     """Run a batch, in halves where the device's memory does not hold it."""
     try:
-        return forward.run(encoded, batch, topk=topk, logits=logits)
+        return job.run(task, batch)
     except torch.OutOfMemoryError:
         if len(batch) == 1:
             raise
         torch.cuda.empty_cache()
     middle = len(batch) // 2
-    halves = (batch[:middle], batch[middle:])
-    return [one for half in halves for one in _halving(forward, encoded, half, topk, logits)]
+    return [one for half in (batch[:middle], batch[middle:]) for one in _halving(job, task, half)]
 
 
 class _Writer:
     """Collects the windows of each text and hands finished rows to the caches."""
 
-    def __init__(self, model: TokenizedModel, prepared: _Prepared, caches: Mapping[Kind, PartCache]) -> None:
+    def __init__(
+        self, model: TokenizedModel, prepared: _Prepared, caches: Mapping[Kind, PartCache], steps: int
+    ) -> None:
         self.texts_done = 0
+        self._steps = steps
         self._model = model
         self._prepared = prepared
         self._caches = caches
-        self._parts: dict[int, list[WindowStatistics]] = {}
+        self._parts: dict[int, list[_Done]] = {}
         self._expected: dict[int, int] = {}
         for window in prepared.windows:
             self._expected[window.text] = self._expected.get(window.text, 0) + 1
@@ -259,10 +395,10 @@ class _Writer:
             if not text.n_scored:
                 self._finish(number, [])
 
-    def add(self, statistics: WindowStatistics) -> None:
-        number = statistics.window.text
+    def add(self, done: _Done) -> None:
+        number = done.window.text
         parts = self._parts.setdefault(number, [])
-        parts.append(statistics)
+        parts.append(done)
         if len(parts) == self._expected[number]:
             self._finish(number, sorted(self._parts.pop(number), key=lambda part: part.window.begin))
             self.texts_done += 1
@@ -271,13 +407,29 @@ class _Writer:
         for cache in self._caches.values():
             cache.flush()
 
-    def _finish(self, number: int, parts: Sequence[WindowStatistics]) -> None:
+    def _finish(self, number: int, parts: Sequence[_Done]) -> None:
         text = self._prepared.encoded[number]
+        own = [part.statistics for part in parts if part.statistics is not None]
+        branches = [part.branches for part in parts if part.branches is not None]
         for kind in sorted(self._prepared.missing[number]):
+            columns = (
+                _branch_columns(branches, self._steps)
+                if kind == "branches"
+                else _columns(kind, text, own, self._model.vocab_size)
+            )
             key = self._prepared.keys[text.text_sha256][kind]
-            row = {"key": key, "text_sha256": text.text_sha256, **_columns(kind, text, parts, self._model.vocab_size)}
-            size = sum(_size(value) for value in row.values())
-            self._caches[kind].add(row, size)
+            row = {"key": key, "text_sha256": text.text_sha256, **columns}
+            self._caches[kind].add(row, sum(_size(value) for value in row.values()))
+
+
+def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
+    lengths = _joined([part.lengths for part in parts])
+    return {
+        "m": steps,
+        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        "logprob": _joined([part.logprob for part in parts]),
+        "z": _joined([part.z for part in parts]),
+    }
 
 
 def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], vocab_size: int) -> dict[str, object]:
@@ -317,3 +469,11 @@ def read_statistics(model: TokenizedModel, texts: Sequence[str], paths: DataPath
     """
     cache = caches_of(model, paths, (kind,))[kind]
     return cache.read(cache_key(model, text_sha256(text), kind) for text in texts)
+
+
+def read_branches(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, steps: int) -> pa.Table:
+    """The cached branches of ``texts`` of at least ``steps`` tokens, one row a text, in no particular order."""
+    cache = caches_of(model, paths, ("branches",))["branches"]
+    branched = _Branched(model, cache, steps)
+    keys = (branched.best(text_sha256(text)) for text in texts)
+    return cache.read(key for key in keys if key is not None)

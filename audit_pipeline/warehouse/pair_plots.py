@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.evaluation.blind_control import NAME as BLIND_CONTROL
 from audit_pipeline.evaluation.evaluate import ScoreColumn
 from audit_pipeline.warehouse.plots import (
@@ -57,10 +56,7 @@ def _both_sides(columns: Sequence[ScoreColumn]) -> list[ScoreColumn]:
     return [
         column
         for column in sorted(columns, key=lambda column: column.key)
-        if column.detector != BLIND_CONTROL
-        and is_default(column.detector, column.parameters)
-        and column.members.size
-        and column.nonmembers.size
+        if column.detector != BLIND_CONTROL and column.is_default and column.members.size and column.nonmembers.size
     ]
 
 

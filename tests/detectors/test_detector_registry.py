@@ -127,8 +127,20 @@ def test_overrides_are_checked_as_well(value):
 def test_a_selection_keeps_the_given_order_and_takes_each_once():
     chosen = registry.select(["min_k", "loss", "min_k"], overrides={"min_k": {"k": 0.4}})
     assert [(detector.name, settings) for detector, settings in chosen] == [("min_k", [{"k": 0.4}]), ("loss", [{}])]
-    assert [detector.name for detector, _ in registry.select()] == list(registry.REGISTRY)
-    assert sum(len(settings) for _, settings in registry.select(grid=True)) == 22
+    ordinary = [name for name, one in registry.REGISTRY.items() if not one.on_request]
+    assert [detector.name for detector, _ in registry.select()] == ordinary
+    asked_for = registry.select(overrides={"neighbour": {"n": 5}})
+    assert [detector.name for detector, _ in asked_for] == [
+        n for n in registry.REGISTRY if n in {*ordinary, "neighbour"}
+    ]
+    counted = {detector.name: len(settings) for detector, settings in registry.select(grid=True)}
+    # k, and for infilling k and m; switches and choices of an ablation are not swept.
+    assert {n: counted[n] for n in ("loss", "min_k", "min_k_plus_plus", "infilling")} == {
+        "loss": 1,
+        "min_k": 10,
+        "min_k_plus_plus": 10,
+        "infilling": 80,
+    }
 
 
 def test_a_parameter_of_a_detector_that_is_not_chosen_is_refused():

@@ -263,15 +263,26 @@ def test_columns_serve_plots(large):
 def test_every_setting_of_the_grid_gets_its_rows(small):
     _, examples = small
     scores = [
-        score(row["example_id"], GENERATOR.normal(), detector.name, canonical_json(setting))
+        score(row["example_id"], GENERATOR.normal(), detector.name, detector.label(setting))
         for row in examples
-        for detector, settings in registry.select(grid=True)
+        for detector, settings in registry.select(["loss", "min_k", "infilling"], grid=True)
         for setting in settings
     ]
     found = run(scores, examples)
-    assert found.table.num_rows == (22 + 1) * 3
-    defaults = {(row["detector"], row["parameters"]) for row in found.table.to_pylist() if row["is_default"]}
-    assert len(defaults) == 5
+    assert found.table.num_rows == (1 + 10 + 80 + 1) * 3
+    assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(5), "blind_control {}"}
+    # A benchmark may fix a parameter: its value is then the default's.
+    found = run(scores, examples, overrides={"infilling": {"m": 1}})
+    assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(1), "blind_control {}"}
+    assert {column.detector for column in found.columns if column.is_default} >= {"loss", "min_k", "infilling"}
+
+
+def headline(found):
+    return {f"{row['detector']} {row['parameters']}" for row in found.table.to_pylist() if row["is_default"]}
+
+
+def infilling_at(m):
+    return f'infilling {{"k":0.2,"last_token_as_future":true,"m":{m}}}'
 
 
 def test_scores_that_do_not_belong_are_refused(small):

@@ -1,0 +1,129 @@
+"""The Infilling Score: how much better the text's own token makes what follows than the model's first choice would.
+
+What belongs here: the score of every token from its own statistics and its branch, and the mean of the lowest. What
+does not: running branches (token_statistics/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.detectors.detector import (
+    Detector,
+    Outcome,
+    Parameter,
+    ParameterValue,
+    Settings,
+    by_group,
+    outcomes,
+)
+from audit_pipeline.detectors.min_k import SIGMA_FLOOR, K, lowest_means, z_scores
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.statistics import Branches, TextStatistics
+
+Floats = npt.NDArray[np.float64]
+
+NAME = "infilling"
+_SHORT_TEXT_WORDS = 32
+
+
+def steps_for(words: int) -> int:
+    """The number of future tokens m for texts of so many words: 1 up to 32 words, else 5 (paper 000, section 4)."""
+    return 1 if words <= _SHORT_TEXT_WORDS else 5
+
+
+def token_ratios(
+    statistics: TextStatistics, branches: Branches, m: int, *, own_moments: bool = True, last_token: bool = True
+) -> Floats:
+    """r_i of each of the n tokens (paper 000, eq. 10 and 11): [n], float64.
+
+    With z = (l - mu) / sigma at a token's own place, x*_i the argmax at i, and T the last token,
+    r_i = z_i(x_i) - z_i(x*_i) + sum over j = i + 1 .. min(i + m, T) of z_j(original) - z_j(x*_i in the place of x_i);
+    exactly 0 where x_i is x*_i. ``own_moments``: a branch is standardised by its own mu and sigma, as in the authors'
+    code; else by the original's (Algorithm 1). ``last_token``: whether T counts as a future token; the authors' code
+    leaves it out. ``m`` is at most ``branches.m``.
+    """
+    n = len(statistics)
+    z = z_scores(statistics)
+    deviation = np.maximum(statistics.std.astype(np.float64), SIGMA_FLOOR)
+    ratio = np.asarray(z - (statistics.max_logprob.astype(np.float64) - statistics.mean) / deviation)
+    ratio[statistics.argmax_id == statistics.token_id] = 0.0
+    lengths = np.diff(branches.offsets)
+    # Every value of every branch: whose it is, and which step of it.
+    owner = np.repeat(np.arange(n), lengths)
+    step = np.arange(len(owner)) - branches.offsets[:-1][owner] + 1
+    future = owner + step
+    counted = (step <= m) & (future < n if last_token else future < n - 1)
+    owner, future = owner[counted], future[counted]
+    if own_moments:
+        branch_z = branches.z[counted].astype(np.float64)
+    else:
+        branch_z = (branches.logprob[counted].astype(np.float64) - statistics.mean[future]) / deviation[future]
+    np.add.at(ratio, owner, z[future] - branch_z)
+    return ratio
+
+
+def _infilling(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    branches = statistics.extras.branches
+    assert branches is not None
+    if not (np.isfinite(statistics.std).all() and np.isfinite(branches.z).all()):
+        return [Outcome.failed("a token's standard deviation or a branch is not a finite number")] * len(settings)
+
+    def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
+        m = int(given["m"])
+        if m > branches.m:
+            reason = f"m={m} needs branches of {m} tokens, the cached ones have {branches.m}: run the model with m={m}"
+            return [Outcome.not_applicable(reason)] * len(same)
+        ratios = token_ratios(
+            statistics,
+            branches,
+            m,
+            own_moments=given["branch_moments"] == "own",
+            last_token=bool(given["last_token_as_future"]),
+        )
+        return outcomes(lowest_means(ratios, [float(setting["k"]) for setting in same]).tolist())
+
+    return by_group(settings, ("m", "branch_moments", "last_token_as_future"), group)
+
+
+def _is_count(value: ParameterValue) -> bool:
+    return type(value) is int and 0 <= value <= 1000
+
+
+INFILLING = Detector(
+    name=NAME,
+    summary="mean of the k% lowest ratios of the text's own token to the model's first choice, by what follows each",
+    source="Raoof et al., Infilling Score, eq. 10 and 11",
+    needs=frozenset({Need.ONE_PASS, Need.BRANCHES}),
+    passes="1 + m × the share of tokens that are not the argmax",
+    own_logprobs_suffice=False,
+    compute=_infilling,
+    parameters={
+        "k": K,
+        "m": Parameter(
+            default=5,
+            grid=(0, 1, 3, 5, 10, 20, 50, 100),
+            description="how many tokens behind each are looked at; benchmarks of up to 32 words have 1",
+            requirement="a whole number from 0 to 1000",
+            accepts=_is_count,
+        ),
+        "branch_moments": Parameter(
+            default="own",
+            grid=("own",),
+            description="whose mean and deviation standardise a branch: its own, or the original text's",
+            requirement="own or original",
+            accepts=lambda value: value in ("own", "original"),
+            quiet=True,
+        ),
+        "last_token_as_future": Parameter(
+            default=True,
+            grid=(True,),
+            description="whether the text's last token is looked at; the authors' code leaves it out",
+            requirement="true or false",
+            accepts=lambda value: isinstance(value, bool),
+        ),
+    },
+)

@@ -1,0 +1,58 @@
+"""The text against itself in lower case.
+
+What belongs here: the detector that compares a text's likelihood with that of the text in lower case. What does not:
+the pass over the text in lower case (token_statistics/).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.loss import mean_logprob
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.statistics import TextStatistics
+
+
+def has_cased_characters(text: str) -> bool:
+    """Whether any character of ``text`` is one of an upper-case, lower-case or title-case form (Chinese has none)."""
+    return any(character.islower() or character.isupper() or character.istitle() for character in text)
+
+
+def quotient(dividend: float, divisor: float) -> float:
+    """``dividend`` / ``divisor``, a number other than 0; NaN where either is not finite (x / -inf would pass as 0)."""
+    return dividend / divisor if math.isfinite(dividend) and math.isfinite(divisor) else math.nan
+
+
+def _lowercase(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    """mean l(lower(x)) / mean l(x), in [0, inf).
+
+    Both means are negative, so their ratio is that of the losses: it grows as the text itself gets likelier. Text that
+    is in lower case already scores 1; text without cased characters has no lower case to be compared with.
+    """
+    return [_outcome(statistics)] * len(settings)
+
+
+def _outcome(statistics: TextStatistics) -> Outcome:
+    lowercased = statistics.extras.lowercased
+    assert lowercased is not None, "Detector.score has checked the needs"
+    if not has_cased_characters(statistics.text):
+        return Outcome.not_applicable("the text has no cased characters")
+    if not len(lowercased):
+        return Outcome.not_applicable("the text in lower case has no scored token")
+    own = mean_logprob(statistics)
+    if own == 0:
+        return Outcome.not_applicable("the text's mean log-likelihood is 0, and the score divides by it")
+    return Outcome.of(quotient(mean_logprob(lowercased), own))
+
+
+LOWERCASE = Detector(
+    name="lowercase",
+    summary="mean log-likelihood of the text in lower case divided by that of the text",
+    source="Carlini et al., USENIX Security 2021; as used in Zhang et al., ICLR 2025, section 5.1",
+    needs=frozenset({Need.ONE_PASS, Need.LOWERCASED}),
+    passes="2",
+    own_logprobs_suffice=True,
+    compute=_lowercase,
+)

@@ -1,0 +1,58 @@
+"""The text against its neighbours: texts that differ from it in a word.
+
+What belongs here: detectors that compare a text's likelihood with that of its neighbours. What does not: making
+neighbours (neighbours/), and the model's passes over them (token_statistics/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
+from audit_pipeline.detectors.loss import mean_logprob
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.statistics import TextStatistics
+
+
+def _neighbour(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    """mean l(x) - the mean, over the first n neighbours, of mean l(neighbour): the loss of Mattern et al., negated.
+
+    A neighbour without a scored token does not count. One running sum serves every n.
+    """
+    means = [mean_logprob(one) for one in statistics.extras.neighbours if len(one)]
+    sums = np.cumsum(np.array(means, dtype=np.float64))
+    own = mean_logprob(statistics)
+    return [_outcome(own, sums, int(setting["n"])) for setting in settings]
+
+
+def _outcome(own: float, sums: np.ndarray[tuple[int], np.dtype[np.float64]], n: int) -> Outcome:
+    if len(sums) < n:
+        return Outcome.not_applicable(f"the text has {len(sums)} neighbours of the {n} that the score averages")
+    return Outcome.of(own - float(sums[n - 1]) / n)
+
+
+def _is_count(value: ParameterValue) -> bool:
+    return isinstance(value, int) and value >= 1
+
+
+NEIGHBOUR = Detector(
+    name="neighbour",
+    summary="mean log-likelihood of the text less that of texts which differ from it in a word",
+    source="Mattern et al., Findings of ACL 2023; n = 25 as in Duan et al., 2024",
+    needs=frozenset({Need.ONE_PASS, Need.NEIGHBOURS}),
+    passes="1 + n, and making the neighbours",
+    own_logprobs_suffice=True,
+    compute=_neighbour,
+    parameters={
+        "n": Parameter(
+            default=25,
+            grid=(5, 10, 25),
+            description="how many neighbours are averaged, the first ones",
+            requirement="a whole number above 0",
+            accepts=_is_count,
+        )
+    },
+    on_request=True,
+)

@@ -1,0 +1,230 @@
+"""What detectors need besides a text's own pass: running it, and handing it to them with the text's statistics.
+
+What belongs here: from the needs of a selection of detectors to passes of models, and from the cache to statistics
+with their extras. What does not: the passes themselves (token_statistics/), which detectors an audit takes and where
+scores are written (stages.py, score_files.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from audit_pipeline.contracts import text_sha256
+from audit_pipeline.detectors.detector import Detector, Settings
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.statistics import Branches, Extras, StatisticsIndex, TextStatistics, TokenFrequencies
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.neighbours.proposer import Proposer
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.run import (
+    Kind,
+    Progress,
+    RunSummary,
+    compute,
+    plan,
+    read_branches,
+    read_statistics,
+)
+
+Selection = Sequence[tuple[Detector, Sequence[Settings]]]
+Forward = Callable[[], ForwardPass]
+Tell = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The extras of a selection: branches of ``branch_steps`` tokens, the texts in lower case, ``n_neighbours`` each
+    from ``proposer``, the same texts by the model ``reference``, the table ``frequencies``.
+
+    ``absent`` says of a need that is not met why, for the scores that are not given.
+    """
+
+    branch_steps: int = 0
+    lowercased: bool = False
+    proposer: Proposer | None = None
+    n_neighbours: int = 0
+    seed: int = 0
+    reference: TokenizedModel | None = None
+    frequencies: TokenFrequencies | None = None
+    absent: Mapping[Need, str] = field(default_factory=dict)
+
+
+def passes_for(
+    selection: Selection,
+    *,
+    reference: TokenizedModel | None = None,
+    frequencies: TokenFrequencies | None = None,
+    absent: Mapping[Need, str] | None = None,
+) -> Passes:
+    """What ``selection`` needs of what there is; a pass that no chosen detector needs is left out."""
+    needs = frozenset[Need]().union(*(detector.needs for detector, _ in selection))
+
+    def largest(need: Need, parameter: str) -> int:
+        return max(
+            (
+                int(setting[parameter])
+                for detector, settings in selection
+                if need in detector.needs
+                for setting in settings
+            ),
+            default=0,
+        )
+
+    return Passes(
+        # Even m = 0 has its row: that it was run is then known.
+        branch_steps=max(1, largest(Need.BRANCHES, "m")) if Need.BRANCHES in needs else 0,
+        lowercased=Need.LOWERCASED in needs,
+        n_neighbours=largest(Need.NEIGHBOURS, "n"),
+        reference=reference if Need.REFERENCE_MODEL in needs else None,
+        frequencies=frequencies if Need.FREQUENCY_TABLE in needs else None,
+        absent=absent or {},
+    )
+
+
+@dataclass(frozen=True)
+class PassesSummary:
+    """What the texts' own pass came to, and the extra ones by what they were for."""
+
+    own: RunSummary
+    extra: Mapping[str, RunSummary]
+
+    @property
+    def all(self) -> list[RunSummary]:
+        return [self.own, *self.extra.values()]
+
+    @property
+    def unreadable_parts(self) -> tuple[str, ...]:
+        """Parts of any of the caches that were damaged and set aside."""
+        return tuple(dict.fromkeys(part for summary in self.all for part in summary.unreadable_parts))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that went through a model, those of branches included."""
+        return sum(summary.tokens_computed + summary.branch_tokens for summary in self.all)
+
+
+def run_passes(
+    model: TokenizedModel,
+    texts: Sequence[str],
+    paths: DataPaths,
+    forward: Forward,
+    passes: Passes,
+    *,
+    forward_reference: Forward | None = None,
+    kinds: Sequence[Kind] = ("base",),
+    logits_budget: int = 0,
+    on_progress: Tell | None = None,
+) -> PassesSummary:
+    """Bring the caches up to ``texts`` for ``passes``; a model is loaded only where something of it is missing."""
+    extra: dict[str, RunSummary] = {}
+    if passes.reference is not None and forward_reference is not None:
+        # First: one model at a time is in memory, and the audited one has more to do.
+        extra["reference"] = compute(passes.reference, texts, paths, forward_reference, on_progress=on_progress)
+    if passes.proposer is not None and "topk" not in kinds:
+        kinds = (*kinds, "topk")
+    own = compute(
+        model,
+        texts,
+        paths,
+        forward,
+        kinds=kinds,
+        branch_steps=passes.branch_steps,
+        logits_budget=logits_budget,
+        on_progress=on_progress,
+    )
+    if passes.lowercased:
+        extra["lowercase"] = compute(model, lowercased(texts), paths, forward, on_progress=on_progress)
+    if passes.proposer is not None:
+        proposed = passes.proposer.propose(texts, passes.n_neighbours, passes.seed)
+        flat = [neighbour for neighbours in proposed for neighbour in neighbours]
+        extra["neighbours"] = compute(model, flat, paths, forward, on_progress=on_progress)
+    return PassesSummary(own, extra)
+
+
+def costs(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, passes: Passes) -> list[str]:
+    """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
+    words = []
+    if passes.branch_steps > 1:
+        tokens = plan(model, texts, paths, branch_steps=passes.branch_steps).branch_tokens
+        if tokens:
+            words.append(f"infilling: branches of {passes.branch_steps} tokens, about {tokens:,} tokens in all")
+    if passes.proposer is not None:
+        words.append(f"neighbour: {passes.proposer.cost(texts, passes.n_neighbours).summary}")
+    return words
+
+
+def lowercased(texts: Iterable[str]) -> list[str]:
+    """The texts in lower case, of those that lower case changes."""
+    return [text.lower() for text in texts if text.lower() != text]
+
+
+class Statistics:
+    """The cached statistics of ``texts`` with the extras of ``passes``, found by text."""
+
+    def __init__(self, model: TokenizedModel, texts: Sequence[str], paths: DataPaths, passes: Passes) -> None:
+        self._passes = passes
+        self._own = StatisticsIndex(read_statistics(model, texts, paths))
+        self._branches = (
+            _branches_by_text(read_branches(model, texts, paths, passes.branch_steps)) if passes.branch_steps else {}
+        )
+        self._lowercased = (
+            StatisticsIndex(read_statistics(model, lowercased(texts), paths)) if passes.lowercased else None
+        )
+        self._reference = (
+            StatisticsIndex(read_statistics(passes.reference, texts, paths)) if passes.reference is not None else None
+        )
+        self._proposed: dict[str, Sequence[str]] = {}
+        if passes.proposer is not None:
+            proposed = passes.proposer.propose(texts, passes.n_neighbours, passes.seed)
+            self._proposed = dict(zip(texts, proposed, strict=True))
+        flat = [neighbour for neighbours in self._proposed.values() for neighbour in neighbours]
+        self._neighbours = StatisticsIndex(read_statistics(model, flat, paths))
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def find(self, text: str) -> TextStatistics | None:
+        """The statistics of ``text`` with their extras; None where the model has not been run on it."""
+        own = self._own.find(text)
+        if own is None:
+            return None
+        extras = Extras(
+            branches=self._branches.get(text_sha256(text)),
+            lowercased=self._lower(own),
+            reference=self._reference.find(text) if self._reference is not None else None,
+            neighbours=[one for each in self._proposed.get(text, ()) if (one := self._neighbours.find(each))],
+            frequencies=self._passes.frequencies,
+            absent=self._passes.absent,
+        )
+        return replace(own, extras=extras)
+
+    def _lower(self, own: TextStatistics) -> TextStatistics | None:
+        if self._lowercased is None:
+            return None
+        lower = own.text.lower()
+        return own if lower == own.text else self._lowercased.find(lower)
+
+    def of_examples(self, examples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, TextStatistics | None]]:
+        """For each (example_id, text) its id and statistics, None where there are none, in the given order."""
+        for example_id, text in examples:
+            yield example_id, self.find(text)
+
+
+def _branches_by_text(table: pa.Table) -> dict[str, Branches]:
+    """The rows of the kind ``branches``, by their text's sha256."""
+    found = {}
+    for batch in table.to_batches():
+        lists = {name: batch.column(name) for name in ("offsets", "logprob", "z")}
+        values = {name: column.values.to_numpy(zero_copy_only=True) for name, column in lists.items()}
+        ends = {name: column.offsets.to_numpy() for name, column in lists.items()}
+        for row, (sha256, m) in enumerate(
+            zip(batch.column("text_sha256").to_pylist(), batch.column("m").to_pylist(), strict=True)
+        ):
+            own = {name: values[name][ends[name][row] : ends[name][row + 1]] for name in lists}
+            found[sha256] = Branches(m=m, **{name: np.asarray(one) for name, one in own.items()})
+    return found

@@ -1,0 +1,74 @@
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.detectors import registry
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.reference import REFERENCE
+from audit_pipeline.detectors.statistics import Extras
+
+BOTH = [{"form": "difference"}, {"form": "ratio"}]
+logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
+
+
+def scored(text_statistics, own, reference, settings=BOTH):
+    extras = Extras(reference=text_statistics(reference))
+    return REFERENCE.score(dataclasses.replace(text_statistics(own), extras=extras), settings)
+
+
+def test_reference_by_hand(text_statistics):
+    # means -2 and -8: 6 nats a token likelier, a quarter of the loss
+    outcomes = scored(text_statistics, [-1.0, -3.0], [-7.0, -8.0, -9.0])
+    assert outcomes == [(6.0, "ok", None), (-0.25, "ok", None)]
+
+
+def test_the_difference_is_the_default_and_the_grid_has_both_forms(text_statistics):
+    assert scored(text_statistics, [-1.0], [-4.0], [{}]) == [(3.0, "ok", None)]
+    labels = [REFERENCE.label(one) for one in registry.settings(REFERENCE, grid=True)]
+    assert labels == ['{"form":"difference"}', '{"form":"ratio"}']
+    assert registry.parse_set(["reference.form=ratio"]) == {"reference": {"form": "ratio"}}
+
+
+@given(own=logprobs, reference=logprobs)
+def test_both_forms_equal_their_twins(text_statistics, own, reference):
+    l_own, l_reference = math.fsum(own) / len(own), math.fsum(reference) / len(reference)
+    difference, ratio = scored(text_statistics, own, reference)
+    assert difference.score == pytest.approx(l_own - l_reference, rel=1e-12, abs=1e-12)
+    assert ratio.score == pytest.approx(-(l_own / l_reference), rel=1e-12)
+
+
+@given(own=logprobs, reference=logprobs)
+def test_higher_means_likelier_under_the_audited_model(text_statistics, own, reference):
+    likelier = scored(text_statistics, [value / 2 for value in own], reference)
+    for more, less in zip(likelier, scored(text_statistics, own, reference), strict=True):
+        assert more.score > less.score
+
+
+@given(own=logprobs)
+def test_a_model_is_its_own_reference(text_statistics, own):
+    assert [one.score for one in scored(text_statistics, own, own)] == [0.0, -1.0]
+
+
+def test_a_reference_loss_of_exactly_zero(text_statistics):
+    difference, ratio = scored(text_statistics, [-2.0], [0.0, 0.0])
+    assert difference == (-2.0, "ok", None)
+    assert (ratio.score, ratio.status) == (None, "not_applicable")
+    assert "is 0" in ratio.reason
+
+
+def test_where_the_reference_is_lacking(text_statistics):
+    assert {one.status for one in scored(text_statistics, [-1.0], [])} == {"not_applicable"}
+    assert {one.status for one in REFERENCE.score(text_statistics([-1.0]), BOTH)} == {"not_applicable"}
+    absent = Extras(absent={Need.REFERENCE_MODEL: "the model's entry names no reference model"})
+    outcomes = REFERENCE.score(dataclasses.replace(text_statistics([-1.0]), extras=absent), BOTH)
+    assert {one.reason for one in outcomes} == {"the model's entry names no reference model"}
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+@pytest.mark.parametrize("sides", [0, 1])
+def test_a_bad_value_on_either_side_fails(text_statistics, bad, sides):
+    given_values = [[-1.0, bad], [-1.0]] if sides == 0 else [[-1.0], [bad, -1.0]]
+    assert {(one.score, one.status) for one in scored(text_statistics, *given_values)} == {(None, "failed")}
