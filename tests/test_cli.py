@@ -151,7 +151,9 @@ def test_what_there_is(audited: Workspace) -> None:
     for name, detector in REGISTRY.items():
         assert name in shown
         assert detector.passes in shown
-        assert "one_pass" in shown
+        assert detector.source in shown
+        assert all(need.value in shown for need in detector.needs)
+    assert "neighbour (on request)" in shown
     assert "k (0.2)" in shown
     shown = told(audited.run("models"))
     assert "tiny" in shown
@@ -356,6 +358,8 @@ def test_rows_good_and_bad_and_odd(workspace: Workspace, tmp_path: Path) -> None
         tmp_path / "t.jsonl",
         "--out",
         out,
+        "--detectors",
+        "loss,zlib,min_k,min_k_plus_plus",
         "--start-token",
         "tokenizer",
     )
@@ -409,7 +413,7 @@ def test_the_grid_and_what_is_set(workspace: Workspace, tmp_path: Path) -> None:
 
     ks = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]
     grid = settings("--grid")
-    assert grid[:2] == [("loss", "{}"), ("zlib", "{}")]
+    assert {("loss", "{}"), ("zlib", "{}"), ("lowercase", "{}")} <= set(grid)
     for detector in ("min_k", "min_k_plus_plus"):
         assert [json.loads(parameters)["k"] for name, parameters in grid if name == detector] == [float(k) for k in ks]
         assert (detector, '{"k":0.3}') in grid, "0.3, not 0.30000000000000004"
@@ -441,10 +445,11 @@ def test_a_text_of_a_hundred_thousand_words(workspace: Workspace, tmp_path: Path
     workspace.write_models(long={"path": folder, "stride": context - 2})
     text = " ".join(random.Random(3).choices(["the", "boats", "and", "a", "model", "is"], k=100_000))
     texts, out = texts_file(tmp_path, "a short text", text), tmp_path / "s.parquet"
-    result = workspace.run("score", "--model", "long", "--texts", texts, "--out", out)
+    detectors = ("--detectors", "zlib,min_k_plus_plus,lowercase,infilling", "--set", "infilling.m=1")
+    result = workspace.run("score", "--model", "long", "--texts", texts, "--out", out, *detectors)
     assert "2 texts: 0 from the cache, 2 computed" in result.stderr
-    assert all(row["status"] == "ok" for row in scores_of(out).values())
-    [part] = workspace.parts()
+    assert [row["status"] for row in scores_of(out).values()] == ["ok"] * 8
+    part = workspace.parts()[0]
     tokens = [len(row) for row in pq.read_table(part, columns=["token_id"], partitioning=None)["token_id"].to_pylist()]
     assert sorted(tokens)[-1] == len(workspace.model("long").tokenizer(text)["input_ids"]) >= 100_000
 
@@ -780,7 +785,8 @@ def test_a_finding_joins_to_run_fingerprint_digest_and_code_version(audited: Wor
     """
     rows = [json.loads(line) for line in told(audited.run("sql", statement, "--format", "json")).splitlines()]
     assert {(row["name"], row["benchmark"]) for row in rows} == {("tiny", "made_8"), ("tiny", "made_12")}
-    assert len(rows) == 2 * (len(REGISTRY) + 1), "every detector and the blind control, once each"
+    audited_with = [one for one in REGISTRY.values() if not one.on_request]
+    assert len(rows) == 2 * (len(audited_with) + 1), "every detector and the blind control, once each"
     runs = {run.run_id for run in audited.runs()}
     assert {row["run_id"] for row in rows} <= runs
     assert {row["code_version"] for row in rows} == {"1"}

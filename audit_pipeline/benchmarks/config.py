@@ -148,7 +148,11 @@ class BenchmarkSpec:
 
     def described(self) -> dict[str, Any]:
         """The entry as JSON values, with the one length in place of the family's list."""
-        entry = {"family": self.family, **self.settings.model_dump(mode="json"), "words": self.words}
+        settings = self.settings.model_dump(mode="json")
+        if self.settings.infilling_m is None:
+            # Left out, so that entries from before there was such a field keep their digests.
+            del settings["infilling_m"]
+        entry = {"family": self.family, **settings, "words": self.words}
         return {**entry, "relative": dict(self.relative)} if self.relative else entry
 
 

@@ -1,7 +1,7 @@
 """Counterfactual branches: what becomes of the next tokens when one token is replaced by the model's own choice.
 
-What belongs here: which branches a window has, and how they are laid out in rows and batches. What does not: tensors
-and running them (packed.py, rerun.py).
+What belongs here: which branches a batch of windows has, and how they are laid out in rows and batches. What does not:
+tensors and running them (packed.py, rerun.py, forward.py).
 
 The branch of position i reads x*_i in the place of x_i and then the text's own tokens behind it; it shares with the
 text all that stands before i (paper 000, eq. 10 and 11).
@@ -9,96 +9,119 @@ text all that stands before i (paper 000, eq. 10 and 11).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
-from audit_pipeline.token_statistics.encode import EncodedText, IntArray
+from audit_pipeline.token_statistics.encode import IntArray
 from audit_pipeline.token_statistics.windows import Window
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Branch:
-    """One branch of window number ``window`` of a batch, at its scored token number ``scored``.
+class Branches:
+    """The B branches of a batch of windows, by window and position: [B] each.
 
-    ``start`` is the replaced token's position in the window's sequence, start token included. ``tokens`` are read
-    behind the shared prefix, the replacement first; ``targets`` are the text's tokens that each of them predicts: both
-    [steps], steps >= 1.
+    ``ids`` [windows, length] are the windows' sequences, start tokens included. ``window`` and ``scored`` say whose
+    branch it is: which window's, which of its scored tokens'; ``start`` is that token's place in the sequence,
+    ``replacement`` what stands there instead. ``length`` >= 1 tokens are read from ``start`` on, the replacement first,
+    and as many predicted.
     """
 
-    window: int
-    scored: int
-    start: int
-    tokens: IntArray
-    targets: IntArray
+    ids: Ints
+    window: Ints
+    scored: Ints
+    start: Ints
+    length: Ints
+    replacement: Ints
+
+    def __len__(self) -> int:
+        return len(self.window)
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """Where each branch begins among the tokens of all branches: [B + 1]."""
+        return np.concatenate([[0], np.cumsum(self.length)])
+
+    @cached_property
+    def owner(self) -> Ints:
+        """Whose branch each token of all branches is: [tokens]."""
+        return np.repeat(np.arange(len(self)), self.length)
+
+    @cached_property
+    def step(self) -> Ints:
+        """How far behind its branch's start each token of all branches stands, from 0: [tokens]."""
+        return np.arange(len(self.owner)) - self.offsets[self.owner]
+
+    @cached_property
+    def tokens(self) -> Ints:
+        """What is read: [tokens]."""
+        own = self.ids[self.window[self.owner], self.start[self.owner] + self.step]
+        return np.where(self.step == 0, self.replacement[self.owner], own)
+
+    @cached_property
+    def targets(self) -> Ints:
+        """What each token read predicts, the text's own next token: [tokens]."""
+        return np.asarray(self.ids[self.window[self.owner], self.start[self.owner] + self.step + 1])
 
 
-@dataclass(frozen=True)
-class Row:
-    """Branches of one window that go through the model side by side, as one row of a batch."""
+def branches_of(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray], steps: int) -> Branches:
+    """The branches of a batch: one for each scored token that is not the argmax and has a token behind it.
 
-    window: int
-    branches: Sequence[Branch]
-
-    @property
-    def length(self) -> int:
-        """Tokens of the row."""
-        return sum(len(branch.tokens) for branch in self.branches)
-
-    @property
-    def prefix(self) -> int:
-        """Tokens of the window's sequence that the row's last branch sees."""
-        return max(branch.start for branch in self.branches)
-
-
-def branches_of(number: int, window: Window, text: EncodedText, argmax: IntArray, steps: int) -> list[Branch]:
-    """The branches of a window: one for each scored token that is not the argmax and has a token behind it.
-
-    ``argmax`` [scored tokens of the window] is the model's own choice at each. A branch has ``steps`` tokens, fewer
-    where the window ends: in a text longer than the model's context it ends with the window that scores its token.
+    ``argmax`` holds each window's modes, one a scored token. A branch has ``steps`` tokens, fewer where the window
+    ends: in a text longer than the model's context it ends with the window that scores its token.
     """
-    shift = int(window.has_start_token)
-    found = []
-    for scored, position in enumerate(range(window.score_from, window.end)):
-        count = min(steps, window.end - 1 - position)
-        if count < 1 or argmax[scored] == text.token_id[position]:
-            continue
-        tokens = np.concatenate([argmax[scored : scored + 1], text.token_id[position + 1 : position + count]])
-        targets = text.token_id[position + 1 : position + 1 + count]
-        found.append(Branch(number, scored, position - window.begin + shift, tokens, targets))
-    return found
+    columns: list[tuple[Ints, ...]] = []
+    for number, window in enumerate(batch):
+        scored = np.arange(window.end - window.score_from)
+        start = scored + window.score_from - window.begin + window.has_start_token
+        length = np.minimum(steps, window.length - 1 - start)
+        replacement = argmax[number].astype(np.int64)
+        kept = (length > 0) & (replacement != ids[number, start])
+        whose = np.full(int(kept.sum()), number)
+        columns.append((whose, scored[kept], start[kept], length[kept], replacement[kept]))
+    empty = np.empty(0, dtype=np.int64)
+    return Branches(ids, *(np.concatenate([empty, *parts]) for parts in zip(*columns, strict=True)))
 
 
-def rows_of(branches: Sequence[Branch], row_tokens: int) -> list[Row]:
-    """The branches of one window in as few rows of at most ``row_tokens`` tokens as an even filling allows.
+def rows_of(branches: Branches, row_tokens: int) -> Ints:
+    """The number of the row that each branch goes through the model in: [B], rows counted from 0 without a gap.
 
-    A branch is never cut: one longer than ``row_tokens`` is a row of its own. In order of their positions, so that the
-    first rows see little of the prefix.
+    A row holds branches of one window, about ``row_tokens`` tokens at most: a branch is never cut, so its last one may
+    reach beyond. A window's rows are filled evenly, since a short last one would be padded to the length of the others,
+    and in the order of positions, so that the first ones see little of the window.
     """
-    if not branches:
-        return []
-    total = sum(len(branch.tokens) for branch in branches)
-    # Even rows: a short last one would be padded to the length of the others.
-    even = -(-total // max(1, -(-total // row_tokens)))
-    rows: list[list[Branch]] = []
-    filled = row_tokens + 1
-    for branch in branches:
-        if filled >= even or filled + len(branch.tokens) > row_tokens:
-            rows.append([])
-            filled = 0
-        rows[-1].append(branch)
-        filled += len(branch.tokens)
-    return [Row(row[0].window, row) for row in rows]
+    if not len(branches):
+        return np.empty(0, dtype=np.int64)
+    _, first, whose = np.unique(branches.window, return_index=True, return_inverse=True)
+    ends = branches.offsets[np.append(first[1:], len(branches))]
+    total = ends - branches.offsets[first]
+    even = -(-total // -(-total // row_tokens))
+    in_window = (branches.offsets[:-1] - branches.offsets[first][whose]) // even[whose]
+    # A long branch may leave a number out.
+    _, rows = np.unique(np.stack([whose, in_window]), axis=1, return_inverse=True)
+    return rows.astype(np.int64)
 
 
-def row_batches(rows: Iterable[Row], token_budget: int) -> Iterator[Sequence[Row]]:
-    """Rows in batches of at most ``token_budget`` padded tokens, rows of like length and prefix together."""
-    batch: list[Row] = []
-    for row in sorted(rows, key=lambda row: (-row.length, -row.prefix, row.window)):
-        if batch and (len(batch) + 1) * batch[0].length > token_budget:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
+def row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[Ints]:
+    """Rows in batches of at most ``token_budget`` padded tokens, rows of like length and prefix together.
+
+    Yields the numbers of the branches in each batch, by row; a row over the budget is a batch of its own.
+    """
+    if not len(branches):
+        return
+    lengths = np.bincount(rows, weights=branches.length).astype(np.int64)
+    prefixes = np.zeros(len(lengths), dtype=np.int64)
+    np.maximum.at(prefixes, rows, branches.start)
+    order = np.lexsort((-prefixes, -lengths))
+    by_row = np.split(np.argsort(rows, kind="stable"), np.cumsum(np.bincount(rows))[:-1])
+    begin = 0
+    while begin < len(order):
+        # Longest first: the batch's first row sets the padded length.
+        count = max(1, token_budget // int(lengths[order[begin]]))
+        yield np.concatenate([by_row[row] for row in order[begin : begin + count]])
+        begin += count

@@ -15,7 +15,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.token_statistics.branches import Branch, branches_of, row_batches, rows_of
+from audit_pipeline.token_statistics.branches import Branches, branches_of, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import TOPK, EncodedText, IntArray
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
 from audit_pipeline.token_statistics.reduce import Reduced, Workspace, joined, reduce_logits, reduce_moments
@@ -131,21 +131,15 @@ class ForwardPass:
         ]
         batch = [Window(number, 0, len(text.token_id), 1, False) for number, text in enumerate(texts)]
         argmax = [generator.integers(self.vocab_size, size=len(text.token_id) - 1, dtype=np.int32) for text in texts]
-        branches = [
-            branch
-            for number, window in enumerate(batch)
-            for branch in branches_of(number, window, texts[number], argmax[number], 3)
-        ]
         ids, _, _ = _batch_arrays(texts, batch, 24)
+        branches = branches_of(batch, ids, argmax, 3)
         try:
-            prefix = self._prefix(torch.from_numpy(ids).to(self.device))
-            packed = self._run_packed(branches, prefix)
+            packed = self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))
         except (AttributeError, TypeError, ValueError, IndexError, KeyError, RuntimeError):
             # A model that takes no such cache or mask.
             return False
-        anew = self._run_anew(branches, ids, batch)
-        ours, expected = (torch.cat([found[id(branch)][0] for branch in branches]) for found in (packed, anew))
-        return _same(ours, expected, _TOLERANCE[self.dtype])
+        anew = self._run_anew(branches, batch)
+        return _same(torch.from_numpy(packed[0]), torch.from_numpy(anew[0]), _TOLERANCE[self.dtype])
 
     def _hidden(self, **inputs: Any) -> torch.Tensor:
         return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state  # type: ignore[operator,no-any-return]
@@ -245,14 +239,15 @@ class ForwardPass:
         for begin in range(0, len(hidden), step):
             yield self._head(hidden[begin : begin + step])
 
-    def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """log p and z of the targets [n] at the places ``rows`` [n]: [2, n], on the CPU."""
+    def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: npt.NDArray[np.int64]) -> FloatArray:
+        """log p and z of the targets [n] at the places ``rows`` [n]: [2, n]."""
+        on_device = torch.from_numpy(targets).to(self.device)
         pieces, begin = [], 0
         for chunk in self._logits(inputs, rows):
-            of = targets[begin : begin + len(chunk)]
+            of = on_device[begin : begin + len(chunk)]
             pieces.append(torch.stack(reduce_moments(chunk, of, self._workspace_for(chunk))))
             begin += len(chunk)
-        return torch.cat(pieces, dim=1).cpu()
+        return torch.cat(pieces, dim=1).cpu().numpy()
 
     def _workspace_for(self, chunk: torch.Tensor) -> Workspace:
         if self._workspace is None:
@@ -267,53 +262,35 @@ class ForwardPass:
         steps: int,
         cache: Cache | None,
     ) -> list[WindowBranches]:
-        branches = [
-            branch
-            for number, window in enumerate(batch)
-            for branch in branches_of(number, window, encoded[window.text], argmax[number], steps)
-        ]
-        if cache is not None:
-            found = self._run_packed(branches, cache)
-        else:
-            ids, _, _ = _batch_arrays(encoded, batch, self._padded_length(batch))
-            found = self._run_anew(branches, ids, batch)
-        by_window: list[list[Branch]] = [[] for _ in batch]
-        for branch in branches:
-            by_window[branch.window].append(branch)
-        return [_window_branches(window, own, found) for window, own in zip(batch, by_window, strict=True)]
+        ids, _, _ = _batch_arrays(encoded, batch, self._padded_length(batch))
+        branches = branches_of(batch, ids, argmax, steps)
+        found = self._run_packed(branches, cache) if cache is not None else self._run_anew(branches, batch)
+        return _by_window_branches(batch, branches, found)
 
-    def _run_packed(self, branches: Sequence[Branch], prefix: Cache) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
-        """log p and z along each branch, by the branch's id()."""
-        by_window: dict[int, list[Branch]] = {}
-        for branch in branches:
-            by_window.setdefault(branch.window, []).append(branch)
-        rows = [row for own in by_window.values() for row in rows_of(own, _ROW_TOKENS[self.device.type])]
-        found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for batch in row_batches(rows, BRANCH_TOKENS[self.device.type]):
-            layout = lay_out(batch, self.device)
+    def _run_packed(self, branches: Branches, prefix: Cache) -> FloatArray:
+        """log p and z of every token along the branches: [2, tokens of all branches]."""
+        found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
+        rows = rows_of(branches, _ROW_TOKENS[self.device.type])
+        targets = branches.targets
+        for chosen in row_batches(branches, rows, BRANCH_TOKENS[self.device.type]):
+            layout = lay_out(branches, rows, chosen, self.device)
             self.branch_tokens_run += layout.ids.numel()
-            used = layout.used
             inputs = inputs_of(layout, prefix, self._config, self.dtype)
             with key_positions(self._decoder(), layout):
-                measured = self._moments(inputs, used, layout.targets.flatten()[used])
-            found.update(_by_branch([branch for row in batch for branch in row.branches], measured))
+                found[:, layout.which] = self._moments(inputs, layout.used, targets[layout.which])
         return found
 
-    def _run_anew(
-        self, branches: Sequence[Branch], ids: npt.NDArray[np.int64], batch: Sequence[Window]
-    ) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    def _run_anew(self, branches: Branches, batch: Sequence[Window]) -> FloatArray:
         """As :func:`_run_packed`, each branch a sequence of its own with its prefix."""
-        found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        whole = [window.length for window in batch]
+        found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
+        whole = np.array([window.length for window in batch])
+        targets = branches.targets
         budget = BRANCH_TOKENS[self.device.type]
-        for some in reruns(branches, ids, whole, budget, equal=self.equal_lengths, length_step=self.length_step):
+        for some in reruns(branches, whole, budget, equal=self.equal_lengths, length_step=self.length_step):
             self.branch_tokens_run += some.ids.size
-            measured = self._moments(
-                {"input_ids": torch.from_numpy(some.ids).to(self.device)},
-                torch.from_numpy(some.rows).to(self.device),
-                torch.from_numpy(some.targets).to(self.device),
-            )
-            found.update(_by_branch(some.branches, measured))
+            inputs = {"input_ids": torch.from_numpy(some.ids).to(self.device)}
+            rows = torch.from_numpy(some.rows).to(self.device)
+            found[:, some.which] = self._moments(inputs, rows, targets[some.which])
         return found
 
     def _decoder(self) -> torch.nn.Module:
@@ -350,23 +327,17 @@ def _no_spans(n: int) -> tuple[IntArray, IntArray]:
     return np.zeros(n, dtype=np.int32), np.zeros(n, dtype=np.int32)
 
 
-def _by_branch(branches: Sequence[Branch], measured: torch.Tensor) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
-    """``measured`` [2, tokens of all branches in order], cut into branches."""
-    lengths = [len(branch.tokens) for branch in branches]
-    logprob, z = (values.split(lengths) for values in measured)
-    return {id(branch): (logprob[index], z[index]) for index, branch in enumerate(branches)}
-
-
-def _window_branches(
-    window: Window, branches: Sequence[Branch], found: dict[int, tuple[torch.Tensor, torch.Tensor]]
-) -> WindowBranches:
-    lengths = np.zeros(window.end - window.score_from, dtype=np.int32)
-    lengths[[branch.scored for branch in branches]] = [len(branch.tokens) for branch in branches]
-    logprob, z = (
-        np.concatenate([np.empty(0, np.float32), *(found[id(branch)][part].numpy() for branch in branches)])
-        for part in (0, 1)
-    )
-    return WindowBranches(window, lengths, logprob, z)
+def _by_window_branches(batch: Sequence[Window], branches: Branches, found: FloatArray) -> list[WindowBranches]:
+    """``found`` [2, tokens of all branches], cut into windows."""
+    tokens = np.bincount(branches.window, weights=branches.length, minlength=len(batch)).astype(np.int64)
+    parts = np.split(found, np.cumsum(tokens)[:-1], axis=1)
+    result = []
+    for number, window in enumerate(batch):
+        own = branches.window == number
+        lengths = np.zeros(window.end - window.score_from, dtype=np.int32)
+        lengths[branches.scored[own]] = branches.length[own]
+        result.append(WindowBranches(window, lengths, *parts[number]))
+    return result
 
 
 def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:

@@ -6,17 +6,16 @@ itself, and nothing else. What does not: which branches there are (branches.py),
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from audit_pipeline.token_statistics.branches import Row
+from audit_pipeline.token_statistics.branches import Branches, Ints
 
 
 class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
@@ -50,52 +49,54 @@ class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Layout:
-    """A batch of rows as arrays, padded on the right: [R, C] each; ``branch`` is -1 in the padding.
+    """A batch of rows as tensors, padded on the right: [R, C] each; ``branch`` is -1 in the padding.
 
     ``windows`` [R] are the rows' windows; ``prefix`` is the number of prefix tokens that are at hand to every row.
+    ``used`` are the flat places that hold a token; ``which`` says which of all branches' tokens stand there, in order.
     """
 
     ids: torch.Tensor
     positions: torch.Tensor
     starts: torch.Tensor
     branch: torch.Tensor
-    targets: torch.Tensor
     windows: torch.Tensor
+    used: torch.Tensor
+    which: Ints
     prefix: int
 
-    @property
-    def used(self) -> torch.Tensor:
-        """Flat indices of the places that hold a token, row by row."""
-        return (self.branch.flatten() >= 0).nonzero().squeeze(1)
 
+def lay_out(branches: Branches, rows: Ints, chosen: Ints, device: torch.device) -> Layout:
+    """The ``chosen`` branches, those of one row one after the other, as tensors on ``device``.
 
-def lay_out(rows: Sequence[Row], device: torch.device) -> Layout:
-    """The rows of one batch as tensors on ``device``."""
-    shape = (len(rows), max(row.length for row in rows))
-    ids, targets = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    # Padding sits at position 1 and sees the sequence's first token: no row of the mask is empty.
-    starts, positions = np.ones(shape, dtype=np.int64), np.ones(shape, dtype=np.int64)
-    branch = np.full(shape, -1, dtype=np.int64)
-    for number, row in enumerate(rows):
-        at = 0
-        for which, one in enumerate(row.branches):
-            place = (number, slice(at, at + len(one.tokens)))
-            ids[place], targets[place] = one.tokens, one.targets
-            positions[place] = np.arange(one.start, one.start + len(one.tokens))
-            starts[place], branch[place] = one.start, which
-            at += len(one.tokens)
+    ``rows`` holds the number of every branch's row.
+    """
+    _, first, row = np.unique(rows[chosen], return_index=True, return_inverse=True)
+    # Tokens of the chosen branches, in their order: which of all tokens, whose, in which row and column.
+    lengths = branches.length[chosen]
+    owner = np.repeat(np.arange(len(chosen)), lengths)
+    before = np.cumsum(lengths) - lengths
+    step = np.arange(len(owner)) - before[owner]
+    which = branches.offsets[chosen][owner] + step
+    column = np.arange(len(owner)) - before[first][row[owner]]
+    shape = (len(first), int(column.max()) + 1)
+    used = row[owner] * shape[1] + column
 
-    def on_device(array: npt.NDArray[np.int64]) -> torch.Tensor:
-        return torch.from_numpy(array).to(device)
+    def spread(values: Ints, padding: int) -> torch.Tensor:
+        flat = np.full(shape[0] * shape[1], padding, dtype=np.int64)
+        flat[used] = values
+        return torch.from_numpy(flat.reshape(shape)).to(device)
 
+    starts = branches.start[chosen][owner]
     return Layout(
-        ids=on_device(ids),
-        positions=on_device(positions),
-        starts=on_device(starts),
-        branch=on_device(branch),
-        targets=on_device(targets),
-        windows=on_device(np.array([row.window for row in rows])),
-        prefix=max(row.prefix for row in rows),
+        ids=spread(branches.tokens[which], 0),
+        # Padding sits at position 1 and sees the sequence's first token: no row of the mask is empty.
+        positions=spread(starts + step, 1),
+        starts=spread(starts, 1),
+        branch=spread(owner, -1),
+        windows=torch.from_numpy(branches.window[chosen][first]).to(device),
+        used=torch.from_numpy(used).to(device),
+        which=which,
+        prefix=int(starts.max()),
     )
 
 

@@ -5,72 +5,61 @@ What belongs here: which sequences, in which batches. What does not: tensors and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from audit_pipeline.token_statistics.branches import Branch
+from audit_pipeline.token_statistics.branches import Branches, Ints
 
 
 @dataclass(frozen=True, eq=False)
 class Rerun:
     """One batch of branches with their prefixes: ids [branches, length], padded with 0 on the right.
 
-    ``rows`` are the flat places of the logits along the branches, ``targets`` the tokens that they predict: [tokens of
-    all branches], in order.
+    ``rows`` are the flat places of the logits along the branches; ``which`` says which of all branches' tokens stand
+    there, in order.
     """
 
-    branches: Sequence[Branch]
-    ids: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    targets: npt.NDArray[np.int64]
+    ids: Ints
+    rows: Ints
+    which: Ints
 
 
 def reruns(
-    branches: Sequence[Branch],
-    windows: npt.NDArray[np.int64],
-    whole: Sequence[int],
-    token_budget: int,
-    *,
-    equal: bool,
-    length_step: int | None,
+    branches: Branches, whole: Ints, token_budget: int, *, equal: bool, length_step: int | None
 ) -> Iterator[Rerun]:
     """The branches in batches of at most ``token_budget`` padded tokens, longest first.
 
-    ``windows`` [windows, length] are the token ids of the branches' windows and ``whole`` their lengths. ``equal``:
-    only sequences of one length share a batch. ``length_step``: where a window is longer than that, its branches are
-    padded to its length, since the model encodes positions by it.
+    ``whole`` are the lengths of the windows. ``equal``: only sequences of one length share a batch. ``length_step``:
+    where a window is longer than that, its branches are padded to its length, since the model encodes positions by it.
     """
-
-    def length(branch: Branch) -> int:
-        if length_step is not None and whole[branch.window] > length_step:
-            return whole[branch.window]
-        return branch.start + len(branch.tokens)
-
-    batch: list[Branch] = []
-    for branch in sorted(branches, key=lambda branch: (-length(branch), branch.window, branch.start)):
-        longest = length(batch[0]) if batch else 0
+    lengths = branches.start + branches.length
+    if length_step is not None:
+        own = whole[branches.window]
+        lengths = np.where(own > length_step, own, lengths)
+    batch: list[int] = []
+    for branch in np.argsort(-lengths, kind="stable").tolist():
+        longest = int(lengths[batch[0]]) if batch else 0
         if batch and (
             (len(batch) + 1) * longest > token_budget
-            or (equal and length(branch) != longest)
-            or (length_step is not None and length(branch) <= length_step < longest)
+            or (equal and lengths[branch] != longest)
+            or (length_step is not None and lengths[branch] <= length_step < longest)
         ):
-            yield _rerun(batch, windows, longest)
+            yield _rerun(branches, np.array(batch), longest)
             batch = []
         batch.append(branch)
     if batch:
-        yield _rerun(batch, windows, length(batch[0]))
+        yield _rerun(branches, np.array(batch), int(lengths[batch[0]]))
 
 
-def _rerun(branches: Sequence[Branch], windows: npt.NDArray[np.int64], length: int) -> Rerun:
-    ids = np.zeros((len(branches), length), dtype=np.int64)
-    rows = []
-    for number, branch in enumerate(branches):
-        end = branch.start + len(branch.tokens)
-        ids[number, : branch.start] = windows[branch.window, : branch.start]
-        ids[number, branch.start : end] = branch.tokens
-        rows.append(np.arange(number * length + branch.start, number * length + end))
-    targets = np.concatenate([branch.targets for branch in branches]).astype(np.int64)
-    return Rerun(list(branches), ids, np.concatenate(rows), targets)
+def _rerun(branches: Branches, chosen: Ints, length: int) -> Rerun:
+    start, count = branches.start[chosen], branches.length[chosen]
+    place = np.arange(length)
+    ids = branches.ids[branches.window[chosen], :length].copy()
+    ids[np.arange(len(chosen)), start] = branches.replacement[chosen]
+    ids[place >= (start + count)[:, None]] = 0
+    along = (place >= start[:, None]) & (place < (start + count)[:, None])
+    owner = np.repeat(np.arange(len(chosen)), count)
+    step = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
+    return Rerun(ids, np.flatnonzero(along), branches.offsets[chosen][owner] + step)

@@ -22,6 +22,7 @@ from audit_pipeline.orchestration.in_process import run_job
 from audit_pipeline.orchestration.partitions import register
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.store import read_documents
+from audit_pipeline.stages import audit_selection
 from audit_pipeline.tables import read_all
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -185,7 +186,10 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
     assert loads == ["one", "two"], "each model is loaded once, for all its benchmarks"
     found = run.materialisations(run_id)
     assert {partition for asset, partition in found if asset == "token_statistics"} == set(PAIRS)
-    settings = sum(len(one) for _, one in select(grid=True))
+    selection = audit_selection({"infilling": {"m": 1}})
+    settings = sum(len(one) for _, one in selection)
+    # Neither has a reference model, and no frequencies were counted.
+    lacking = sum(len(one) for detector, one in selection if detector.name in ("reference", "dc_pdd"))
     for pair in PAIRS:
         benchmark, model = pair.split("|")
         texts = len(read_examples(built.paths, benchmark))
@@ -194,7 +198,9 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         assert (statistics["texts_computed"], statistics["texts_from_cache"]) == (texts, 0)
         assert statistics["tokens_computed"] > texts
         assert statistics["model_fingerprint"] == built.model(model).identity.model_fingerprint
-        assert scores["dagster/row_count"] == scores["scores ok"] == texts * settings
+        assert scores["dagster/row_count"] == texts * settings
+        assert scores["scores ok"] == texts * (settings - lacking)
+        assert scores["scores not_applicable"] == texts * lacking
         assert evaluations["dagster/row_count"] == 3 * (settings + 1)
         assert {one["status"] for one in (statistics, scores, evaluations)} == {"ok"}
         assert evaluations["claim level"] == "screening only"

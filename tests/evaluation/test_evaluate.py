@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from audit_pipeline.contracts import EVALUATIONS, EXAMPLES, SCORES, canonical_json
+from audit_pipeline.contracts import EVALUATIONS, EXAMPLES, SCORES
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evaluation.evaluate import MARGIN, evaluate, labelled_examples, score_columns

@@ -1,0 +1,273 @@
+"""Branches: packed ones are those of a brute-force run of the whole text, in every architecture, however laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tiny_models import SENTENCES, forward_of, save_model, tokenized
+
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics import forward as forward_module
+from audit_pipeline.token_statistics.branches import Branches, branches_of, row_batches, rows_of
+from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches
+from audit_pipeline.token_statistics.packed import lay_out
+from audit_pipeline.token_statistics.run import compute, read_branches, read_statistics
+from audit_pipeline.token_statistics.windows import Window, windows_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+
+PACKED = (
+    "llama",
+    "gpt_neox",
+    "gpt2",
+    "opt",
+    "qwen2",
+    "mistral",
+    "gemma2",
+    "gemma3",
+    "granite",
+    "cohere",
+    "phi3",
+    "bloom",
+)
+TEXTS = (f"{SENTENCES[1]} {SENTENCES[0]}", SENTENCES[3], SENTENCES[4])
+# Two float32 paths to the same logits; DESIGN 8 allows 1e-4 between batches.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Texts that fit the model's context, with the branches of ``steps`` tokens that the model gave."""
+
+    encoded: list[EncodedText]
+    windows: list[Window]
+    argmax: list[np.ndarray]
+    branches: list[WindowBranches]
+
+
+def prepared(model: TokenizedModel, forward: ForwardPass, steps: int, texts: tuple[str, ...] = TEXTS) -> Prepared:
+    encoded = encode(model, texts)
+    windows = [
+        one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))
+    ]
+    statistics, branches = forward.run_with_branches(encoded, windows, steps)
+    return Prepared(encoded, windows, [one.argmax_id for one in statistics], branches)
+
+
+@torch.inference_mode()
+def twin(forward: ForwardPass, text: EncodedText, window: Window, argmax: np.ndarray, steps: int) -> WindowBranches:
+    """Every branch as a run of the whole window with one token replaced, in float64 from the logits on."""
+    start = [] if text.start_token_id is None else [text.start_token_id]
+    sequence = [*start, *text.token_id[window.begin : window.end].tolist()]
+    lengths, logprobs, scores = [], [], []
+    for scored, position in enumerate(range(window.score_from, window.end)):
+        place = position - window.begin + len(start)
+        behind = sequence[place + 1 : place + 1 + steps] if argmax[scored] != sequence[place] else []
+        lengths.append(len(behind))
+        if behind:
+            changed = [*sequence[:place], int(argmax[scored]), *sequence[place + 1 :]]
+            log_p = forward.model(input_ids=torch.tensor([changed])).logits[0].double().log_softmax(-1).numpy()
+            for offset, token in enumerate(behind):
+                row = log_p[place + offset]
+                p = np.exp(row)
+                mean = float(p @ row)
+                deviation = float(np.sqrt(p @ (row - mean) ** 2))
+                logprobs.append(row[token])
+                scores.append((row[token] - mean) / deviation)
+    return WindowBranches(window, np.array(lengths), np.array(logprobs), np.array(scores))
+
+
+def assert_same(found: WindowBranches, expected: WindowBranches, tolerance: float = TOLERANCE) -> None:
+    assert found.lengths.tolist() == expected.lengths.tolist()
+    np.testing.assert_allclose(found.logprob, expected.logprob, atol=tolerance, rtol=1e-5)
+    np.testing.assert_allclose(found.z, expected.z, atol=tolerance, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", [*PACKED, "mamba"])
+def test_branches_are_those_of_a_brute_force_run(tiny: Tiny, family: str) -> None:
+    model, forward = tiny(family)
+    assert forward.packed is (family != "mamba"), "state-space models keep no keys and values"
+    of = prepared(model, forward, steps=4)
+    assert sum(len(one.z) for one in of.branches) > 100
+    for window, argmax, found in zip(of.windows, of.argmax, of.branches, strict=True):
+        assert_same(found, twin(forward, of.encoded[window.text], window, argmax, 4))
+
+
+@pytest.mark.parametrize("row_tokens", [1, 7, 1000])
+@pytest.mark.parametrize("budget", [1, 64, 1 << 14])
+def test_chunks_change_nothing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, row_tokens: int, budget: int) -> None:
+    model, forward = tiny("gemma3")
+    expected = prepared(model, forward, steps=5)
+    monkeypatch.setitem(forward_module._ROW_TOKENS, "cpu", row_tokens)
+    monkeypatch.setitem(forward_module.BRANCH_TOKENS, "cpu", budget)
+    found = forward.run_branches(expected.encoded, expected.windows, expected.argmax, 5)
+    for one, other in zip(found, expected.branches, strict=True):
+        assert_same(one, other)
+
+
+def test_a_window_alone_and_among_others_and_with_modes_from_before(tiny: Tiny) -> None:
+    model, forward = tiny("llama")
+    together = prepared(model, forward, steps=3)
+    for window, argmax, expected in zip(together.windows, together.argmax, together.branches, strict=True):
+        [alone] = forward.run_branches(together.encoded, [window], [argmax], 3)
+        assert_same(alone, expected)
+
+
+def test_where_the_check_fails_branches_are_run_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tokenized(save_model(tmp_path / "gpt2", "gpt2"), tmp_path)
+    packed = prepared(model, forward_of(model), steps=3)
+
+    def blind(*given: object, **options: object) -> dict[str, object]:
+        # As a model that does not look at a mask of its caller's.
+        return {**inputs_of(*given, **options), "attention_mask": None}  # type: ignore[arg-type]
+
+    inputs_of = forward_module.inputs_of
+    monkeypatch.setattr(forward_module, "inputs_of", blind)
+    forward = forward_of(model)
+    assert not forward.packed
+    for one, other in zip(prepared(model, forward, steps=3).branches, packed.branches, strict=True):
+        assert_same(one, other)
+
+
+def test_longrope_branches_are_those_of_the_whole_window(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "longrope",
+        "short_factor": [1.0] * 4,
+        "long_factor": [3.0] * 4,
+        "original_max_position_embeddings": 20,
+        "rope_theta": 10000.0,
+    }
+    folder = save_model(tmp_path / "phi3", "phi3", rope_parameters=rope, original_max_position_embeddings=20)
+    model = tokenized(folder, tmp_path)
+    forward = forward_of(model)
+    assert not forward.packed
+    assert forward.length_step == 20
+    of = prepared(model, forward, steps=3)
+    assert any(window.length > 20 for window in of.windows)
+    for window, argmax, found in zip(of.windows, of.argmax, of.branches, strict=True):
+        assert_same(found, twin(forward, of.encoded[window.text], window, argmax, 3))
+
+
+def test_a_branch_by_hand() -> None:
+    # Tokens 10 11 12 13 14, a start token (1) in front, all scored; the modes differ from the text at 0, 2 and 4.
+    ids = np.array([[1, 10, 11, 12, 13, 14, 0]])
+    found = branches_of([Window(0, 0, 5, 0, True)], ids, [np.array([20, 11, 22, 13, 24], dtype=np.int32)], 3)
+    assert found.scored.tolist() == [0, 2], "the last token has nothing behind it"
+    assert found.start.tolist() == [1, 3]
+    assert found.length.tolist() == [3, 2]
+    assert found.offsets.tolist() == [0, 3, 5]
+    assert found.tokens.tolist() == [20, 11, 12, 22, 13]
+    assert found.targets.tolist() == [11, 12, 13, 13, 14]
+
+
+def made(lengths: list[list[int]]) -> Branches:
+    """Branches of so many tokens, a list a window, at every position."""
+    counts = np.array([n for own in lengths for n in own], dtype=np.int64)
+    window = np.array([number for number, own in enumerate(lengths) for _ in own], dtype=np.int64)
+    place = np.array([at for own in lengths for at, _ in enumerate(own)], dtype=np.int64)
+    ids = np.arange(len(lengths) * 60).reshape(len(lengths), 60)
+    return Branches(ids, window, place, place + 1, counts, -1 - np.arange(len(counts)))
+
+
+@given(
+    lengths=st.lists(st.lists(st.integers(1, 9), max_size=30), min_size=1, max_size=5),
+    row_tokens=st.integers(1, 20),
+    budget=st.integers(1, 60),
+)
+def test_every_token_of_a_branch_stands_in_one_place_of_one_batch(
+    lengths: list[list[int]], row_tokens: int, budget: int
+) -> None:
+    branches = made(lengths)
+    rows = rows_of(branches, row_tokens)
+    assert sorted(set(rows.tolist())) == list(range(len(set(rows.tolist()))))
+    seen: list[int] = []
+    for chosen in row_batches(branches, rows, budget):
+        layout = lay_out(branches, rows, chosen, torch.device("cpu"))
+        seen.extend(layout.which.tolist())
+        height, width = layout.ids.shape
+        assert height * width <= budget or height == 1
+        assert width < row_tokens + 9, "a row is full at row_tokens, but for the rest of its last branch"
+        assert layout.ids.flatten()[layout.used].tolist() == branches.tokens[layout.which].tolist()
+        for row in range(height):
+            held = layout.branch[row][layout.branch[row] >= 0]
+            whose = {int(branches.window[chosen[which]]) for which in held.tolist()}
+            assert whose == {int(layout.windows[row])}
+        owner = branches.owner[layout.which]
+        expected = branches.start[owner] + branches.step[layout.which]
+        assert layout.positions.flatten()[layout.used].tolist() == expected.tolist()
+        assert layout.prefix == max(branches.start[chosen])
+    assert sorted(seen) == list(range(int(branches.offsets[-1])))
+
+
+def branches_by_text(model: TokenizedModel, texts: list[str], paths: DataPaths, steps: int) -> dict[str, dict]:  # type: ignore[type-arg]
+    return {row["text_sha256"]: row for row in read_branches(model, texts, paths, steps).to_pylist()}
+
+
+def test_shorter_branches_are_part_of_longer_ones_and_longer_ones_run_branches_only(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    texts, paths = [*TEXTS, "", "!"], DataPaths(tmp_path)
+    first = compute(model, texts, paths, lambda: forward, branch_steps=3)
+    assert (first.texts_computed, first.texts_branched) == (4, 4)
+    assert first.branch_tokens > 0
+
+    def never() -> ForwardPass:
+        raise AssertionError("the model was loaded")
+
+    for steps in (1, 2, 3):
+        again = compute(model, texts, paths, never, branch_steps=steps)
+        assert (again.texts_from_cache, again.texts_computed, again.texts_branched) == (len(texts), 0, 0)
+    before = read_statistics(model, texts, paths).sort_by("key")
+    more = compute(model, texts, paths, lambda: forward, branch_steps=6)
+    assert (more.texts_computed, more.texts_branched) == (0, 4)
+    assert read_statistics(model, texts, paths).sort_by("key").equals(before), "no text's own statistics ran again"
+
+    short, long = (branches_by_text(model, texts, paths, steps) for steps in (3, 6))
+    assert {row["m"] for row in short.values()} == {3}, "the shortest that are long enough"
+    assert {row["m"] for row in long.values()} == {6}
+    assert len(short) == len(long) == len(texts)
+    for sha256, row in short.items():
+        other = long[sha256]
+        for begin, end, far in zip(row["offsets"], row["offsets"][1:], other["offsets"], strict=False):
+            np.testing.assert_allclose(row["z"][begin:end], other["z"][far : far + end - begin], atol=TOLERANCE)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(order=st.permutations(range(6)), budget=st.integers(1, 200), steps=st.integers(1, 8))
+def test_order_and_batches_change_nothing(
+    tiny: Tiny, tmp_path_factory: pytest.TempPathFactory, order: list[int], budget: int, steps: int
+) -> None:
+    model, forward = tiny("gpt_neox")
+    texts = [*TEXTS, "a", "a a a a a a a a", "海港在早晨很安静。"]
+    found = []
+    for ordered, tokens in ((texts, None), ([texts[place] for place in order], budget)):
+        paths = DataPaths(tmp_path_factory.mktemp("branches"))
+        compute(model, ordered, paths, lambda: forward, branch_steps=steps, token_budget=tokens)
+        found.append(branches_by_text(model, texts, paths, steps))
+    for sha256, row in found[0].items():
+        assert row["offsets"] == found[1][sha256]["offsets"]
+        np.testing.assert_allclose(row["z"], found[1][sha256]["z"], atol=TOLERANCE)
+
+
+def test_a_text_longer_than_the_context_has_branches_up_to_the_end_of_each_window(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    text = " ".join(SENTENCES)
+    [encoded] = encode(model, [text])
+    windows = windows_of(0, encoded, *window_and_stride(model))
+    assert len(windows) > 2
+    paths = DataPaths(tmp_path)
+    compute(model, [text], paths, lambda: forward, branch_steps=4)
+    [row] = read_branches(model, [text], paths, 4).to_pylist()
+    [own] = read_statistics(model, [text], paths).to_pylist()
+    expected = [twin(forward, encoded, one, np.array(own["argmax_id"])[one.score_from : one.end], 4) for one in windows]
+    assert np.diff(row["offsets"]).tolist() == np.concatenate([one.lengths for one in expected]).tolist()
+    np.testing.assert_allclose(row["z"], np.concatenate([one.z for one in expected]), atol=TOLERANCE)
