@@ -32,7 +32,12 @@ EVALUATIONS_VERSION = "1"
     code_version=SCORES_VERSION,
     partitions_def=pair_partitions,
     backfill_policy=dg.BackfillPolicy.single_run(),
-    deps=["benchmark", "token_statistics"],
+    deps=[
+        "benchmark",
+        "token_statistics",
+        # One table serves every benchmark; its corpus is the model's.
+        dg.AssetDep("token_frequencies", partition_mapping=dg.AllPartitionMapping()),
+    ],
     metadata=schema_metadata(SCORES),
     check_specs=[
         dg.AssetCheckSpec(

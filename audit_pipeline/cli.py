@@ -363,14 +363,16 @@ def _show_separation(scores: FileScores) -> None:
     OUT.print("screening only: no control was run; `corpus-audit audit` on a benchmark runs one", soft_wrap=True)
 
 
-def _show_skipped(skipped: Sequence[Any]) -> None:
-    if not skipped:
+def _show_skipped(skipped: Sequence[Any], total: int | None = None) -> None:
+    """``total``: how many there are, where ``skipped`` are only the first of them."""
+    total = len(skipped) if total is None else total
+    if not total:
         return
-    _tell(f"{len(skipped)} row(s) skipped:")
+    _tell(f"{total} row(s) skipped:")
     for row in skipped[:_NAMED_SKIPS]:
         _tell(f"  {row.location}: {row.reason}")
-    if len(skipped) > _NAMED_SKIPS:
-        _tell(f"  and {len(skipped) - _NAMED_SKIPS} more")
+    if total > _NAMED_SKIPS:
+        _tell(f"  and {total - _NAMED_SKIPS} more")
 
 
 @main.command()
@@ -378,18 +380,26 @@ def _show_skipped(skipped: Sequence[Any]) -> None:
 @click.option("--tokenizer", required=True, help="A name in config/models.yaml, a hub id, or a path.")
 @click.option("--out", required=True, type=_FILE, help="The Parquet file to write.")
 @click.option("--text-column", help="Default: text, else input, else the only column.")
-def count(corpus: Path, tokenizer: str, out: Path, text_column: str | None) -> None:
-    """Count the tokens of a reference corpus: a token-frequency table for one tokenizer."""
+@click.option(
+    "--max-tokens-per-document", type=click.IntRange(min=1), help="Default: all; DC-PDD's published code has 1024."
+)
+def count(
+    corpus: Path, tokenizer: str, out: Path, text_column: str | None, max_tokens_per_document: int | None
+) -> None:
+    """Count the tokens of a reference corpus: a token-frequency table for one tokenizer.
+
+    A count that was stopped goes on where it was, with the same command.
+    """
     from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import load_tokenizer
-    from audit_pipeline.references.count import count_corpus, write_count
+    from audit_pipeline.references.count import Limits, count_to_file
     from audit_pipeline.tables import require_output
 
     require_output(out, corpus)
     model = load_tokenizer(resolve_model(tokenizer, load_models()), DataPaths.from_environment())
-    counted = count_corpus(model, corpus, text_column)
-    write_count(out, counted, model)
-    _show_skipped(counted.skipped)
+    limits = Limits(max_tokens_per_document=max_tokens_per_document)
+    counted = count_to_file(model, corpus, out, text_column, limits=limits)
+    _show_skipped(counted.skipped, counted.skipped_rows)
     OUT.print(
         f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}",
         markup=False,

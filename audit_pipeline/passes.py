@@ -41,7 +41,8 @@ class Passes:
     """The extras of a selection: branches of ``branch_steps`` tokens, the texts in lower case, ``n_neighbours`` each
     from ``proposer``, the same texts by the model ``reference``, the table ``frequencies``.
 
-    ``absent`` says of a need that is not met why, for the scores that are not given.
+    ``absent`` says of a need that is not met why, for the scores that are not given; ``upstream`` are the data versions
+    of tables that the scores come from, for their lineage.
     """
 
     branch_steps: int = 0
@@ -52,6 +53,12 @@ class Passes:
     reference: TokenizedModel | None = None
     frequencies: TokenFrequencies | None = None
     absent: Mapping[Need, str] = field(default_factory=dict)
+    upstream: Mapping[str, str] = field(default_factory=dict)
+
+
+def needs_of(selection: Selection) -> frozenset[Need]:
+    """All that the chosen detectors need."""
+    return frozenset[Need]().union(*(detector.needs for detector, _ in selection))
 
 
 def passes_for(
@@ -62,7 +69,7 @@ def passes_for(
     absent: Mapping[Need, str] | None = None,
 ) -> Passes:
     """What ``selection`` needs of what there is; a pass that no chosen detector needs is left out."""
-    needs = frozenset[Need]().union(*(detector.needs for detector, _ in selection))
+    needs = needs_of(selection)
 
     def largest(need: Need, parameter: str) -> int:
         return max(

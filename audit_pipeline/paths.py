@@ -70,6 +70,11 @@ class DataPaths:
     def digest_cache(self) -> Path:
         return self.root / "models" / "digests.json"
 
+    def token_frequencies(self, corpus: str, tokenizer_fingerprint: str) -> Path:
+        """The counts of one tokenizer's tokens in one corpus."""
+        name = f"tokenizer={tokenizer_fingerprint}.parquet"
+        return self.root / "token_frequencies" / f"corpus={segment(corpus)}" / name
+
     def table(self, name: str) -> Path:
         """The folder of an append-only table: scores, evaluations, lineage or outcomes."""
         return self.root / name

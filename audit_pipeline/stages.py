@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,13 +22,14 @@ from audit_pipeline.detectors import infilling
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.registry import Overrides, select, settings_up_to
 from audit_pipeline.detectors.score import score_texts
-from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.errors import AuditError, ConfigError, DataError, ModelError
 from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, evaluate, score_columns
 from audit_pipeline.lineage import Step, latest_run, record, table_version
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.passes import Passes, PassesSummary, Selection, Statistics, passes_for, run_passes
+from audit_pipeline.passes import Passes, PassesSummary, Selection, Statistics, needs_of, passes_for, run_passes
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.references.frequencies import FrequencyLookup, frequencies_of, read_frequencies
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
 from audit_pipeline.tables import checked, read_table, write_table
@@ -154,20 +155,44 @@ def passes_of(
 ) -> Passes:
     """What the selection needs beside the model, and why there is none where there is none.
 
-    The reference model is that of the model's entry; the token frequencies are the table ``frequencies``.
+    The reference model and corpus are those of the model's entry; ``frequencies`` is a table that the user names.
+    Raises DataError where that cannot be read or was counted with another tokenizer.
     """
+    needs = needs_of(selection)
     absent: dict[Need, str] = {}
-    reference = None
-    if model.entry.reference_model is None:
-        absent[Need.REFERENCE_MODEL] = (
-            f"no reference model: give {model.entry.name} a reference_model in config/models.yaml"
-        )
-    else:
+    reference, found = None, FrequencyLookup(None, None, {})
+    if Need.REFERENCE_MODEL in needs:
         try:
-            reference = load_tokenizer(resolve_model(model.entry.reference_model, load_models()), paths)
+            reference = _reference_model(model, paths)
         except AuditError as error:
-            absent[Need.REFERENCE_MODEL] = f"the reference model cannot be had: {error}"
-    return passes_for(selection, reference=reference, absent=absent)
+            absent[Need.REFERENCE_MODEL] = str(error)
+    if Need.FREQUENCY_TABLE in needs:
+        try:
+            found = _frequencies(model, paths, frequencies)
+        except AuditError as error:
+            if frequencies is not None:
+                raise
+            absent[Need.FREQUENCY_TABLE] = str(error)
+        if found.reason is not None:
+            absent[Need.FREQUENCY_TABLE] = found.reason
+    passes = passes_for(selection, reference=reference, frequencies=found.frequencies, absent=absent)
+    return replace(passes, upstream=found.upstream)
+
+
+def _reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedModel:
+    if model.entry.reference_model is None:
+        raise ModelError(f"no reference model: give {model.entry.name} a reference_model in config/models.yaml")
+    return load_tokenizer(resolve_model(model.entry.reference_model, load_models()), paths)
+
+
+def _frequencies(model: TokenizedModel, paths: DataPaths, given: Path | None) -> FrequencyLookup:
+    if model.entry.start_token_policy != "always":
+        return FrequencyLookup(None, "dc_pdd scores the first token too: it needs the start-token policy 'always'", {})
+    if given is not None:
+        return FrequencyLookup(read_frequencies(given, model), None, {})
+    if model.entry.reference_corpus is None:
+        raise ConfigError(f"no reference corpus: give {model.entry.name} a reference_corpus in config/models.yaml")
+    return frequencies_of(model.entry.reference_corpus, model, paths)
 
 
 def run_tokens(
@@ -263,6 +288,7 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
         upstream={
             f"examples/{pair.benchmark}": benchmark,
             f"token_statistics/{pair.partition}": statistics_version(model, benchmark),
+            **passes.upstream,
         },
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,

@@ -57,7 +57,10 @@ class ModelEntry(BaseModel):
     stride: Annotated[int, Field(ge=1)] | None = Field(default=None, description="None: half a window")
     release_date: date | None = None
     training_cutoff: date | None = None
-    reference_model: str | None = None
+    reference_model: str | None = Field(default=None, description="for the detector reference")
+    reference_corpus: str | None = Field(
+        default="sotu", description="in references.yaml, for dc_pdd; of the language of the texts"
+    )
     licence: str | None = None
     trust_remote_code: bool = False
     notes: str | None = None

@@ -20,6 +20,7 @@ from audit_pipeline.errors import AuditError, DataError, PairsFailedError, Sourc
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions
+from audit_pipeline.orchestration.frequencies import ensure_frequencies
 from audit_pipeline.orchestration.pair_runs import run_pairs
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
@@ -75,13 +76,18 @@ def audit(
     Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
     """
     # First, so that a model that cannot be had costs no download and leaves no partition behind.
-    load_tokenizer(resolve_model(request.model, load_models()), paths)
+    model = load_tokenizer(resolve_model(request.model, load_models()), paths)
     request = _with_settled_day(request, paths, on_step)
     outcome = AuditOutcome()
     with in_process.open_instance(paths) as instance:
         outcome.buried = in_process.bury_dead_runs(instance)
         partitions.register(instance, models=[request.model])
         _prepare(request, definitions, instance, paths, on_step, outcome)
+        try:
+            outcome.runs |= ensure_frequencies(definitions.resolve_job_def, instance, model, paths, on_step)
+        except AuditError as error:
+            # One detector goes without.
+            on_step(f"dc_pdd goes without token frequencies: {error}")
         try:
             _run_pairs(request, definitions.resolve_job_def("audit_pairs"), instance, on_step, outcome)
         except PairsFailedError as error:

@@ -22,6 +22,12 @@ JOBS = [
         executor_def=dg.in_process_executor,
     ),
     dg.define_asset_job(
+        "count_tokens",
+        selection=dg.AssetSelection.groups("references"),
+        description="Count the tokens of reference corpora, for dc_pdd.",
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
         "audit_pairs",
         selection=dg.AssetSelection.assets("token_statistics", "scores", "evaluations"),
         description="Run models on benchmarks: token statistics, scores and evaluations.",

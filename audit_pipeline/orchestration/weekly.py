@@ -17,10 +17,11 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, mov
 from audit_pipeline.benchmarks.rolling import roll
 from audit_pipeline.benchmarks.staleness import is_on_hub
 from audit_pipeline.contracts import Pair
-from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions, situation
+from audit_pipeline.orchestration.frequencies import ensure_frequencies
 from audit_pipeline.orchestration.pair_runs import run_pairs
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
@@ -75,7 +76,7 @@ def weekly_audit(
     partitions.register(instance, benchmarks=[spec.name for spec in specs], models=list(models))
     _fetch(jobs("refresh_sources"), instance, specs, paths, week, tell, tags)
     _build(jobs("build_benchmarks"), instance, specs, paths, week, tell, tags)
-    _audit(jobs("audit_pairs"), instance, specs, models, paths, week, tell, tags)
+    _audit(jobs, instance, specs, models, paths, week, tell, tags)
     # Also where nothing is new: what could not be audited is told there, and the report shows that it was looked at.
     in_process.run_job(jobs("publish"), instance, tags=tags, on_wait=tell)
     tell(week.summary)
@@ -153,7 +154,7 @@ def _differs_on_the_hub(spec: BenchmarkSpec, paths: DataPaths) -> bool:
 
 
 def _audit(
-    job: dg.JobDefinition,
+    jobs: Jobs,
     instance: dg.DagsterInstance,
     specs: Sequence[BenchmarkSpec],
     models: Mapping[str, ModelEntry],
@@ -171,14 +172,33 @@ def _audit(
             done = situation.done_pairs(pairs, built, paths, model)
             pending = [pair for pair in pairs if pair not in done]
             if pending:
+                _count(jobs, instance, model, paths, week, tell, tags)
                 tell(f"auditing {name} on {', '.join(pair.benchmark for pair in pending)}")
                 try:
-                    run_pairs(job, instance, pending, tags=tags, on_wait=tell)
+                    run_pairs(jobs("audit_pairs"), instance, pending, tags=tags, on_wait=tell)
                 finally:
                     done = situation.done_pairs(pending, built, paths, model)
                     week.audited[name] = [pair.benchmark for pair in pending if pair in done]
         except AuditError as error:
             _note(week, tell, f"{name}: {error}")
+
+
+def _count(
+    jobs: Jobs,
+    instance: dg.DagsterInstance,
+    model: TokenizedModel,
+    paths: DataPaths,
+    week: Week,
+    tell: Tell,
+    tags: Mapping[str, str],
+) -> None:
+    try:
+        ensure_frequencies(jobs, instance, model, paths, tell, tags)
+    except ConfigError as error:
+        # As for a model without a reference model: its scores say what is missing.
+        tell(f"dc_pdd goes without token frequencies: {error}")
+    except AuditError as error:
+        _note(week, tell, f"the tokens of {model.entry.reference_corpus} could not be counted: {error}")
 
 
 def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: Week, tell: Tell) -> list[str]:

@@ -1,7 +1,7 @@
-"""Counting tokens: how often each token of one tokenizer occurs in a reference corpus.
+"""Counting a corpus: how often each token of one tokenizer occurs in it, from beginning to end or from a checkpoint.
 
-What belongs here: the count, its table, and what must be known of it (tokens in all, vocabulary size, tokenizer).
-What does not: using frequencies in a detector (detectors/), downloading corpora.
+What belongs here: the count with its limits and checkpoints, and its table. What does not: where documents come from
+(corpus.py), how texts are counted (tally.py), which tables there are and whether they are up to date (build.py).
 
 A table belongs to one tokenizer: the counts of another are silently wrong, so the tokenizer's fingerprint is part of
 the table's metadata.
@@ -9,97 +9,289 @@ the table's metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from audit_pipeline.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.contracts import TOKEN_FREQUENCIES, digest
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.references.corpus import Corpus, State, files_corpus
+from audit_pipeline.references.tally import CheckedCounter, Counts, special_ids, vocabulary_of
 from audit_pipeline.tables import checked, write_table
-from audit_pipeline.text_rows import SUFFIXES, Skipped, read_texts
+from audit_pipeline.text_rows import Skipped
 
-_TEXTS_A_CALL = 512
+CODE_VERSION = 1
+CHECKPOINT_SECONDS = 30.0
+NAMED_SKIPS = 1000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a corpus is counted; None: all. ``max_bytes`` is UTF-8 text; the document that passes it counts."""
+
+    max_documents: int | None = None
+    max_bytes: int | None = None
+    max_tokens_per_document: int | None = None
 
 
 @dataclass(frozen=True)
 class CorpusCount:
-    """Occurrences of every token id (int64 [V]) in ``texts`` texts, and the rows that could not be read."""
+    """Occurrences of every token id (int64 [V], special tokens 0) in ``documents`` documents of ``bytes`` UTF-8 bytes.
 
-    counts: npt.NDArray[np.int64]
-    texts: int
-    skipped: tuple[Skipped, ...]
+    ``skipped_rows`` rows could not be used; ``skipped`` are the first 1,000 of them. ``seconds`` is what counting took,
+    all runs together; ``way`` says how (tally.py).
+    """
+
+    counts: Counts
+    documents: int = 0
+    bytes: int = 0
+    skipped_rows: int = 0
+    skipped: tuple[Skipped, ...] = ()
+    corpus_digest: str = ""
+    limits: Limits = field(default_factory=Limits)
+    seconds: float = 0.0
+    way: str = "every text"
 
     @property
     def tokens(self) -> int:
+        """N: all occurrences together."""
         return int(self.counts.sum())
 
+    @property
+    def texts(self) -> int:
+        """The number of documents."""
+        return self.documents
 
-def count_tokens(model: TokenizedModel, texts: Iterable[str]) -> tuple[npt.NDArray[np.int64], int]:
+    @property
+    def megabytes_per_second(self) -> float:
+        """UTF-8 text counted a second, reading included, in 10**6 bytes."""
+        return self.bytes / 1e6 / self.seconds if self.seconds else 0.0
+
+
+Progress = Callable[[CorpusCount], None]
+
+
+def count_tokens(model: TokenizedModel, texts: Iterable[str]) -> tuple[Counts, int]:
     """Every occurrence of every token in ``texts``, without special tokens: (int64 [V], number of texts)."""
-    # Added tokens can have ids above the model's vocabulary size.
-    counts = np.zeros(max(model.vocab_size, len(model.tokenizer)), dtype=np.int64)
+    counter = CheckedCounter(model)
     read = 0
-    remaining = iter(texts)
-    while batch := list(islice(remaining, _TEXTS_A_CALL)):
-        encoded = model.tokenizer(
-            batch, add_special_tokens=False, return_attention_mask=False, truncation=False, verbose=False
-        )
-        for ids in encoded["input_ids"]:
-            counts += np.bincount(np.asarray(ids, dtype=np.int64), minlength=len(counts))
-        read += len(batch)
-    counts[list(model.tokenizer.all_special_ids)] = 0
-    return counts, read
+    for text in texts:
+        counter.add(text)
+        read += 1
+    counter.flush()
+    return _without_special(counter.counts, model), read
 
 
-def count_corpus(model: TokenizedModel, corpus: Path, text_column: str | None = None) -> CorpusCount:
-    """Count the file at ``corpus``, or every readable file in that folder, one file in memory at a time.
+def count_corpus(
+    model: TokenizedModel,
+    corpus: Path,
+    text_column: str | None = None,
+    *,
+    limits: Limits | None = None,
+    checkpoint: Path | None = None,
+    on_progress: Progress | None = None,
+) -> CorpusCount:
+    """Count the file at ``corpus``, or every readable file in that folder, one row in memory at a time.
 
-    Raises DataError where there is no such file, and none of a readable kind in the folder.
+    Raises DataError where there is no such file, none of a readable kind in the folder, and no row that can be used.
     """
-    files = _files(corpus)
-    skipped: list[Skipped] = []
-
-    def texts() -> Iterator[str]:
-        for file in files:
-            rows, bad = read_texts(file, text_column)
-            skipped.extend(bad)
-            yield from (row.text for row in rows)
-
-    counts, read = count_tokens(model, texts())
-    return CorpusCount(counts, read, tuple(skipped))
-
-
-def _files(corpus: Path) -> list[Path]:
-    if not corpus.exists():
-        raise DataError(f"{corpus}: no such file or folder")
-    if not corpus.is_dir():
-        return [corpus]
-    files = sorted(path for path in corpus.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    if not files:
-        raise DataError(f"{corpus} holds no file of a kind that can be read: {', '.join(SUFFIXES)}")
-    return files
-
-
-def write_count(path: Path, count: CorpusCount, model: TokenizedModel) -> None:
-    """Write the table: every token of the vocabulary with its count; totals and tokenizer in the file's metadata."""
-    ids = np.arange(len(count.counts), dtype=np.int32)
-    table = pa.table(
-        {
-            "token_id": ids,
-            "token": pa.array(model.tokenizer.convert_ids_to_tokens(ids.tolist()), pa.string()),
-            "count": count.counts,
-        }
+    limits = limits or Limits()
+    return count_documents(
+        model, files_corpus(corpus, text_column), f"{corpus}", limits, checkpoint=checkpoint, on_progress=on_progress
     )
+
+
+def count_to_file(
+    model: TokenizedModel,
+    corpus: Path,
+    out: Path,
+    text_column: str | None = None,
+    *,
+    limits: Limits | None = None,
+    on_progress: Progress | None = None,
+) -> CorpusCount:
+    """Count as :func:`count_corpus` does and write the table to ``out``; a count that was killed goes on.
+
+    The checkpoint lies beside ``out`` until the table is written.
+    """
+    checkpoint = checkpoint_of(out)
+    count = count_corpus(model, corpus, text_column, limits=limits, checkpoint=checkpoint, on_progress=on_progress)
+    write_count(out, count, model, corpus=corpus.name)
+    checkpoint.unlink(missing_ok=True)
+    return count
+
+
+def checkpoint_of(table: Path) -> Path:
+    """Where the count that will be written to ``table`` keeps its checkpoint."""
+    return table.with_name(f".{table.name}.partial")
+
+
+def count_documents(
+    model: TokenizedModel,
+    corpus: Corpus,
+    what: str,
+    limits: Limits,
+    *,
+    checkpoint: Path | None = None,
+    on_progress: Progress | None = None,
+) -> CorpusCount:
+    """Count a corpus, from the checkpoint where there is one of the same corpus, limits and tokenizer.
+
+    About every 30 seconds the counts so far and the place in the corpus are kept in ``checkpoint``, whole or not at
+    all. Raises DataError, naming ``what``, where no document can be used.
+    """
+    key = digest(
+        corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, vocabulary_of(model), CODE_VERSION
+    )
+    done, state = _resumed(checkpoint, key, model)
+    done = replace(done, corpus_digest=corpus.digest, limits=limits)
+    counter = CheckedCounter(model, limits.max_tokens_per_document)
+    base, began, kept_at = done.counts, time.monotonic() - done.seconds, time.monotonic()
+    documents, size, skipped_rows, skipped = done.documents, done.bytes, done.skipped_rows, list(done.skipped)
+
+    def so_far() -> CorpusCount:
+        counter.flush()
+        return replace(
+            done,
+            counts=_without_special(base + counter.counts, model),
+            documents=documents,
+            bytes=size,
+            skipped_rows=skipped_rows,
+            skipped=tuple(skipped),
+            seconds=time.monotonic() - began,
+            way=counter.way or "every text",
+        )
+
+    stream = corpus.open(state)
+    rows = iter(stream)
+    while not _reached(limits, documents, size):
+        item = next(rows, None)
+        if item is None:
+            break
+        if isinstance(item, Skipped):
+            skipped_rows += 1
+            if len(skipped) < NAMED_SKIPS:
+                skipped.append(item)
+        else:
+            counter.add(item)
+            documents += 1
+            size += len(item.encode())
+        if time.monotonic() - kept_at >= CHECKPOINT_SECONDS:
+            count = so_far()
+            if checkpoint is not None:
+                _keep(checkpoint, count, key, stream.state())
+            if on_progress is not None:
+                on_progress(count)
+            kept_at = time.monotonic()
+    count = so_far()
+    if not documents:
+        raise DataError(_nothing(what, skipped_rows, skipped))
+    if on_progress is not None:
+        on_progress(count)
+    return count
+
+
+def write_count(
+    path: Path,
+    count: CorpusCount,
+    model: TokenizedModel,
+    *,
+    corpus: str = "",
+    settings_digest: str = "",
+    data_version: str = "",
+    run_id: str = "",
+) -> None:
+    """Write the table: every token of the vocabulary with its count; what must be known of it in the file's metadata.
+
+    Metadata, all strings: corpus, corpus_digest, settings_digest, tokens (N), documents, bytes, skipped_rows,
+    max_documents, max_bytes and max_tokens_per_document (empty: no limit), vocab_size, tokenizer_fingerprint,
+    data_version, run_id.
+    """
     metadata = {
+        "corpus": corpus,
+        "corpus_digest": count.corpus_digest,
+        "settings_digest": settings_digest,
         "tokens": str(count.tokens),
-        "texts": str(count.texts),
+        "documents": str(count.documents),
+        "bytes": str(count.bytes),
+        "skipped_rows": str(count.skipped_rows),
+        **{name: "" if limit is None else str(limit) for name, limit in asdict(count.limits).items()},
         "vocab_size": str(model.vocab_size),
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
+        "data_version": data_version,
+        "run_id": run_id,
     }
-    write_table(path, checked(table, TOKEN_FREQUENCIES).replace_schema_metadata(metadata))
+    write_table(path, _table(count, model).replace_schema_metadata(metadata))
+
+
+def _table(count: CorpusCount, model: TokenizedModel) -> pa.Table:
+    ids = np.arange(len(count.counts), dtype=np.int32)
+    tokens = pa.array(model.tokenizer.convert_ids_to_tokens(ids.tolist()), pa.string())
+    return checked(pa.table({"token_id": ids, "token": tokens, "count": count.counts}), TOKEN_FREQUENCIES)
+
+
+def _without_special(counts: Counts, model: TokenizedModel) -> Counts:
+    counts = counts.copy()
+    counts[special_ids(model)] = 0
+    return counts
+
+
+def _reached(limits: Limits, documents: int, size: int) -> bool:
+    return (limits.max_documents is not None and documents >= limits.max_documents) or (
+        limits.max_bytes is not None and size >= limits.max_bytes
+    )
+
+
+def _keep(path: Path, count: CorpusCount, key: str, state: State) -> None:
+    """Write a checkpoint: counts so far and the place in the corpus, in one file."""
+    told = {
+        "key": key,
+        "state": state,
+        "documents": count.documents,
+        "bytes": count.bytes,
+        "skipped_rows": count.skipped_rows,
+        "skipped": [[row.location, row.index, row.reason] for row in count.skipped],
+        "seconds": count.seconds,
+    }
+    write_table(path, pa.table({"count": count.counts}).replace_schema_metadata({"checkpoint": json.dumps(told)}))
+
+
+def _resumed(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
+    """The count so far and the place behind it; an empty count where there is no checkpoint of this very count."""
+    fresh = CorpusCount(np.zeros(vocabulary_of(model), dtype=np.int64))
+    if path is None or not path.exists():
+        return fresh, None
+    try:
+        # Not read_table: its cast leaves the file's metadata out.
+        table = pq.read_table(path, partitioning=None)
+        told = json.loads((table.schema.metadata or {})[b"checkpoint"])
+        counts = checked(table, _COUNTS).column("count").to_numpy()
+        if told["key"] != key or len(counts) != len(fresh.counts):
+            return fresh, None
+        skipped = tuple(Skipped(*row) for row in told["skipped"])
+        sizes = (int(told["documents"]), int(told["bytes"]), int(told["skipped_rows"]))
+        count = CorpusCount(counts, *sizes, skipped=skipped, seconds=float(told["seconds"]))
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, DataError):
+        # A checkpoint only saves time: one that cannot be read is as none.
+        return fresh, None
+    else:
+        return count, told["state"]
+
+
+_COUNTS = pa.schema([TOKEN_FREQUENCIES.field("count")])
+
+
+def _nothing(what: str, skipped_rows: int, skipped: list[Skipped]) -> str:
+    if not skipped_rows:
+        return f"{what}: holds no rows"
+    first = skipped[0]
+    if skipped_rows == 1 and first.location == Path(what).name:
+        return f"{what}: {first.reason}"
+    return f"{what}: none of its {skipped_rows} rows can be used; the first, {first.location}: {first.reason}"

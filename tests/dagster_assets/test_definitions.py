@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from audit_pipeline.benchmarks.checks import CHECKS
-from audit_pipeline.contracts import DOCUMENTS, EVALUATIONS, EXAMPLES, SCORES, TOKEN_STATISTICS
+from audit_pipeline.contracts import DOCUMENTS, EVALUATIONS, EXAMPLES, SCORES, TOKEN_FREQUENCIES, TOKEN_STATISTICS
 from audit_pipeline.orchestration.metadata import column_schema
 from audit_pipeline.sources.registry import SOURCES
 
@@ -15,6 +15,7 @@ DOCUMENT_KEYS = [f"documents/{name}" for name in SOURCES]
 GROUPS = {
     **dict.fromkeys(DOCUMENT_KEYS, "sources"),
     "benchmark": "benchmarks",
+    "token_frequencies": "references",
     "token_statistics": "token_statistics",
     "scores": "scores",
     "evaluations": "scores",
@@ -24,8 +25,9 @@ GROUPS = {
 EDGES = {
     **{key: set() for key in DOCUMENT_KEYS},
     "benchmark": set(DOCUMENT_KEYS),
+    "token_frequencies": {"documents/sotu"},
     "token_statistics": {"benchmark"},
-    "scores": {"benchmark", "token_statistics"},
+    "scores": {"benchmark", "token_statistics", "token_frequencies"},
     "evaluations": {"benchmark", "scores"},
     "warehouse": {"benchmark", "scores", "evaluations"},
     "contamination_report": {"warehouse"},
@@ -33,6 +35,7 @@ EDGES = {
 TABLES = {
     **dict.fromkeys(DOCUMENT_KEYS, DOCUMENTS),
     "benchmark": EXAMPLES,
+    "token_frequencies": TOKEN_FREQUENCIES,
     "token_statistics": TOKEN_STATISTICS,
     "scores": SCORES,
     "evaluations": EVALUATIONS,
@@ -77,6 +80,7 @@ def test_an_asset_that_writes_a_table_shows_its_columns(
 def test_one_model_and_one_writer_at_a_time(definitions: dg.Definitions) -> None:
     pools = {key: asset(definitions, key).op.pool for key in GROUPS}
     assert {key: pool for key, pool in pools.items() if pool} == {
+        "token_frequencies": "references",
         "token_statistics": "gpu",
         "warehouse": "duckdb_writer",
     }
@@ -114,6 +118,8 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
         "metrics_in_range",
     }
     assert {(key, name) for key, name in checks if key not in (*DOCUMENT_KEYS, "benchmark")} == {
+        ("token_frequencies", "counts_belong_to_tokenizer"),
+        ("token_frequencies", "every_row_counted"),
         ("token_statistics", "cache_intact"),
         ("scores", "no_score_failed"),
         ("evaluations", "metrics_in_range"),
@@ -125,7 +131,7 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
 
 
 def test_jobs_cover_every_asset_once(definitions: dg.Definitions) -> None:
-    names = ("refresh_sources", "build_benchmarks", "audit_pairs", "publish")
+    names = ("refresh_sources", "build_benchmarks", "count_tokens", "audit_pairs", "publish")
     covered = [
         key.to_user_string()
         for name in names

@@ -1,0 +1,131 @@
+"""Token frequencies of reference corpora, partitioned by corpus and model: what dc_pdd is calibrated with.
+
+What belongs here: wiring, and what the UI shows of a count. What does not: counting (audit_pipeline/references).
+"""
+
+from functools import partial
+from typing import Any
+
+import dagster as dg
+
+from assets import OWNERS
+from audit_pipeline.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.errors import AuditError, ConfigError
+from audit_pipeline.lineage import Step
+from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.orchestration.partitions import MODEL, PairPartitions, model_partitions
+from audit_pipeline.orchestration.resources import AuditData, Models
+from audit_pipeline.orchestration.retries import with_retries
+from audit_pipeline.references.build import FrequencyReport, build_frequencies
+from audit_pipeline.references.config import load_references, reference_named
+from audit_pipeline.references.count import CorpusCount
+from audit_pipeline.references.frequencies import read_frequencies
+
+CODE_VERSION = "1"
+CORPUS = "corpus"
+
+
+def _corpora() -> list[str]:
+    """The corpora of references.yaml; none where it cannot be read, so that everything else still loads."""
+    try:
+        return list(load_references())
+    except ConfigError:
+        # A run of the asset reads the file again, and says what is wrong with it.
+        return []
+
+
+corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(_corpora()), MODEL: model_partitions})
+
+
+@dg.asset(
+    group_name="references",
+    description="How often each token of a model's tokenizer occurs in a reference corpus (config/references.yaml): "
+    "every occurrence, special tokens left out. Models with one tokenizer share one table; a killed count resumes.",
+    kinds={"numpy", "parquet"},
+    owners=OWNERS,
+    code_version=CODE_VERSION,
+    partitions_def=corpus_partitions,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    deps=[dg.AssetKey(["documents", "sotu"])],
+    pool="references",
+    metadata=schema_metadata(TOKEN_FREQUENCIES),
+    check_specs=[
+        dg.AssetCheckSpec(
+            "counts_belong_to_tokenizer",
+            asset="token_frequencies",
+            description="Every table of the run is of its model's tokenizer and holds at least one token.",
+        ),
+        dg.AssetCheckSpec(
+            "every_row_counted",
+            asset="token_frequencies",
+            description="Every corpus could be had and every row of it counted; those that could not are named.",
+        ),
+    ],
+)
+def token_frequencies(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Bring the table of every corpus and model of the run up to date."""
+    references = load_references()
+    step = Step.now(context.run.run_id, "token_frequencies", CODE_VERSION)
+    wrong: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    skipped: dict[str, int] = {}
+    for key in context.partition_keys:
+        corpus, _, name = key.partition("|")
+        try:
+            entry = reference_named(corpus, references)
+            model = models.tokenized(name, data.paths)
+            build = partial(build_frequencies, entry, model, data.paths, step, on_progress=partial(_tell, context, key))
+            report = with_retries(build, f"counting {key}", context.log)
+            if read_frequencies(report.path, model).counts.sum() <= 0:
+                wrong[key] = "the table holds no token"
+        except AuditError as error:
+            if len(context.partition_keys) == 1:
+                raise
+            context.log.error(f"{key}: {error}")
+            left_out[key] = str(error)
+            context.add_asset_metadata({"status": "not_applicable", "reason": str(error)}, partition_key=key)
+            continue
+        for row in report.count.skipped[:20] if report.count else ():
+            context.log.warning(f"{key}: skipped {row.location}: {row.reason}")
+        skipped[key] = report.skipped_rows
+        context.add_asset_metadata(_metadata(report), partition_key=key)
+    return dg.MaterializeResult(
+        check_results=[
+            dg.AssetCheckResult(check_name="counts_belong_to_tokenizer", passed=not wrong, metadata={"wrong": wrong}),
+            dg.AssetCheckResult(
+                check_name="every_row_counted",
+                passed=not any(skipped.values()) and not left_out,
+                severity=dg.AssetCheckSeverity.WARN,
+                metadata={"skipped rows": skipped, "not counted": left_out},
+            ),
+        ]
+    )
+
+
+def _tell(context: dg.AssetExecutionContext, key: str, count: CorpusCount) -> None:
+    context.log.info(
+        f"{key}: {count.documents:,} documents, {count.bytes / 1e6:,.0f} MB, {count.tokens:,} tokens, "
+        f"{count.megabytes_per_second:.1f} MB/s"
+    )
+
+
+def _metadata(report: FrequencyReport) -> dict[str, Any]:
+    count = report.count
+    return {
+        **rows(report.vocabulary),
+        "status": "ok",
+        "tokens": report.tokens,
+        "documents": report.documents,
+        "skipped rows": report.skipped_rows,
+        "up to date before": count is None,
+        **({} if count is None else {"MB/s": round(count.megabytes_per_second, 2), "counted by": count.way}),
+        **(
+            {"skipped": markdown_table(("row", "reason"), [(one.location, one.reason) for one in count.skipped[:50]])}
+            if count is not None and count.skipped
+            else {}
+        ),
+        "path": dg.MetadataValue.path(report.path),
+        "tokenizer_fingerprint": report.tokenizer_fingerprint,
+        "corpus digest": report.metadata["corpus_digest"],
+        "data_version": report.data_version,
+    }

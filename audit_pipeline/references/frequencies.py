@@ -1,0 +1,126 @@
+"""Reading token-frequency tables: only for the tokenizer that they were counted with.
+
+What belongs here: a table on disk to what detectors take, and finding the one that scoring needs. What does not:
+counting (count.py), and bringing tables up to date (build.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from audit_pipeline.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.detectors.statistics import TokenFrequencies
+from audit_pipeline.errors import DataError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.references.config import load_references, reference_named
+from audit_pipeline.tables import checked
+from audit_pipeline.yaml_files import one_line
+
+_REMEDY = "count the corpus again"
+_NEEDED = ("tokens", "tokenizer_fingerprint", "corpus_digest")
+
+
+@dataclass(frozen=True, eq=False)
+class FrequencyLookup:
+    """What :func:`frequencies_of` found: the frequencies, or the reason why there are none.
+
+    ``upstream`` names the table's data version, for the lineage of what is computed from it.
+    """
+
+    frequencies: TokenFrequencies | None
+    reason: str | None
+    upstream: Mapping[str, str]
+
+
+def read_frequencies(path: Path, model: TokenizedModel) -> TokenFrequencies:
+    """The table at ``path`` as frequencies of the model's tokens.
+
+    A model whose vocabulary is padded beyond the table's gets zeros there: two models may share a tokenizer. Raises
+    DataError where there is no table, it is damaged, its metadata are missing, or it is another tokenizer's.
+    """
+    table, metadata = _read(path)
+    theirs, ours = metadata["tokenizer_fingerprint"], model.identity.tokenizer_fingerprint
+    if theirs != ours:
+        raise DataError(
+            f"{path} was counted with another tokenizer ({theirs}) than that of {model.entry.name} ({ours}): "
+            f"{_REMEDY} with --tokenizer {model.entry.name}"
+        )
+    ids = table.column("token_id").to_numpy()
+    counts = table.column("count").to_numpy()
+    if not np.array_equal(ids, np.arange(len(ids))) or (counts < 0).any():
+        raise DataError(f"{path} is damaged: its rows are not the ids 0, 1, 2, … with their counts; {_REMEDY}")
+    if str(int(counts.sum())) != metadata["tokens"]:
+        raise DataError(
+            f"{path} is damaged: its counts come to {int(counts.sum())}, not {metadata['tokens']}; {_REMEDY}"
+        )
+    missing = max(0, model.vocab_size - len(counts))
+    return TokenFrequencies(np.pad(counts.astype(np.int64), (0, missing)), model.vocab_size)
+
+
+def read_metadata(path: Path) -> Mapping[str, str]:
+    """What a table says of itself (count.py, write_count); raises DataError as :func:`read_frequencies` does."""
+    return _read(path)[1]
+
+
+def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> FrequencyLookup:
+    """The table of the corpus named ``reference`` for the model's tokenizer; or why there is none.
+
+    The reason is one line that says what to do: dc_pdd scores every token of a text, so the model's start-token policy
+    must be ``always``; the table must have been counted, with the settings that the corpus has now. Raises ConfigError
+    where references.yaml cannot be read or names no such corpus, and DataError where the table cannot be read.
+    """
+    if model.entry.start_token_policy != "always":
+        return _none("dc_pdd scores the first token too: it needs the start-token policy 'always'")
+    entry = reference_named(reference, load_references())
+    tokenizer = model.identity.tokenizer_fingerprint
+    path = paths.token_frequencies(entry.name, tokenizer)
+    if not path.exists():
+        return _none(
+            f"the tokens of {entry.name} have not been counted with the tokenizer of {model.entry.name}: "
+            f"materialise token_frequencies for {entry.name}|{model.entry.name}"
+        )
+    metadata = read_metadata(path)
+    if metadata.get("settings_digest") != entry.settings_digest:
+        return _none(
+            f"the tokens of {entry.name} were counted under other settings than config/references.yaml has now: "
+            f"materialise token_frequencies for {entry.name}|{model.entry.name} again"
+        )
+    version = data_version(metadata)
+    upstream = {f"token_frequencies/{partition_of(entry.name, tokenizer)}": version}
+    return FrequencyLookup(read_frequencies(path, model), None, upstream)
+
+
+def partition_of(corpus: str, tokenizer_fingerprint: str) -> str:
+    """The partition of a table in the lineage."""
+    return f"{corpus}|{tokenizer_fingerprint}"
+
+
+def data_version(metadata: Mapping[str, str]) -> str:
+    """The data version of a table, from its metadata; empty where it was written by hand (``corpus-audit count``)."""
+    return metadata.get("data_version", "")
+
+
+def _none(reason: str) -> FrequencyLookup:
+    return FrequencyLookup(None, reason, {})
+
+
+def _read(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
+    if not path.exists():
+        raise DataError(f"{path}: there is no such table of token frequencies")
+    try:
+        table = pq.read_table(path, partitioning=None)
+        counted = checked(table, TOKEN_FREQUENCIES)
+    except (pa.ArrowException, OSError, DataError) as error:
+        raise DataError(f"{path} is not a readable table of token frequencies: {one_line(error)}; {_REMEDY}") from error
+    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    lacking = [name for name in _NEEDED if not metadata.get(name)]
+    if lacking:
+        raise DataError(f"{path} does not say what it was counted with ({', '.join(lacking)} missing): {_REMEDY}")
+    return counted, metadata

@@ -1,0 +1,141 @@
+"""Data sets of the hub as corpora: read as streams through ``datasets``, nothing is kept on disk.
+
+What belongs here: which files of a data set are read, at which commit, and their rows. What does not: the other corpora
+(corpus.py).
+
+Files of JSON lines are streamed as plain lines and parsed here, so that one broken line costs one document; read as
+JSON, it would cost the file. A file that is not UTF-8 stops the count with an error that says so: `datasets` decodes
+compressed files before anybody can look at their bytes.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx2
+from huggingface_hub import HfApi
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from audit_pipeline.contracts import digest
+from audit_pipeline.errors import DataError, TransientError
+from audit_pipeline.references.corpus import Corpus, State
+from audit_pipeline.references.rows import json_text
+from audit_pipeline.text_rows import Skipped, text_of
+from audit_pipeline.yaml_files import one_line
+
+_REMEDY = "or set path to a copy of its files"
+
+
+class CorpusUnreachableError(DataError, TransientError):
+    """The hub did not answer, or was too busy to: the same request may be answered later."""
+
+
+class HubStream:
+    """The documents of a data set's files (addresses or paths, all Parquet or all JSON lines), in their order."""
+
+    def __init__(self, what: str, files: Sequence[str], column: str, state: State | None) -> None:
+        self._what, self._column = what, column
+        self._groups = [
+            group
+            for group in ([one for one in files if _is_parquet(one)], [one for one in files if not _is_parquet(one)])
+            if group
+        ]
+        self._group, self._row = (0, 0) if state is None else (int(state["group"]), int(state["row"]))
+        self._begin: State | None = None if state is None else state["inner"]
+        self._rows: Any = None
+
+    def __iter__(self) -> Iterator[str | Skipped]:
+        # Here and not above: importing datasets takes a second, and only this needs it.
+        from datasets import load_dataset  # noqa: PLC0415
+        from datasets.exceptions import DatasetsError  # noqa: PLC0415
+
+        while self._group < len(self._groups):
+            files = self._groups[self._group]
+            parquet = _is_parquet(files[0])
+            options: dict[str, Any] = {"columns": [self._column]} if parquet else {}
+            try:
+                rows = load_dataset(
+                    "parquet" if parquet else "text", data_files=files, split="train", streaming=True, **options
+                )
+                if self._begin is not None:
+                    rows.load_state_dict(dict(self._begin))
+                self._rows = rows
+                for row in rows:
+                    self._row += 1
+                    item = self._item(row, parquet=parquet)
+                    if item is not None:
+                        yield item
+            except (httpx2.TransportError, ConnectionError, TimeoutError) as error:
+                raise CorpusUnreachableError(
+                    f"{self._what} broke off after {self._row:,} rows ({one_line(error)}): "
+                    f"count again to go on from the last checkpoint, {_REMEDY}"
+                ) from error
+            except (DatasetsError, HfHubHTTPError, OSError, ValueError, RuntimeError) as error:
+                raise DataError(
+                    f"{self._what} cannot be read behind row {self._row:,} ({one_line(error)[:300]}); "
+                    f"correct files or text_column, {_REMEDY}"
+                ) from error
+            self._group, self._begin, self._rows = self._group + 1, None, None
+
+    def _item(self, row: dict[str, Any], *, parquet: bool) -> str | Skipped | None:
+        location = f"{self._what}:{self._row}"
+        if not parquet:
+            line: str = row["text"]
+            return json_text(line.encode(), location, self._row - 1, self._column) if line.strip() else None
+        text, problem = text_of(row, self._column)
+        return text if problem is None else Skipped(location, self._row - 1, problem)
+
+    def state(self) -> State:
+        inner = self._begin if self._rows is None else self._rows.state_dict()
+        return {"group": self._group, "row": self._row, "inner": inner}
+
+
+def hub_corpus(hub: str, patterns: Sequence[str], revision: str | None, column: str | None) -> Corpus:
+    """The files of a data set that match one of ``patterns``, at the commit that ``revision`` stands for now.
+
+    Raises DataError where the data set cannot be had, and where none of its files matches.
+    """
+    commit, names = _listing(hub, revision)
+    files = [name for name in sorted(names) if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    if not files:
+        raise DataError(
+            f"the data set {hub} has no file that matches {', '.join(patterns)}: correct files of its entry"
+        )
+    addresses = [f"hf://datasets/{hub}@{commit}/{name}" for name in files]
+    return Corpus(
+        digest(hub, commit, files)[:16],
+        lambda state: HubStream(f"the data set {hub}", addresses, column or "text", state),
+        {f"hub:{hub}": commit},
+    )
+
+
+def _listing(hub: str, revision: str | None) -> tuple[str, list[str]]:
+    """The commit and the names of the data set's files."""
+    try:
+        found = HfApi().dataset_info(hub, revision=revision)
+    except GatedRepoError as error:
+        raise DataError(f"{hub} is gated: accept its terms on the hub and set HF_TOKEN, {_REMEDY}") from error
+    except RevisionNotFoundError as error:
+        raise DataError(f"{hub} has no revision {revision}") from error
+    except RepositoryNotFoundError as error:
+        raise DataError(f"{hub} is not on the hub, or is private: check the name, or set HF_TOKEN") from error
+    except OfflineModeIsEnabled as error:
+        raise DataError(f"{hub} is on the hub, which is turned off here: go online, {_REMEDY}") from error
+    except (httpx2.TransportError, ConnectionError) as error:
+        raise CorpusUnreachableError(f"{hub} cannot be reached ({one_line(error)}): go online, {_REMEDY}") from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise DataError(f"{hub} cannot be had: {one_line(error)[:300]}; {_REMEDY}") from error
+    return str(found.sha), [one.rfilename for one in found.siblings or []]
+
+
+def _is_parquet(name: str) -> bool:
+    return name.lower().endswith(".parquet")

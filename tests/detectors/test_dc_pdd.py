@@ -1,0 +1,142 @@
+"""DC-PDD against values worked out by hand and a twin written straight from the paper's equations."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.detectors.dc_pdd import DC_PDD, calibrated, first_occurrences
+from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.statistics import Extras, TextStatistics, TokenFrequencies
+from audit_pipeline.errors import ConfigError
+
+Make = Callable[..., TextStatistics]
+CLD = {"lup": False, "sfo": False}
+LUP = {"sfo": False}
+VOCABULARY = 7
+
+
+def with_table(statistics: TextStatistics, ids: Sequence[int], counts: Sequence[int], v: int) -> TextStatistics:
+    table = TokenFrequencies(np.array(counts, dtype=np.int64), v)
+    return dataclasses.replace(statistics, token_id=np.array(ids, dtype=np.int32), extras=Extras(frequencies=table))
+
+
+def twin(ids: Sequence[int], logprobs: Sequence[float], counts: Sequence[int], v: int, setting: Settings) -> float:
+    """Equations 4 to 8 one after the other, in Python's own numbers."""
+    total = sum(counts)
+    alphas, seen = [], set()
+    for token, logprob in zip(ids, logprobs, strict=True):
+        alpha = -math.exp(logprob) * math.log((counts[token] + 1) / (total + v))
+        if setting.get("lup", True) and alpha >= setting["a"]:
+            alpha = setting["a"]
+        if token in seen and setting.get("sfo", True):
+            continue
+        seen.add(token)
+        alphas.append(alpha)
+    return math.fsum(alphas) / len(alphas)
+
+
+def test_by_hand(text_statistics: Make) -> None:
+    # N = 13, V = 3: f = 8/16, 4/16, 4/16. -log2 f = 1, 2, 2; p = 1/2, 1/4, 1/8, 1/2 of tokens 0, 1, 2, 0.
+    logprobs = [math.log(p) for p in (1 / 2, 1 / 4, 1 / 8, 1 / 2)]
+    statistics = with_table(text_statistics(logprobs), [0, 1, 2, 0], [7, 3, 3], 3)
+    ln2 = math.log(2)
+    # alpha / ln 2 = 1/2, 1/2, 1/4, 1/2
+    settings = [{"a": 10.0}, {"a": 0.3 * ln2}, {"a": 10.0, **CLD}, {"a": 0.3 * ln2, **LUP}, {"a": 0.3 * ln2, **CLD}]
+    wanted = [1.25 / 3, 0.85 / 3, 1.75 / 4, 1.15 / 4, 1.75 / 4]
+    found = [outcome.score for outcome in DC_PDD.score(statistics, settings)]
+    assert found == pytest.approx([value * ln2 for value in wanted], rel=1e-6)
+
+
+def test_a_token_that_never_occurs_has_one_in_n_plus_v(text_statistics: Make) -> None:
+    statistics = with_table(text_statistics([0.0]), [2], [6, 0, 0], 4)
+    assert DC_PDD.score(statistics, [{"a": 10.0}])[0].score == pytest.approx(math.log(10))
+
+
+def test_the_vocabulary_is_the_models_not_the_tables(text_statistics: Make) -> None:
+    small, large = (with_table(text_statistics([0.0]), [0], [1, 1, 0, 0], v) for v in (2, 4))
+    assert DC_PDD.score(small, [{"a": 10.0}])[0].score == pytest.approx(math.log(2))
+    assert DC_PDD.score(large, [{"a": 10.0}])[0].score == pytest.approx(math.log(3))
+
+
+@given(
+    st.lists(st.integers(1, 500), min_size=VOCABULARY, max_size=VOCABULARY),
+    st.lists(st.tuples(st.integers(0, VOCABULARY - 1), st.floats(-20, -1e-3)), min_size=1, max_size=30),
+    st.sampled_from([0.001, 0.01, 0.1, 1.0, 10.0]),
+    st.sampled_from([{}, CLD, LUP, {"lup": False}]),
+)
+def test_the_twin_agrees(
+    counts: list[int], tokens: list[tuple[int, float]], a: float, switches: dict[str, bool]
+) -> None:
+    ids = [token for token, _ in tokens]
+    logprobs = np.array([logprob for _, logprob in tokens], dtype=np.float32)
+    n = len(ids)
+    fields = {name: np.zeros(n, dtype=np.float32) for name in ("mean", "std", "max_logprob")}
+    ints = {name: np.zeros(n, dtype=np.int32) for name in ("token_id", "argmax_id", "rank")}
+    plain = TextStatistics(text="a text", logprob=logprobs, **fields, **ints)
+    statistics = with_table(plain, ids, counts, VOCABULARY)
+    setting = {"a": a, **switches}
+    [outcome] = DC_PDD.score(statistics, [setting])
+    assert outcome.status == "ok"
+    assert outcome.score is not None
+    assert outcome.score == pytest.approx(twin(ids, logprobs.tolist(), counts, VOCABULARY, setting), rel=1e-9)
+    assert outcome.score >= 0
+    if switches.get("lup", True):
+        assert outcome.score <= a * (1 + 1e-12)
+    # Higher means more likely a member: a model that finds every token likelier never scores the text lower.
+    likelier = dataclasses.replace(statistics, logprob=np.minimum(logprobs + 0.5, 0).astype(np.float32))
+    higher = DC_PDD.score(likelier, [setting])[0].score
+    assert higher is not None
+    assert higher >= outcome.score * (1 - 1e-12)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1))
+def test_first_occurrences(ids: list[int]) -> None:
+    assert first_occurrences(ids).tolist() == [place for place, one in enumerate(ids) if one not in ids[:place]]
+
+
+def test_rare_tokens_weigh_more() -> None:
+    common, rare = calibrated([math.log(0.5)] * 2, np.log([0.5, 0.001]))
+    assert 0 < common < rare
+
+
+@pytest.mark.parametrize("token", [3, 49152, -1])
+def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, token: int) -> None:
+    statistics = with_table(text_statistics([-1.0, -2.0]), [0, token], [5, 1, 2], 3)
+    outcomes = DC_PDD.score(statistics, [{"a": 0.01}, {"a": 1.0}])
+    assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
+    assert outcomes[0].reason == f"token {token} is not in the frequency table, which ends at 2: count again"
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_the_bound_hides_no_broken_number(text_statistics: Make, bad: float) -> None:
+    statistics = with_table(text_statistics([-1.0, bad]), [0, 1], [5, 1], 2)
+    assert DC_PDD.score(statistics, [{}, CLD])[0].status == "failed"
+
+
+def test_without_a_table_it_does_not_apply(text_statistics: Make) -> None:
+    statistics = text_statistics([-1.0])
+    assert DC_PDD.score(statistics, [{}])[0].status == "not_applicable"
+    extras = Extras(absent={Need.FREQUENCY_TABLE: "count the corpus first"})
+    outcome = DC_PDD.score(dataclasses.replace(statistics, extras=extras), [{}])[0]
+    assert (outcome.score, outcome.status, outcome.reason) == (None, "not_applicable", "count the corpus first")
+
+
+def test_it_is_found_with_the_papers_grid_and_quiet_switches() -> None:
+    [(detector, settings)] = select(["dc_pdd"], grid=True)
+    assert detector is DC_PDD
+    assert [json.loads(detector.label(one)) for one in settings] == [{"a": a} for a in (0.001, 0.01, 0.1, 1.0, 10.0)]
+    assert json.loads(detector.label({})) == {"a": 0.01}
+    assert json.loads(detector.label(CLD)) == {"a": 0.01, "lup": False, "sfo": False}
+    for wrong in ("0", "-1", "inf", "nan", "x"):
+        with pytest.raises(ConfigError):
+            DC_PDD.parameters["a"].parse(wrong)

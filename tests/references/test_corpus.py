@@ -1,0 +1,207 @@
+"""Corpora as streams: every format, every kind of bad input named, and going on from any place."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.references import hub
+from audit_pipeline.references.corpus import Corpus, DocumentStream, files_corpus, source_corpus
+from audit_pipeline.references.hub import HubStream, hub_corpus
+from audit_pipeline.references.rows import SUFFIXES
+from audit_pipeline.sources.config import SourceSettings
+from audit_pipeline.sources.store import refresh
+from audit_pipeline.text_rows import Skipped
+
+TEXTS = ["one text", "zwei Texte", "trois\u2028textes", "四个文本"]
+GOOD = "".join(json.dumps({"text": text, "n": 1}, ensure_ascii=False) + "\n" for text in TEXTS).encode()
+
+
+def write(path: Path, texts: list[str]) -> Path:
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    rows = {
+        ".jsonl": lines,
+        ".jsonl.gz": gzip.compress(lines),
+        ".json.gz": gzip.compress(lines),
+        ".csv": ("text\n" + "".join(f'"{text}"\n' for text in texts)).encode(),
+        ".txt": ("\n\n".join(texts)).encode(),
+        ".txt.gz": gzip.compress("\n".join(texts).encode()),
+    }
+    suffix = next(one for one in SUFFIXES if path.name.endswith(one))
+    if suffix == ".parquet":
+        pq.write_table(pa.table({"id": [1] * len(texts), "text": texts}), path, row_group_size=2)
+    else:
+        path.write_bytes(rows[suffix])
+    return path
+
+
+def items(corpus: Corpus) -> list[str | Skipped]:
+    return list(corpus.open(None))
+
+
+def reasons(corpus: Corpus) -> list[tuple[str, str]]:
+    return [(item.location, item.reason) for item in items(corpus) if isinstance(item, Skipped)]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_format_yields_its_texts(tmp_path: Path, suffix: str) -> None:
+    assert items(files_corpus(write(tmp_path / f"corpus{suffix}", TEXTS), None)) == TEXTS
+
+
+def test_bad_rows_are_named_where_they_stand(tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(
+        b'\xef\xbb\xbf{"text": "good"}\n\n{broken\n{"text": "\xff"}\n[1]\n{"other": "x"}\n{"text": 5}\n{"text": " "}\n'
+        b'{"text": "\\ud800"}\n{"text": "last"}'
+    )
+    assert [item for item in items(files_corpus(file, None)) if isinstance(item, str)] == ["good", "last"]
+    found = dict(reasons(files_corpus(file, None)))
+    assert list(found) == [f"bad.jsonl:{line}" for line in (3, 4, 5, 6, 7, 8, 9)]
+    for reason, words in zip(
+        found.values(),
+        (
+            *("broken JSON", "invalid UTF-8 at byte 10", "not a JSON object", "no column 'text'"),
+            *("not a string", "is empty", "not valid Unicode"),
+        ),
+        strict=True,
+    ):
+        assert words in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("b.jsonl", b"", "the file holds no rows"),
+        ("b.jsonl", b'{"other": 1}\n', "no row has the column 'text'"),
+        ("b.jsonl", "{}".encode("utf-16"), "is in UTF-16; save it as UTF-8"),
+        ("b.json.gz", b"no gzip", "cannot be read"),
+        ("b.json.gz", gzip.compress(GOOD)[:-12], "breaks off or is damaged"),
+        ("b.parquet", b"PAR1", "is not a readable Parquet file"),
+        ("b.csv", b"text,text\na,b\n", "its header names a column twice: text, text"),
+        ("b.csv", b"other\na\n", "no row has the column 'text'"),
+    ],
+)
+def test_a_bad_file_is_named_and_the_others_go_on(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+    write(tmp_path / "a.jsonl", TEXTS[:1])
+    (tmp_path / name).write_bytes(content)
+    write(tmp_path / "c.txt", TEXTS[1:2])
+    corpus = files_corpus(tmp_path, "text")
+    texts = [item for item in items(corpus) if isinstance(item, str)]
+    assert (texts[0], texts[-1]) == (TEXTS[0], TEXTS[1])
+    location, found = reasons(corpus)[-1]
+    assert location == name
+    assert reason in found
+
+
+def test_parquet_without_the_column_and_with_broken_strings(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": ["x"], "b": ["y"]}), tmp_path / "a.parquet")
+    broken = pa.array([b"good", b"\xff\xfe"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"text": broken}), tmp_path / "b.parquet")
+    assert reasons(files_corpus(tmp_path, "text")) == [
+        ("a.parquet", "no column 'text'; the columns are: a, b"),
+        ("b.parquet:2", "invalid UTF-8 at byte 0 of a value"),
+    ]
+    assert "say which column holds the text" in reasons(files_corpus(tmp_path / "a.parquet", None))[0][1]
+
+
+def resumed_everywhere(open_stream: Callable[[object], DocumentStream]) -> None:
+    """From every place, through JSON, exactly the rest comes."""
+    whole = list(open_stream(None))
+    for taken in range(len(whole) + 1):
+        stream = open_stream(None)
+        # Iterating to the end and one item further are different states: both are tried.
+        begun = list(itertools.islice(iter(stream), taken))
+        state = json.loads(json.dumps(stream.state()))
+        assert [*begun, *open_stream(state)] == whole
+
+
+def test_a_stream_goes_on_from_any_place(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", TEXTS)
+    (tmp_path / "b.jsonl").write_bytes(b"")
+    (tmp_path / "c.json.gz").write_bytes(gzip.compress(GOOD)[:-12])
+    (tmp_path / "d.jsonl").write_bytes(b"{broken\n" + GOOD)
+    corpus = files_corpus(tmp_path, None)
+    assert len(items(corpus)) >= 2 * len(TEXTS) + 3
+    resumed_everywhere(corpus.open)
+
+
+def test_the_digest_follows_names_and_bytes(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", TEXTS)
+    first = files_corpus(tmp_path, None).digest
+    assert files_corpus(tmp_path, None).digest == first
+    write(tmp_path / "b.jsonl", TEXTS)
+    second = files_corpus(tmp_path, None).digest
+    write(tmp_path / "b.jsonl", TEXTS[:1])
+    assert len({first, second, files_corpus(tmp_path, None).digest}) == 3
+
+
+def test_the_default_corpus_is_the_same_before_and_after_its_source_is_fetched(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    before = source_corpus("sotu", paths)
+    report = refresh("sotu", paths, "run", SourceSettings())
+    after = source_corpus("sotu", paths)
+    assert before.digest == after.digest
+    assert items(before) == items(after)
+    assert len(items(after)) == report.documents
+    assert (before.upstream, after.upstream) == ({}, {"documents/sotu": report.data_version})
+
+
+@pytest.fixture
+def hub_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Files as a data set of the hub has them, on disk: streaming opens both in the same way."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(GOOD))
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'{broken\n\n[]\n{"text": null}\n' + GOOD))
+    write(tmp_path / "c.parquet", TEXTS)
+    return [str(tmp_path / name) for name in ("a.json.gz", "b.json.gz", "c.parquet")]
+
+
+def test_a_data_set_is_streamed_and_a_broken_line_costs_one_document(hub_files: list[str]) -> None:
+    found = list(HubStream("the data set x/y", hub_files, "text", None))
+    assert [item for item in found if isinstance(item, str)] == TEXTS * 3
+    assert [item.reason.split(":")[0] for item in found if isinstance(item, Skipped)] == [
+        "broken JSON",
+        "not a JSON object but list",
+        "column 'text' is null",
+    ]
+
+
+def test_a_data_set_goes_on_from_any_place(hub_files: list[str]) -> None:
+    resumed_everywhere(lambda state: HubStream("the data set x/y", hub_files, "text", state))  # type: ignore[arg-type]
+
+
+def test_a_data_set_that_cannot_be_read_says_what_to_do(hub_files: list[str]) -> None:
+    Path(hub_files[1]).write_bytes(gzip.compress(b'{"text": "\xff"}'))
+    with pytest.raises(DataError, match=r"x/y cannot be read behind row 0 \('utf-8' codec can't decode byte 0xff"):
+        list(HubStream("x/y", hub_files[1:2], "text", None))
+    for files in ([f"{hub_files[0]}.missing"], [hub_files[2]]):
+        with pytest.raises(DataError, match=r"x/y cannot be read behind row 0 .*; correct files or text_column"):
+            list(HubStream("x/y", files, "no_such_column" if files == [hub_files[2]] else "text", None))
+
+
+def test_the_files_of_a_data_set_at_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["README.md", "en/c4-train.1.json.gz", "en/c4-train.0.json.gz", "fr/c4-train.0.json.gz"]
+    monkeypatch.setattr(hub, "_listing", lambda name, revision: (f"commit-{revision}", names))
+    first = hub_corpus("allenai/c4", ["en/c4-train.*.json.gz"], "a", None)
+    assert first.upstream == {"hub:allenai/c4": "commit-a"}
+    stream = first.open(None)
+    assert isinstance(stream, HubStream)
+    assert stream._groups == [[f"hf://datasets/allenai/c4@commit-a/en/c4-train.{n}.json.gz" for n in (0, 1)]]
+    assert hub_corpus("allenai/c4", ["en/c4-train.*.json.gz"], "b", None).digest != first.digest
+    with pytest.raises(DataError, match=r"allenai/c4 has no file that matches \*\.parquet"):
+        hub_corpus("allenai/c4", ["*.parquet"], None, None)
+
+
+def test_a_hub_that_is_turned_off_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(DataError, match="go online, or set path to a copy of its files"):
+        hub_corpus("allenai/c4", ["*"], None, None)
