@@ -256,15 +256,20 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
     for spec in specs:
         if spec.name not in plans:
             _tell(f"{spec.name} is not built or not up to date: corpus-audit benchmarks --build {spec.name}")
-    table = _table("benchmark", "texts", "cached", "to run", "passes", "tokens", "bytes to write", "time")
+    table = _table(
+        "benchmark", "texts", "cached", "to run", "passes", "tokens", "branch tokens", "bytes to write", "time"
+    )
     for name, plan in plans.items():
-        seconds = seconds_for(tokenized, plan.tokens_to_run, device or default_device())
+        tokens = plan.tokens_to_run + plan.branch_tokens
+        seconds = seconds_for(tokenized, tokens, device or default_device())
         size = sum(plan.bytes_to_write.values())
-        numbers = (plan.texts, plan.cached_texts, plan.texts_to_run, plan.passes, plan.tokens_to_run, size)
+        counted = (plan.texts, plan.cached_texts, plan.texts_to_run)
+        numbers = (*counted, plan.passes, plan.tokens_to_run, plan.branch_tokens, size)
         table.add_row(name, *(f"{number:,}" for number in numbers), f"about {seconds:,.0f} s")
     _print_table(table)
     OUT.print(
-        "Nothing was run. Time: the model's arithmetic at this machine's measured speed, loading left out.",
+        "Nothing was run. Passes and tokens: the texts and their lower case; branches: about. Time: the model's "
+        "arithmetic at this machine's measured speed; loading and a reference model's passes left out.",
         soft_wrap=True,
     )
 

@@ -22,7 +22,9 @@ from audit_pipeline.neighbours.proposer import Proposer
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import (
+    KINDS,
     Kind,
+    Plan,
     Progress,
     RunSummary,
     compute,
@@ -151,6 +153,26 @@ def run_passes(
         flat = [neighbour for neighbours in proposed for neighbour in neighbours]
         extra["neighbours"] = compute(model, flat, paths, forward, on_progress=on_progress)
     return PassesSummary(own, extra)
+
+
+def plan_passes(
+    model: TokenizedModel, texts: Sequence[str], paths: DataPaths, passes: Passes, kinds: Sequence[Kind] = ("base",)
+) -> Plan:
+    """What :func:`run_passes` would run of the audited model: the texts' own pass, their branches, lower case.
+
+    Texts are counted once; the tokens are those of all. A reference model's passes are not among them.
+    """
+    own = plan(model, texts, paths, kinds, passes.branch_steps)
+    if not passes.lowercased:
+        return own
+    lower = plan(model, lowercased(texts), paths)
+    sizes = {kind: own.bytes_to_write.get(kind, 0) + lower.bytes_to_write.get(kind, 0) for kind in KINDS}
+    return replace(
+        own,
+        tokens_to_run=own.tokens_to_run + lower.tokens_to_run,
+        passes=own.passes + lower.passes,
+        bytes_to_write={kind: size for kind, size in sizes.items() if size},
+    )
 
 
 def costs(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, passes: Passes) -> list[str]:

@@ -583,7 +583,7 @@ def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) 
         audited.run("audit", "--model", "tiny", "--benchmark", "made", "--dry-run", "--kinds", "base,topk")
     ).splitlines()
     assert shown[0].split("  ")[0] == "benchmark"
-    for title in ("texts", "cached", "to run", "passes", "tokens", "bytes to write", "time"):
+    for title in ("texts", "cached", "to run", "passes", "tokens", "branch tokens", "bytes to write", "time"):
         assert title in shown[0]
     rows = {line.split()[0]: line.split() for line in shown[1:] if line.startswith("made")}
     for name in ("made_8", "made_12"):
@@ -592,8 +592,9 @@ def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) 
         assert rows[name][1:4] == [str(texts), "0", str(texts)]
         assert int(rows[name][4]) >= texts
         assert int(rows[name][5].replace(",", "")) > texts
-        assert int(rows[name][6].replace(",", "")) > 0
-        assert rows[name][7] == "about"
+        assert rows[name][6] == "0", "branches are cached"
+        assert int(rows[name][7].replace(",", "")) > 0
+        assert rows[name][8] == "about"
     assert "Nothing was run." in shown[-1]
     assert (audited.parts(), len(audited.runs()), loads) == (parts, runs, [])
     assert not audited.parts("topk")
@@ -607,7 +608,11 @@ def test_a_dry_run_of_what_is_not_built_names_the_command_that_builds_it(workspa
     assert next(line for line in shown.splitlines() if line.startswith("made_8")).split()[3] == "yes"
     assert next(line for line in shown.splitlines() if line.startswith("made_12")).split()[3] == "no"
     loads = count_loads(workspace.monkeypatch)
-    assert "made_8" in told(workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run"))
+    shown = told(workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run"))
+    row = next(line.split() for line in shown.splitlines() if line.startswith("made_8"))
+    texts, passes, tokens, branches = (int(row[place].replace(",", "")) for place in (1, 4, 5, 6))
+    assert passes == texts, "the made texts are in lower case already"
+    assert 0 < branches < tokens, "m is 1 for texts of 8 words"
     assert not loads
 
 

@@ -22,12 +22,13 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions
 from audit_pipeline.orchestration.frequencies import ensure_frequencies
 from audit_pipeline.orchestration.pair_runs import run_pairs
+from audit_pipeline.passes import plan_passes
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
-from audit_pipeline.stages import require_fit, texts_of
+from audit_pipeline.stages import audit_selection, overrides_of, passes_of, require_fit, texts_of
 from audit_pipeline.tables import read_json
-from audit_pipeline.token_statistics.run import Kind, Plan, plan
+from audit_pipeline.token_statistics.run import Kind, Plan
 
 
 @dataclass(frozen=True)
@@ -272,5 +273,7 @@ def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> d
                 f"the benchmark {spec.name} is not built or not up to date, so its texts are not known; "
                 f"build it first: corpus-audit benchmarks --build {spec.name}"
             )
-        plans[spec.name] = plan(model, texts_of(Pair(spec.name, request.model), paths), paths, request.kinds)
+        texts = texts_of(Pair(spec.name, request.model), paths)
+        passes = passes_of(audit_selection(overrides_of(spec.name, paths)), model, paths)
+        plans[spec.name] = plan_passes(model, texts, paths, passes, request.kinds)
     return plans
