@@ -14,9 +14,9 @@ from audit_pipeline.contracts import TOKEN_STATISTICS, Pair
 from audit_pipeline.lineage import Step
 from audit_pipeline.orchestration.metadata import rows, schema_metadata
 from audit_pipeline.orchestration.pairs import Metadata, every_pair_ran_spec, for_each_pair
-from audit_pipeline.orchestration.partitions import pair_partitions
+from audit_pipeline.orchestration.partitions import by_model, pair_partitions
 from audit_pipeline.orchestration.resources import AuditData, Models, ProgressTeller
-from audit_pipeline.stages import run_tokens
+from audit_pipeline.stages import run_reference, run_tokens
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Kind
 
 CODE_VERSION = "1"
@@ -69,9 +69,17 @@ def token_statistics(
     """Bring the cache up to the texts of every pair in the run, each model loaded at most once."""
     paths = data.paths
     unreadable: list[str] = []
+    swept: set[str] = set()
 
     def run(pair: Pair) -> Metadata:
         model = models.tokenized(pair.model, paths)
+        if model.entry.reference_model is not None and pair.model not in swept:
+            # For all pairs of the model before the first: the two models would take turns otherwise.
+            swept.add(pair.model)
+            pairs = by_model(context.partition_keys)[pair.model]
+            problem = run_reference(pairs, model, paths, partial(models.forward, paths=paths, log=context.log))
+            if problem is not None:
+                context.log.warning(f"{pair.model} goes without its reference model: {problem}")
         step = Step.now(context.run.run_id, "token_statistics", CODE_VERSION)
         with progress.telling(f"{pair.model} on {pair.benchmark}", context.log) as tell:
             summary = run_tokens(
@@ -82,7 +90,6 @@ def token_statistics(
                 step,
                 kinds=config.kinds,
                 logits_budget=int(config.logits_budget_gb * 1e9),
-                forward_of=partial(models.forward, paths=paths, log=context.log),
                 on_progress=tell,
             )
         own = summary.own

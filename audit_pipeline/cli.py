@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from audit_pipeline.benchmarks.config import BenchmarkSpec
+    from audit_pipeline.detectors.registry import Overrides
     from audit_pipeline.orchestration.forgetting import Forgotten
     from audit_pipeline.score_files import FileScores
 
@@ -311,7 +312,8 @@ def score(
     from audit_pipeline.detectors.registry import parse_set, select
 
     names = [name.strip() for name in detectors.split(",") if name.strip()] if detectors else None
-    selection = select(names, grid=grid, overrides=parse_set(assignments))
+    overrides = parse_set(assignments)
+    selection = select(names, grid=grid, overrides=overrides)
 
     from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import TokenizedModel, default_device, load_tokenizer, load_weights, with_overrides
@@ -327,7 +329,12 @@ def score(
 
     def forward_of(wanted: TokenizedModel) -> ForwardPass:
         _tell_step(f"loading {wanted.entry.name}")
-        return ForwardPass(load_weights(wanted, device or default_device()), wanted.vocab_size)
+        ready = ForwardPass(load_weights(wanted, device or default_device()), wanted.vocab_size)
+        if not ready.packed:
+            _tell_step(
+                f"{wanted.entry.name} takes no packed branches: infilling runs each anew, which takes far longer"
+            )
+        return ready
 
     beside = Beside(frequencies=frequencies, proposer=proposer, seed=seed, device=device)
     with terminal_bar(entry.name) as tell:
@@ -348,15 +355,15 @@ def score(
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
     _tell(f"{own.texts} texts: {own.texts_from_cache} from the cache, {own.texts_computed} computed{rate}")
-    _show_separation(scores)
+    _show_separation(scores, overrides)
     OUT.print(f"{len(scores.table):,} scores in {out}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _show_separation(scores: FileScores) -> None:
+def _show_separation(scores: FileScores, overrides: Overrides) -> None:
     """AUROC of each detector's default setting, where the file labels both sides."""
     from audit_pipeline.score_files import separation
 
-    found = separation(scores)
+    found = separation(scores, overrides)
     if not found:
         return
     table = _table("detector", "AUROC [95% interval]", "texts")

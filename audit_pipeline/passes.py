@@ -134,8 +134,8 @@ def run_passes(
     if passes.reference is not None and forward_reference is not None:
         # First: one model at a time is in memory, and the audited one has more to do.
         extra["reference"] = compute(passes.reference, texts, paths, forward_reference, on_progress=on_progress)
-    if passes.proposer is not None and "topk" not in kinds:
-        kinds = (*kinds, "topk")
+    if passes.proposer is not None:
+        kinds = list(dict.fromkeys([*kinds, *passes.proposer.kinds]))
     own = compute(
         model,
         texts,
@@ -192,11 +192,20 @@ def lowercased(texts: Iterable[str]) -> list[str]:
     return [text.lower() for text in texts if text.lower() != text]
 
 
+_NOT_RUN = {
+    Need.BRANCHES: "no branches of the text that are long enough are cached: run the model on it again",
+    Need.LOWERCASED: "the model has not been run on the text in lower case: run it again",
+    Need.REFERENCE_MODEL: "the reference model has not been run on the text: run the audit again",
+    Need.NEIGHBOURS: "the text has no neighbours that the model was run on",
+}
+
+
 class Statistics:
     """The cached statistics of ``texts`` with the extras of ``passes``, found by text."""
 
     def __init__(self, model: TokenizedModel, texts: Sequence[str], paths: DataPaths, passes: Passes) -> None:
         self._passes = passes
+        self._absent = {**_NOT_RUN, **passes.absent}
         self._own = StatisticsIndex(read_statistics(model, texts, paths))
         self._branches = (
             _branches_by_text(read_branches(model, texts, paths, passes.branch_steps)) if passes.branch_steps else {}
@@ -223,14 +232,23 @@ class Statistics:
         if own is None:
             return None
         extras = Extras(
-            branches=self._branches.get(text_sha256(text)),
+            branches=self._branches_of(own),
             lowercased=self._lower(own),
             reference=self._reference.find(text) if self._reference is not None else None,
             neighbours=[one for each in self._proposed.get(text, ()) if (one := self._neighbours.find(each))],
             frequencies=self._passes.frequencies,
-            absent=self._passes.absent,
+            absent=self._absent,
         )
         return replace(own, extras=extras)
+
+    def _branches_of(self, own: TextStatistics) -> Branches | None:
+        """The text's branches; None where they start from other modes than its statistics have (a part of the cache was
+        lost, and the text run again: near-ties may then turn out otherwise)."""
+        branches = self._branches.get(text_sha256(own.text))
+        if branches is None or len(branches.offsets) != len(own) + 1:
+            return None
+        begun = np.diff(branches.offsets) > 0
+        return None if (begun & (own.argmax_id == own.token_id)).any() else branches
 
     def _lower(self, own: TextStatistics) -> TextStatistics | None:
         if self._lowercased is None:

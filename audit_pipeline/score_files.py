@@ -15,14 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.detectors.registry import is_default
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.registry import Overrides, is_default
+from audit_pipeline.errors import ModelError
 from audit_pipeline.evaluation.intervals import Interval, metric_intervals
 from audit_pipeline.evaluation.metrics import metrics, undefined
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.neighbours import own_topk
 from audit_pipeline.neighbours.masked_model import MaskedModelProposer
-from audit_pipeline.neighbours.proposer import Proposer
+from audit_pipeline.neighbours.proposer import Proposer, Remembering
 from audit_pipeline.passes import Passes, PassesSummary, Selection, costs, run_passes
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.stages import passes_of, score_from_cache
@@ -120,6 +122,9 @@ class _OneAtATime:
 def _passes(selection: Selection, model: TokenizedModel, paths: DataPaths, beside: Beside) -> Passes:
     """The passes of ``selection``, with the proposer of neighbours where a detector wants some."""
     passes = passes_of(selection, model, paths, frequencies=beside.frequencies)
+    if model.entry.reference_model is not None and Need.REFERENCE_MODEL in passes.absent:
+        # The user, or the entry, has named one: a typing error must not pass for a detector that does not apply.
+        raise ModelError(f"the reference model: {passes.absent[Need.REFERENCE_MODEL]}")
     if not passes.n_neighbours:
         return passes
     proposer: Proposer
@@ -128,7 +133,7 @@ def _passes(selection: Selection, model: TokenizedModel, paths: DataPaths, besid
     else:
         entry = resolve_model(beside.proposer, load_models())
         proposer = MaskedModelProposer(entry, paths, device=beside.device)
-    return replace(passes, proposer=proposer, seed=beside.seed)
+    return replace(passes, proposer=Remembering(proposer), seed=beside.seed)
 
 
 @dataclass(frozen=True)
@@ -143,14 +148,17 @@ class Separation:
     n_nonmembers: int
 
 
-def separation(scores: FileScores) -> list[Separation]:
-    """AUROC of every detector's default setting on the labelled texts; nothing where one side has no score."""
+def separation(scores: FileScores, overrides: Overrides | None = None) -> list[Separation]:
+    """AUROC of every detector's default setting on the labelled texts; nothing where one side has no score.
+
+    ``overrides`` are the parameters that the user has set.
+    """
     if scores.labels is None:
         return []
     columns: dict[tuple[str, str], list[tuple[float, int, str]]] = {}
     for row in scores.table.to_pylist():
         label = scores.labels[row["example_index"]]
-        if row["status"] == "ok" and label is not None and is_default(row["detector"], row["parameters"]):
+        if row["status"] == "ok" and label is not None and is_default(row["detector"], row["parameters"], overrides):
             entry = (row["score"], label, str(row["example_index"]))
             columns.setdefault((row["detector"], row["parameters"]), []).append(entry)
     found = []

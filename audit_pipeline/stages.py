@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,11 @@ from audit_pipeline.benchmarks.build import BuildReport, build, read_examples, r
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.benchmarks.rolling import keep_day
 from audit_pipeline.contracts import SCORES, Pair, digest
-from audit_pipeline.detectors import infilling
+from audit_pipeline.detectors import dc_pdd, infilling
 from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.registry import Overrides, select, settings_up_to
+from audit_pipeline.detectors.registry import Overrides, select, settings_up_to, settings_with
 from audit_pipeline.detectors.score import score_texts
-from audit_pipeline.errors import AuditError, ConfigError, DataError, ModelError
+from audit_pipeline.errors import AuditError, ConfigError, DataError, ModelError, TransientError
 from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, evaluate, score_columns
 from audit_pipeline.lineage import Step, latest_run, record, table_version
 from audit_pipeline.models.config import load_models, resolve_model
@@ -35,7 +36,7 @@ from audit_pipeline.sources.store import SourceReport, refresh
 from audit_pipeline.tables import checked, read_table, write_table
 from audit_pipeline.token_statistics.encode import KIND_VERSIONS, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.run import Kind, Progress
+from audit_pipeline.token_statistics.run import Kind, Progress, compute
 
 
 @dataclass(frozen=True)
@@ -130,24 +131,24 @@ def require_fit(benchmark: str, paths: DataPaths) -> None:
 
 
 def overrides_of(benchmark: str, paths: DataPaths) -> Overrides:
-    """What a benchmark fixes of detectors: infilling's m, by its length or as its entry says."""
+    """What a benchmark fixes of detectors: infilling's m, by its length or as its entry says, and DC-PDD's a."""
     manifest = read_manifest(paths, benchmark)
     steps = manifest["spec"].get("infilling_m") or infilling.steps_for(int(manifest["words"]))
-    return {infilling.NAME: {"m": steps}}
+    bound = manifest["spec"].get("dc_pdd_a")
+    return {infilling.NAME: {"m": steps}, **({dc_pdd.NAME: {"a": float(bound)}} if bound is not None else {})}
 
 
 def audit_selection(overrides: Overrides) -> Selection:
-    """What an audit scores: every detector that is not on request, at every setting of its grid.
+    """What an audit scores: every detector that is not on request, at every setting of its grid and of ``overrides``.
 
     Of infilling, every m up to that of the benchmark: what one pass over branches of that length gives.
     """
-    return [
-        (
-            detector,
-            settings_up_to(detector, overrides[detector.name], settings) if detector.name in overrides else settings,
-        )
-        for detector, settings in select(grid=True)
-    ]
+    found = []
+    for detector, settings in select(grid=True):
+        fixed = overrides.get(detector.name, {})
+        chosen = settings_up_to if detector.name == infilling.NAME else settings_with
+        found.append((detector, chosen(detector, fixed, settings)))
+    return found
 
 
 def passes_of(
@@ -156,7 +157,8 @@ def passes_of(
     """What the selection needs beside the model, and why there is none where there is none.
 
     The reference model and corpus are those of the model's entry; ``frequencies`` is a table that the user names.
-    Raises DataError where that cannot be read or was counted with another tokenizer.
+    Raises DataError where that cannot be read or was counted with another tokenizer, and the error of a hub that could
+    not be reached: it may be reached later.
     """
     needs = needs_of(selection)
     absent: dict[Need, str] = {}
@@ -165,18 +167,40 @@ def passes_of(
         try:
             reference = _reference_model(model, paths)
         except AuditError as error:
+            if isinstance(error, TransientError):
+                raise
             absent[Need.REFERENCE_MODEL] = str(error)
     if Need.FREQUENCY_TABLE in needs:
         try:
             found = _frequencies(model, paths, frequencies)
         except AuditError as error:
-            if frequencies is not None:
+            if frequencies is not None or isinstance(error, TransientError):
                 raise
             absent[Need.FREQUENCY_TABLE] = str(error)
         if found.reason is not None:
             absent[Need.FREQUENCY_TABLE] = found.reason
     passes = passes_for(selection, reference=reference, frequencies=found.frequencies, absent=absent)
-    return replace(passes, upstream=found.upstream)
+    upstream = dict(found.upstream)
+    if reference is not None:
+        identity = reference.identity
+        upstream[f"reference_model/{reference.entry.name}"] = (
+            f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"
+        )
+    return replace(passes, upstream=upstream)
+
+
+def upstream_now(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str]:
+    """The reference model and the token frequencies that an audit would take now, with their versions."""
+    try:
+        return passes_of(select(), model, paths).upstream
+    except AuditError:
+        # The hub cannot be reached: nothing is known of them now.
+        return {}
+
+
+def is_extra(upstream: str) -> bool:
+    """Whether an entry of a lineage row's upstream is a reference model or a table of token frequencies."""
+    return upstream.startswith(("reference_model/", "token_frequencies/"))
 
 
 def _reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedModel:
@@ -195,6 +219,35 @@ def _frequencies(model: TokenizedModel, paths: DataPaths, given: Path | None) ->
     return frequencies_of(model.entry.reference_corpus, model, paths)
 
 
+def run_reference(
+    pairs: Sequence[Pair],
+    model: TokenizedModel,
+    paths: DataPaths,
+    forward_of: Callable[[TokenizedModel], ForwardPass],
+) -> str | None:
+    """Run the model's reference model over the texts of ``pairs``; why that could not be, where it could not.
+
+    One detector goes without then. Benchmarks that are not fit are left to their own run to tell. Raises the error of a
+    hub that could not be reached: it may be reached later.
+    """
+    try:
+        reference = _reference_model(model, paths)
+        compute(reference, _texts_of_all(pairs, paths), paths, partial(forward_of, reference))
+    except AuditError as error:
+        if isinstance(error, TransientError):
+            raise
+        return str(error)
+    return None
+
+
+def _texts_of_all(pairs: Sequence[Pair], paths: DataPaths) -> list[str]:
+    texts: list[str] = []
+    for pair in pairs:
+        with suppress(DataError):
+            texts.extend(texts_of(pair, paths))
+    return texts
+
+
 def run_tokens(
     pair: Pair,
     model: TokenizedModel,
@@ -204,24 +257,21 @@ def run_tokens(
     *,
     kinds: Sequence[Kind],
     logits_budget: int,
-    forward_of: Callable[[TokenizedModel], ForwardPass] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> PassesSummary:
     """Bring the caches of token statistics up to the benchmark's texts, and to what detectors need besides.
 
-    ``forward_of`` loads the reference model, where the model's entry names one and some of its passes are missing.
+    The reference model's passes are not among them: see :func:`run_reference`.
     """
     texts = texts_of(pair, paths)
     benchmark = read_manifest(paths, pair.benchmark)["digest"]
-    passes = passes_of(audit_selection(overrides_of(pair.benchmark, paths)), model, paths)
-    reference = passes.reference
+    passes = passes_for(audit_selection(overrides_of(pair.benchmark, paths)))
     summary = run_passes(
         model,
         texts,
         paths,
         forward,
         passes,
-        forward_reference=partial(forward_of, reference) if forward_of is not None and reference is not None else None,
         kinds=kinds,
         logits_budget=logits_budget,
         on_progress=on_progress,
@@ -255,7 +305,6 @@ def statistics_version(model: TokenizedModel, benchmark_digest: str) -> str:
         *window_and_stride(model),
         KIND_VERSIONS["base"],
         KIND_VERSIONS["branches"],
-        model.entry.reference_model,
     )[:16]
 
 
@@ -354,6 +403,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
             f"examples/{pair.benchmark}": manifest["digest"],
             f"scores/{pair.partition}": written.data_version,
             statistics: version_now,
+            **{key: version for key, version in written.upstream.items() if is_extra(key)},
         },
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,

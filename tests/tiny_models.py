@@ -98,6 +98,17 @@ def config_of(family: str, vocab_size: int, **changes: Any) -> Any:
         "gpt2": lambda: transformers.GPT2Config(
             vocab_size=vocab_size, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.3, **changes
         ),
+        "gpt_neo": lambda: transformers.GPTNeoConfig(
+            vocab_size=vocab_size,
+            hidden_size=32,
+            num_layers=2,
+            num_heads=4,
+            attention_types=[[["global", "local"], 1]],
+            window_size=8,
+            max_position_embeddings=CONTEXT,
+            initializer_range=0.3,
+            **changes,
+        ),
         "opt": lambda: transformers.OPTConfig(
             vocab_size=vocab_size,
             hidden_size=32,

@@ -52,6 +52,9 @@ class _Settings(BaseModel):
     infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
         default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
     )
+    dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="upper bound of DC-PDD; None: 0.01 (paper 002 has 10 for BookMIA)"
+    )
 
     @model_validator(mode="after")
     def _each_length_once(self) -> Self:
@@ -149,9 +152,10 @@ class BenchmarkSpec:
     def described(self) -> dict[str, Any]:
         """The entry as JSON values, with the one length in place of the family's list."""
         settings = self.settings.model_dump(mode="json")
-        if self.settings.infilling_m is None:
+        for name in ("infilling_m", "dc_pdd_a"):
             # Left out, so that entries from before there was such a field keep their digests.
-            del settings["infilling_m"]
+            if settings[name] is None:
+                del settings[name]
         entry = {"family": self.family, **settings, "words": self.words}
         return {**entry, "relative": dict(self.relative)} if self.relative else entry
 

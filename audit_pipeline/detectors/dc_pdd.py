@@ -25,6 +25,8 @@ from audit_pipeline.detectors.detector import (
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 
+NAME = "dc_pdd"
+
 
 def calibrated(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """alpha_t = -p(x_t) * log f(x_t) of each token (paper 002, eq. 6), from both logarithms in nats: [n], float64."""
@@ -63,7 +65,7 @@ def _is_bound(value: ParameterValue) -> bool:
 
 
 DC_PDD = Detector(
-    name="dc_pdd",
+    name=NAME,
     summary="mean of p(x) * -log f(x) over each token's first occurrence, bounded by a; f from a reference corpus",
     source="Zhang et al., EMNLP 2024, eq. 4-8 (DC-PDD)",
     needs=frozenset({Need.ONE_PASS, Need.FREQUENCY_TABLE}),

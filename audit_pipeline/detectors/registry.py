@@ -64,9 +64,19 @@ def settings_up_to(
 
     ``limits`` are numbers by parameter: infilling's ``{"m": 5}``, say.
     """
-    within = [dict(one) for one in given if all(one[name] <= limit for name, limit in limits.items())]  # type: ignore[operator]
-    at_limits = [{**one, **limits} for one in given]
-    return list({detector.label(one): one for one in (*within, *at_limits)}.values())
+    within = [one for one in given if all(one[name] <= limit for name, limit in limits.items())]  # type: ignore[operator]
+    return _each_once(detector, [*within, *({**one, **limits} for one in given)])
+
+
+def settings_with(
+    detector: Detector, fixed: Settings, given: Sequence[Mapping[str, ParameterValue]]
+) -> list[dict[str, ParameterValue]]:
+    """``given`` and the same with the parameters of ``fixed`` at their values: each once, in order."""
+    return _each_once(detector, [*given, *({**one, **fixed} for one in given)])
+
+
+def _each_once(detector: Detector, settings: Sequence[Mapping[str, ParameterValue]]) -> list[dict[str, ParameterValue]]:
+    return list({detector.label(one): dict(one) for one in settings}.values())
 
 
 def select(

@@ -12,7 +12,7 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.locate import locate
 
 # What is known of a model changes what is written about it, and no number.
-_CHANGES_NO_NUMBER = {"name", "release_date", "training_cutoff", "licence", "notes", "reference_model", "path"}
+_CHANGES_NO_NUMBER = {"name", "release_date", "training_cutoff", "licence", "notes", "path"}
 
 
 def entry_version(entry: ModelEntry) -> str:

@@ -26,6 +26,7 @@ from audit_pipeline.models.load import default_device
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.neighbours.proposer import Cost, distinct, generator_of, scoring_cost
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics.run import Kind
 
 NAME = "masked-model"
 DEFAULT_SHARE = 0.15
@@ -81,6 +82,10 @@ class MaskedModelProposer:
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return ()
 
     @cached_property
     def fingerprint(self) -> str:

@@ -50,6 +50,10 @@ class OwnTopkProposer:
         return NAME
 
     @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return _KINDS
+
+    @property
     def fingerprint(self) -> str:
         """The audited model as its top-k tokens are cached, and the version of this way."""
         return digest(NAME, _VERSION, cache_key(self._model, "", "topk"))

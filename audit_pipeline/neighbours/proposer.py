@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from audit_pipeline.contracts import digest, text_sha256
+from audit_pipeline.token_statistics.run import Kind
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Proposer(Protocol):
     @property
     def fingerprint(self) -> str: ...
 
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        """Kinds of token statistics of the texts that have to be in the cache before it proposes."""
+        ...
+
     def cost(self, texts: Sequence[str], n: int) -> Cost:
         """What ``propose`` and scoring what it returns will take; runs no model."""
         ...
@@ -66,6 +72,37 @@ class Proposer(Protocol):
         are always the first of more.
         """
         ...
+
+
+class Remembering:
+    """A proposer that makes the neighbours of a text once: they are wanted to be run, and again to be scored."""
+
+    def __init__(self, proposer: Proposer) -> None:
+        self._proposer = proposer
+        self._made: dict[tuple[str, int, int], Sequence[str]] = {}
+
+    @property
+    def name(self) -> str:
+        return self._proposer.name
+
+    @property
+    def fingerprint(self) -> str:
+        return self._proposer.fingerprint
+
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        return self._proposer.kinds
+
+    def cost(self, texts: Sequence[str], n: int) -> Cost:
+        return self._proposer.cost(texts, n)
+
+    def propose(self, texts: Sequence[str], n: int, seed: int) -> Sequence[Sequence[str]]:
+        """As Proposer.propose."""
+        new = [text for text in dict.fromkeys(texts) if (text, n, seed) not in self._made]
+        if new:
+            for text, neighbours in zip(new, self._proposer.propose(new, n, seed), strict=True):
+                self._made[text, n, seed] = neighbours
+        return [self._made[text, n, seed] for text in texts]
 
 
 def generator_of(text: str, seed: int) -> np.random.Generator:

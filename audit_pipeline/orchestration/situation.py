@@ -25,7 +25,7 @@ from audit_pipeline.outcomes import latest_outcome
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.store import is_stale as source_is_stale
-from audit_pipeline.stages import statistics_version
+from audit_pipeline.stages import statistics_version, upstream_now
 from audit_pipeline.tables import read_json
 
 PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
@@ -101,11 +101,14 @@ def done_pairs(
     pairs: Iterable[Pair], built: Mapping[str, str | None], paths: DataPaths, model: TokenizedModel | None = None
 ) -> set[Pair]:
     """Those of ``pairs`` whose latest finding is of the benchmark as it is built, with no failure since, and where
-    their ``model`` is given, of its weights and conventions as they are."""
-    return {pair for pair in pairs if _is_done(pair, built.get(pair.benchmark), paths, model)}
+    their ``model`` is given, of its weights and conventions, reference model and token frequencies as they are."""
+    extras = upstream_now(model, paths) if model is not None else {}
+    return {pair for pair in pairs if _is_done(pair, built.get(pair.benchmark), paths, model, extras)}
 
 
-def _is_done(pair: Pair, built: str | None, paths: DataPaths, model: TokenizedModel | None) -> bool:
+def _is_done(
+    pair: Pair, built: str | None, paths: DataPaths, model: TokenizedModel | None, extras: Mapping[str, str]
+) -> bool:
     if built is None:
         return False
     try:
@@ -117,6 +120,8 @@ def _is_done(pair: Pair, built: str | None, paths: DataPaths, model: TokenizedMo
     if model is not None:
         version = written.upstream.get(f"token_statistics/{pair.partition}")
         if version != statistics_version(model, built):
+            return False
+        if any(written.upstream.get(key) != now for key, now in extras.items()):
             return False
     outcome = latest_outcome(paths, pair)
     return outcome is None or outcome.at <= written.finished_at

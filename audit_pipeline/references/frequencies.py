@@ -84,7 +84,8 @@ def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> F
     if not path.exists():
         return _none(
             f"the tokens of {entry.name} have not been counted with the tokenizer of {model.entry.name}: "
-            f"materialise token_frequencies for {entry.name}|{model.entry.name}"
+            f"materialise token_frequencies for {entry.name}|{model.entry.name}, or give --frequencies a table of "
+            "corpus-audit count"
         )
     metadata = read_metadata(path)
     if metadata.get("settings_digest") != entry.settings_digest:

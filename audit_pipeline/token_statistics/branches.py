@@ -21,6 +21,9 @@ from audit_pipeline.token_statistics.windows import Window
 
 Ints = npt.NDArray[np.int64]
 
+PLACES_A_TOKEN = 1 << 13
+PREFIX_A_TOKEN = 1 << 5
+
 
 @dataclass(frozen=True, eq=False)
 class Branches:
@@ -110,7 +113,9 @@ def rows_of(branches: Branches, row_tokens: int) -> Ints:
 def row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[Ints]:
     """Rows in batches of at most ``token_budget`` padded tokens, rows of like length and prefix together.
 
-    Yields the numbers of the branches in each batch, by row; a row over the budget is a batch of its own.
+    The mask of a batch has at most ``PLACES_A_TOKEN`` places a token of the budget, and all of its rows' prefixes
+    together at most ``PREFIX_A_TOKEN`` tokens: so memory does not grow with the texts. Yields the numbers of the
+    branches in each batch, by row; a row over the budget is a batch of its own.
     """
     if not len(branches):
         return
@@ -121,7 +126,21 @@ def row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[I
     by_row = np.split(np.argsort(rows, kind="stable"), np.cumsum(np.bincount(rows))[:-1])
     begin = 0
     while begin < len(order):
-        # Longest first: the batch's first row sets the padded length.
-        count = max(1, token_budget // int(lengths[order[begin]]))
-        yield np.concatenate([by_row[row] for row in order[begin : begin + count]])
+        # Longest first: the batch's first row sets the padded length, and the longest prefix that of all.
+        length = int(lengths[order[begin]])
+        fitting = order[begin : begin + max(1, token_budget // length)]
+        prefix = np.maximum.accumulate(prefixes[fitting])
+        number = np.arange(1, len(fitting) + 1)
+        places = number * length * (prefix + length) <= PLACES_A_TOKEN * token_budget
+        count = max(1, int((places & (number * prefix <= PREFIX_A_TOKEN * token_budget)).sum()))
+        yield np.concatenate([by_row[row] for row in fitting[:count]])
         begin += count
+
+
+def halved(rows: Ints, chosen: Ints) -> list[Ints]:
+    """The branches of a batch in two, no row cut; as they are where they are one row."""
+    numbers = np.unique(rows[chosen])
+    if len(numbers) == 1:
+        return [chosen]
+    first = np.isin(rows[chosen], numbers[: len(numbers) // 2])
+    return [chosen[first], chosen[~first]]

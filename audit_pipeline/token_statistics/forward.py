@@ -15,7 +15,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.token_statistics.branches import Branches, branches_of, row_batches, rows_of
+from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import TOPK, EncodedText, IntArray
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
 from audit_pipeline.token_statistics.reduce import Reduced, Workspace, joined, reduce_logits, reduce_moments
@@ -122,7 +122,7 @@ class ForwardPass:
     @torch.inference_mode()
     def _check_packed(self) -> bool:
         """Whether the packed pass gives the branches that running each anew gives."""
-        if self.equal_lengths or self.length_step is not None:
+        if self.equal_lengths or self.length_step is not None or _has_local_attention(self._config):
             return False
         generator = np.random.default_rng(0)
         texts = [
@@ -135,6 +135,8 @@ class ForwardPass:
         branches = branches_of(batch, ids, argmax, 3)
         try:
             packed = self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))
+        except torch.OutOfMemoryError:
+            raise
         except (AttributeError, TypeError, ValueError, IndexError, KeyError, RuntimeError):
             # A model that takes no such cache or mask.
             return False
@@ -177,13 +179,18 @@ class ForwardPass:
         batch: Sequence[Window],
         steps: int,
         *,
+        argmax: Sequence[IntArray] | None = None,
         topk: bool = False,
         logits: bool = False,
     ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
-        """As :func:`run`, and the branches of up to ``steps`` tokens that start from the modes found."""
+        """As :func:`run`, and the branches of up to ``steps`` tokens.
+
+        They start from ``argmax`` as :func:`run_branches` does, else from the modes found.
+        """
         cache = DynamicCache() if self.packed else None
         statistics = self._base(encoded, batch, topk, logits, cache)
-        return statistics, self._branches(encoded, batch, [one.argmax_id for one in statistics], steps, cache)
+        modes = [one.argmax_id for one in statistics] if argmax is None else argmax
+        return statistics, self._branches(encoded, batch, modes, steps, cache)
 
     @torch.inference_mode()
     def run_branches(
@@ -272,12 +279,21 @@ class ForwardPass:
         found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
         rows = rows_of(branches, _ROW_TOKENS[self.device.type])
         targets = branches.targets
-        for chosen in row_batches(branches, rows, BRANCH_TOKENS[self.device.type]):
-            layout = lay_out(branches, rows, chosen, self.device)
-            self.branch_tokens_run += layout.ids.numel()
-            inputs = inputs_of(layout, prefix, self._config, self.dtype)
-            with key_positions(self._decoder(), layout):
-                found[:, layout.which] = self._moments(inputs, layout.used, targets[layout.which])
+        pending = list(row_batches(branches, rows, BRANCH_TOKENS[self.device.type]))[::-1]
+        while pending:
+            chosen = pending.pop()
+            try:
+                layout = lay_out(branches, rows, chosen, self.device)
+                inputs = inputs_of(layout, prefix, self._config, self.dtype)
+                with key_positions(self._decoder(), layout):
+                    found[:, layout.which] = self._moments(inputs, layout.used, targets[layout.which])
+                self.branch_tokens_run += layout.ids.numel()
+            except torch.OutOfMemoryError:
+                halves = halved(rows, chosen)
+                if len(halves) == 1:
+                    raise
+                torch.cuda.empty_cache()
+                pending.extend(halves)
         return found
 
     def _run_anew(self, branches: Branches, batch: Sequence[Window]) -> FloatArray:
@@ -357,6 +373,11 @@ def _length_step(config: Any) -> int | None:
             step = layer.get("original_max_position_embeddings") or config.original_max_position_embeddings
             return int(step)
     return None
+
+
+def _has_local_attention(config: Any) -> bool:
+    """Whether layers look back a number of places in the cache, whatever mask they are given (GPT-Neo)."""
+    return "local" in (getattr(config, "attention_layers", None) or ())
 
 
 def _by_window(

@@ -115,7 +115,8 @@ def mask_of(layout: Layout, dtype: torch.dtype, sliding_window: int | None = Non
         sees_prefix &= of_prefix > position - sliding_window
         sees_own &= own_position > position - sliding_window
     sees = torch.cat([sees_prefix, sees_own], dim=2)
-    return torch.where(sees, 0.0, torch.finfo(dtype).min).to(dtype).unsqueeze(1)
+    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
+    return mask.masked_fill_(~sees, torch.finfo(dtype).min).unsqueeze(1)
 
 
 def inputs_of(layout: Layout, prefix: Cache, config: Any, dtype: torch.dtype) -> dict[str, Any]:

@@ -256,17 +256,20 @@ def _with_tokens(prepared: _Prepared) -> list[int]:
 def _modes(
     model: TokenizedModel, texts: Sequence[str], paths: DataPaths, prepared: _Prepared
 ) -> Mapping[int, IntArray]:
-    """The cached modes of every scored token of the texts that only branches are missing of, by text number."""
+    """The cached modes of every scored token, by text number, of the texts whose own statistics are there."""
     numbers = {
-        text.text_sha256: number for number, text in enumerate(prepared.encoded) if not prepared.wants_pass(number)
+        text.text_sha256: number
+        for number, text in enumerate(prepared.encoded)
+        if "base" not in prepared.missing[number] and prepared.wants_branches(number)
     }
     wanted = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    rows = read_statistics(model, wanted, paths)
-    argmax = rows.column("argmax_id").to_pylist()
-    return {
-        numbers[sha256]: np.asarray(one, dtype=np.int32)
-        for sha256, one in zip(rows.column("text_sha256").to_pylist(), argmax, strict=True)
-    }
+    modes: dict[int, IntArray] = {}
+    for batch in read_statistics(model, wanted, paths).to_batches():
+        column = batch.column("argmax_id")
+        values, ends = column.values.to_numpy(), column.offsets.to_numpy()
+        for row, sha256 in enumerate(batch.column("text_sha256").to_pylist()):
+            modes[numbers[sha256]] = np.asarray(values[ends[row] : ends[row + 1]], dtype=np.int32)
+    return modes
 
 
 def _run(
@@ -286,7 +289,7 @@ def _run(
     tokens_done = 0
     started = last_told = time.perf_counter()
     try:
-        for task, batch in _tasks(prepared, forward, budget):
+        for task, batch in _tasks(prepared, modes, forward, budget):
             for done in _halving(job, task, batch):
                 writer.add(done)
             tokens_done += sum(window.length for window in batch)
@@ -304,10 +307,11 @@ def _run(
 
 @dataclass(frozen=True)
 class _Task:
-    """What is run of a batch of windows: their own statistics, their branches, or both."""
+    """What is run of a batch of windows: their own statistics, their branches, or both; branches from cached modes."""
 
     own: bool
     branches: bool
+    from_modes: bool
 
 
 @dataclass(frozen=True)
@@ -331,16 +335,15 @@ class _Job:
     def run(self, task: _Task, batch: Sequence[Window]) -> list[_Done]:
         own: Sequence[WindowStatistics | None] = [None] * len(batch)
         branches: Sequence[WindowBranches | None] = [None] * len(batch)
-        if task.own and task.branches:
+        modes = [self._modes_of(window) for window in batch] if task.from_modes else None
+        if task.branches and (task.own or modes is None):
             own, branches = self.forward.run_with_branches(
-                self.encoded, batch, self.steps, topk=self.topk, logits=self.logits
+                self.encoded, batch, self.steps, argmax=modes, topk=self.topk, logits=self.logits
             )
-        elif task.own:
-            own = self.forward.run(self.encoded, batch, topk=self.topk, logits=self.logits)
+        elif modes is not None:
+            branches = self.forward.run_branches(self.encoded, batch, modes, self.steps)
         else:
-            branches = self.forward.run_branches(
-                self.encoded, batch, [self._modes_of(window) for window in batch], self.steps
-            )
+            own = self.forward.run(self.encoded, batch, topk=self.topk, logits=self.logits)
         return [_Done(*parts) for parts in zip(batch, own, branches, strict=True)]
 
     def _modes_of(self, window: Window) -> IntArray:
@@ -348,11 +351,13 @@ class _Job:
         return self.modes[window.text][window.score_from - first : window.end - first]
 
 
-def _tasks(prepared: _Prepared, forward: ForwardPass, token_budget: int) -> Iterator[tuple[_Task, Sequence[Window]]]:
+def _tasks(
+    prepared: _Prepared, modes: Mapping[int, IntArray], forward: ForwardPass, token_budget: int
+) -> Iterator[tuple[_Task, Sequence[Window]]]:
     """Batches of windows that want the same."""
     groups: dict[_Task, list[Window]] = {}
     for window in prepared.windows:
-        task = _Task(prepared.wants_pass(window.text), prepared.wants_branches(window.text))
+        task = _Task(prepared.wants_pass(window.text), prepared.wants_branches(window.text), window.text in modes)
         groups.setdefault(task, []).append(window)
     for task, windows in groups.items():
         for batch in batches(

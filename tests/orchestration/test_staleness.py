@@ -103,10 +103,11 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     assert (before.texts, before.cached_texts, before.texts_to_run) == (len(texts), 0, len(texts))
     assert before.tokens_to_run == sum(window.length for window in windows)
     assert before.passes == len(windows)
-    assert set(before.bytes_to_write) == {"base", "topk"}
+    assert set(before.bytes_to_write) == {"base", "topk", "branches"}
+    assert 0 < before.branch_tokens < before.tokens_to_run, "m is 1, and not every token has a branch"
     assert not built.parts()
 
-    compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=("base", "topk"))
+    compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=("base", "topk"), branch_steps=1)
     after = dry_run(request, model, built.paths)["made_8"]
     assert (after.cached_texts, after.texts_to_run) == (5, len(texts) - 5)
     assert after.tokens_to_run < before.tokens_to_run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,17 @@ from tiny_models import SENTENCES, forward_of, save_model, tokenized
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics import forward as forward_module
-from audit_pipeline.token_statistics.branches import Branches, branches_of, row_batches, rows_of
+from audit_pipeline.token_statistics.branches import (
+    PLACES_A_TOKEN,
+    PREFIX_A_TOKEN,
+    Branches,
+    Ints,
+    branches_of,
+    row_batches,
+    rows_of,
+)
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
 from audit_pipeline.token_statistics.packed import lay_out
 from audit_pipeline.token_statistics.run import compute, read_branches, read_statistics
 from audit_pipeline.token_statistics.windows import Window, windows_of
@@ -93,10 +101,14 @@ def assert_same(found: WindowBranches, expected: WindowBranches, tolerance: floa
     np.testing.assert_allclose(found.z, expected.z, atol=tolerance, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", [*PACKED, "mamba"])
+# State-space models keep no keys and values; GPT-Neo's local layers look back places in the cache, not positions.
+ANEW = ("mamba", "gpt_neo")
+
+
+@pytest.mark.parametrize("family", [*PACKED, *ANEW])
 def test_branches_are_those_of_a_brute_force_run(tiny: Tiny, family: str) -> None:
     model, forward = tiny(family)
-    assert forward.packed is (family != "mamba"), "state-space models keep no keys and values"
+    assert forward.packed is (family in PACKED)
     of = prepared(model, forward, steps=4)
     assert sum(len(one.z) for one in of.branches) > 100
     for window, argmax, found in zip(of.windows, of.argmax, of.branches, strict=True):
@@ -121,6 +133,65 @@ def test_a_window_alone_and_among_others_and_with_modes_from_before(tiny: Tiny) 
     for window, argmax, expected in zip(together.windows, together.argmax, together.branches, strict=True):
         [alone] = forward.run_branches(together.encoded, [window], [argmax], 3)
         assert_same(alone, expected)
+
+
+def test_modes_from_the_cache_are_taken_as_they_are(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A near-tie may turn out otherwise in another pass: a branch then stands where the score expects none."""
+    model, forward = tiny("llama")
+    paths, texts = DataPaths(tmp_path), list(TEXTS)
+    compute(model, texts, paths, lambda: forward)
+    run = forward_module.ForwardPass._base
+
+    def other_modes(*given: object, **options: object) -> list[WindowStatistics]:
+        return [replace(one, argmax_id=one.argmax_id * 0 + 7) for one in run(*given, **options)]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(forward_module.ForwardPass, "_base", other_modes)
+    compute(model, texts, paths, lambda: forward, kinds=("base", "topk"), branch_steps=2)
+    own = {row["text_sha256"]: row for row in read_statistics(model, texts, paths).to_pylist()}
+    for row in read_branches(model, texts, paths, 2).to_pylist():
+        text = own[row["text_sha256"]]
+        differs = np.array(text["argmax_id"]) != np.array(text["token_id"])
+        differs[-1] = False
+        assert (np.diff(row["offsets"]) > 0).tolist() == differs.tolist()
+
+
+def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, forward = tiny("llama")
+    expected = prepared(model, forward, steps=3)
+    monkeypatch.setitem(forward_module._ROW_TOKENS, "cpu", 8)
+    lay_out_all, refused = forward_module.lay_out, []
+
+    def lay_out_few(branches: Branches, rows: Ints, chosen: Ints, device: torch.device) -> object:
+        if len(set(rows[chosen].tolist())) > 2:
+            refused.append(len(chosen))
+            raise torch.OutOfMemoryError
+        return lay_out_all(branches, rows, chosen, device)
+
+    monkeypatch.setattr(forward_module, "lay_out", lay_out_few)
+    found = forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
+    assert refused
+    for one, other in zip(found, expected.branches, strict=True):
+        assert_same(one, other)
+    monkeypatch.setattr(forward_module, "lay_out", lambda *given: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
+
+
+def test_the_mask_of_a_batch_does_not_grow_with_the_texts() -> None:
+    # 40 branches of 10 tokens in each of 8 windows, the last ones far behind.
+    ids = np.zeros((8, 50_010), dtype=np.int64)
+    window = np.repeat(np.arange(8), 40)
+    start = np.tile(np.arange(40) * 1_000 + 10_000, 8)
+    branches = Branches(ids, window, start, start, np.full(320, 10), np.ones(320, dtype=np.int64))
+    rows = rows_of(branches, 100)
+    budget = 1_000
+    for chosen in row_batches(branches, rows, budget):
+        height = len(set(rows[chosen].tolist()))
+        prefix = int(branches.start[chosen].max())
+        assert height == 1 or height * 100 * (prefix + 100) <= PLACES_A_TOKEN * budget
+        assert height == 1 or height * prefix <= PREFIX_A_TOKEN * budget
 
 
 def test_where_the_check_fails_branches_are_run_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
