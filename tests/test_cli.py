@@ -42,7 +42,7 @@ from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.registry import SOURCES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 
 LABELLED = {
     "builder": "labelled",

@@ -42,7 +42,7 @@ from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, di
 from audit_pipeline.token_statistics.encode import cache_key
 from audit_pipeline.token_statistics.run import KINDS, Kind
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 ROOT = Path(__file__).parent.parent
 KIND: tuple[Kind, ...] = ("base", "topk")
 

@@ -18,7 +18,7 @@ from audit_pipeline.orchestration.in_process import run_job
 from audit_pipeline.orchestration.partitions import register
 from audit_pipeline.outcomes import latest_outcome
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 RANGE = ("made_8|one", "made_12|two")
 BROKEN = Pair("made_12", "one")
 PAIRS = {"made_8|one", "made_8|two", "made_12|one", "made_12|two"}

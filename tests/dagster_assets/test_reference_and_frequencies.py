@@ -16,7 +16,7 @@ from audit_pipeline.orchestration.partitions import register
 from audit_pipeline.orchestration.situation import built_digests, done_pairs
 from audit_pipeline.tables import read_table
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]
 
 

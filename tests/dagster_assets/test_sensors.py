@@ -21,7 +21,7 @@ from audit_pipeline.orchestration.in_process import PROCESS_TAG, process_identit
 from audit_pipeline.orchestration.resources import AuditData
 from audit_pipeline.outcomes import record_outcome
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 
 
 class Ticking:

@@ -32,7 +32,7 @@ from audit_pipeline.orchestration.in_process import ensure_dagster_home
 from audit_pipeline.orchestration.schedules import weekly_audit
 from audit_pipeline.sources.base import Missing
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 TODAY = datetime.now(UTC).date()
 
 

@@ -34,7 +34,7 @@ from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.report import build_report
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 
 BENCHMARK = "made_8"
 DISK_BYTES = 32 << 20

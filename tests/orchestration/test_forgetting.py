@@ -29,7 +29,7 @@ from audit_pipeline.orchestration.partitions import register
 from audit_pipeline.stages import evaluate_pair, run_tokens, score_pair
 from audit_pipeline.warehouse.query import open_read_only
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 BENCHMARKS = ["made_8", "made_9", "made_10", "made_11"]
 MADE_9, TINY = Target("benchmark", "made_9"), Target("model", "tiny")
 PARTITION = "dagster/partition"
