@@ -17,7 +17,7 @@ from audit_pipeline.orchestration.partitions import MODEL, PairPartitions, model
 from audit_pipeline.orchestration.resources import AuditData, Models
 from audit_pipeline.orchestration.retries import with_retries
 from audit_pipeline.references.build import FrequencyReport, build_frequencies
-from audit_pipeline.references.config import load_references, reference_named
+from audit_pipeline.references.config import DEFAULT, load_references, reference_named
 from audit_pipeline.references.count import CorpusCount
 from audit_pipeline.references.frequencies import read_frequencies
 
@@ -26,12 +26,14 @@ CORPUS = "corpus"
 
 
 def _corpora() -> list[str]:
-    """The corpora of references.yaml; none where it cannot be read, so that everything else still loads."""
+    """The corpora of references.yaml, and the default one even where that cannot be read: everything else still loads.
+
+    A run of the asset reads the file again, and says what is wrong with it.
+    """
     try:
-        return list(load_references())
+        return list(dict.fromkeys([DEFAULT, *load_references()]))
     except ConfigError:
-        # A run of the asset reads the file again, and says what is wrong with it.
-        return []
+        return [DEFAULT]
 
 
 corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(_corpora()), MODEL: model_partitions})

@@ -75,9 +75,10 @@ class Plan:
 class RunSummary:
     """What a run did; ``seconds`` leaves out loading the model.
 
-    ``texts_computed`` counts the texts that the model was run on for their own statistics, never one whose rows were
-    all on disk when the run began; ``texts_branched`` those that branches were run for, and ``branch_tokens`` how many
-    tokens that took, the padding included. ``tokens_computed`` are the tokens of the texts that were run for either.
+    ``texts_from_cache`` counts the texts whose own rows were all on disk when the run began, ``texts_computed`` those
+    that the model was run on for them. ``texts_branched`` are those that branches were run for, ``branch_tokens`` the
+    tokens that this took, the padding included. ``tokens_computed`` are the tokens of the texts that were run for
+    either.
     """
 
     texts: int
@@ -236,7 +237,7 @@ def compute(
     tokens = sum(window.length for window in prepared.windows)
     return RunSummary(
         texts=len(texts),
-        texts_from_cache=len(prepared.keys) - len(prepared.encoded),
+        texts_from_cache=len(prepared.keys) - sum(map(prepared.wants_pass, range(len(prepared.encoded)))),
         texts_computed=sum(1 for number in _with_tokens(prepared) if prepared.wants_pass(number)),
         texts_without_tokens=sum(1 for text in prepared.encoded if not text.n_scored),
         tokens_computed=tokens,

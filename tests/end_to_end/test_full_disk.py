@@ -79,7 +79,7 @@ class Stages:
         build_warehouse(paths)
         if report:
             build_report(paths.warehouse, paths.report)
-        return summary.texts_from_cache
+        return summary.own.texts_from_cache
 
 
 def numbers(paths: DataPaths, model: str) -> dict[tuple[str, ...], float | None]:
