@@ -19,6 +19,7 @@ from audit_pipeline.detectors.detector import (
     Settings,
     by_group,
     outcomes,
+    switch,
 )
 from audit_pipeline.detectors.min_k import SIGMA_FLOOR, K, lowest_means, z_scores
 from audit_pipeline.detectors.needs import Need
@@ -118,12 +119,6 @@ INFILLING = Detector(
             accepts=lambda value: value in ("own", "original"),
             quiet=True,
         ),
-        "last_token_as_future": Parameter(
-            default=True,
-            grid=(True,),
-            description="whether the text's last token is looked at; the authors' code leaves it out",
-            requirement="true or false",
-            accepts=lambda value: isinstance(value, bool),
-        ),
+        "last_token_as_future": switch("look at the text's last token, too; the authors' code leaves it out"),
     },
 )

@@ -118,3 +118,13 @@ def test_the_reduction_is_in_float64():
     values = np.full(200_000, -0.1, dtype=np.float32)
     values[0] = -1e7
     assert lowest_means(values, [1.0])[0] == pytest.approx(math.fsum(values.tolist()) / 200_000, rel=1e-12)
+
+
+def test_min_k_plus_plus_without_mu_or_sigma(text_statistics):
+    """Paper 001, Table 3: the ablations are Min-K%'s own score, and it standardised by halves."""
+    statistics = text_statistics([-1.0, -2.0, -6.0], mean=[-3.0, -4.0, -4.0], std=[2.0, 4.0, 1.0])
+    settings = [{"k": 1.0, "mu": mu, "sigma": sigma} for mu in (True, False) for sigma in (True, False)]
+    found = [one.score for one in MIN_K_PLUS_PLUS.score(statistics, settings)]
+    both, mu_only = (1 + 0.5 - 2) / 3, (2 + 2 - 2) / 3
+    sigma_only, neither = (-0.5 - 0.5 - 6) / 3, -9 / 3
+    assert found == pytest.approx([both, mu_only, sigma_only, neither], abs=1e-6)

@@ -282,7 +282,7 @@ def headline(found):
 
 
 def infilling_at(m):
-    return f'infilling {{"k":0.2,"last_token_as_future":true,"m":{m}}}'
+    return f'infilling {{"k":0.2,"m":{m}}}'
 
 
 def test_scores_that_do_not_belong_are_refused(small):
