@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from audit_pipeline.contracts import Pair, digest, text_sha256
 from audit_pipeline.errors import DataError
+from audit_pipeline.passes import lowercased
 from audit_pipeline.paths import DataPaths, unsegment
 from audit_pipeline.tables import read_json, write_json
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, discard, no_compaction, weigh
@@ -218,16 +219,19 @@ def _of_benchmark(target: Target, paths: DataPaths) -> Removal:
     kept = ["the documents of its sources, which are no benchmark's own"]
     caches: tuple[Path, ...] = ()
     if target.name in folders and paths.examples(target.name).exists():
-        own = _texts(paths, target.name)
+        own, own_run = _texts(paths, target.name)
         others: set[str] = set()
+        others_run: set[str] = set()
         for name in folders:
             if name != target.name and paths.examples(name).exists():
-                others |= _texts(paths, name)
-        texts = frozenset(own - others)
+                as_they_are, as_run = _texts(paths, name)
+                others |= as_they_are
+                others_run |= as_run
+        texts = frozenset(own_run - others_run)
         if shared := len(own & others):
             kept.append(f"token statistics of {shared} of its texts, which stand in other benchmarks too")
         caches = tuple(_cache_folders(paths))
-        if strangers := _rows_of_no_benchmark(caches, own | others):
+        if strangers := _rows_of_no_benchmark(caches, own_run | others_run):
             kept.append(
                 f"{strangers} cached rows of texts that stand in no benchmark (files that were scored, earlier builds)"
             )
@@ -314,10 +318,11 @@ def _fingerprints(paths: DataPaths) -> dict[str, _Fingerprints]:
     return found
 
 
-def _texts(paths: DataPaths, benchmark: str) -> set[str]:
-    """The digests of a benchmark's texts."""
+def _texts(paths: DataPaths, benchmark: str) -> tuple[set[str], set[str]]:
+    """The digests of a benchmark's texts, and of all that a model is run on for them: in lower case, too."""
     texts = _column(paths.examples(benchmark), "text").column("text").to_pylist()
-    return {text_sha256(text) for text in texts}
+    own = {text_sha256(text) for text in texts}
+    return own, own | {text_sha256(text) for text in lowercased(texts)}
 
 
 def _column(path: Path, *names: str) -> pa.Table:

@@ -162,8 +162,9 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
 
     assert [(one.what, one.files, one.rows) for one in gone] == [(one.what, one.files, one.rows) for one in planned]
     counted = {one.what: one for one in gone}
-    # Two models, two kinds; a run is a file; token statistics, scores and evaluations have lineage, and the build.
-    assert counted["token statistics"].rows == len(own) * 4
+    # Two models, three kinds with the branches; a run is a file; token statistics, scores and evaluations have lineage,
+    # and so has the build.
+    assert counted["token statistics"].rows == len(own) * 6
     assert [counted[table].files for table in ("scores", "evaluations", "outcomes")] == [2, 2, 2]
     assert counted["lineage"].files == 2 * 3 + 1
     assert (counted["examples and manifest"].files, counted["examples and manifest"].rows) == (2, 12)
@@ -191,7 +192,7 @@ def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> 
     assert gone == planned
     counted = {one.what: one for one in gone}
     every_text = texts(workspace, "made_8") | texts(workspace, "made_12") | texts(workspace, "twin_8")
-    assert counted["token statistics"].rows == 2 * len(every_text)
+    assert counted["token statistics"].rows == 3 * len(every_text)
     assert counted["cards"].files == 1
     assert counted["lineage"].files == 3 * 3
     assert not mentions(paths, "%7Cone", fingerprint)

@@ -13,8 +13,8 @@ import dagster as dg
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.orchestration import in_process
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.references.config import load_references, reference_named
+from audit_pipeline.paths import DataPaths, config_dir
+from audit_pipeline.references.config import FILE_NAME, load_references, reference_named
 from audit_pipeline.references.frequencies import frequencies_of
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale
@@ -36,7 +36,8 @@ def ensure_frequencies(
     """
     runs: dict[str, str] = {}
     corpus = model.entry.reference_corpus
-    if corpus is None or model.entry.start_token_policy != "always":
+    if corpus is None or model.entry.start_token_policy != "always" or not (config_dir() / FILE_NAME).exists():
+        # Without a file of corpora nobody has asked for any; the scores of dc_pdd say what is missing.
         return runs
     entry = reference_named(corpus, load_references())
     if entry.hub is not None or _is_there(corpus, model, paths):

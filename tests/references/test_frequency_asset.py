@@ -83,7 +83,7 @@ def test_a_single_corpus_that_cannot_be_counted_fails_its_run(folder: Path) -> N
 def test_the_module_loads_without_the_file_and_the_error_comes_with_the_run(folder: Path) -> None:
     (folder / "config" / "references.yaml").unlink()
     module = importlib.reload(assets.references)
-    assert list(module.corpus_partitions.partitions_defs[0].partitions_def.get_partition_keys()) == []
+    assert list(module.corpus_partitions.partitions_defs[0].partitions_def.get_partition_keys()) == ["sotu"]
     assert module.token_frequencies.key == dg.AssetKey("token_frequencies")
 
 
