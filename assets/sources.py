@@ -39,7 +39,7 @@ def source_asset(source: Source) -> dg.AssetsDefinition:
         ],
     )
     def documents(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        to_be_set = load_source_settings().to_be_set(source.name)
+        to_be_set = load_source_settings().to_be_set_for(source.name)
         if to_be_set is not None:
             context.log.info(f"{source.name} is not configured: {to_be_set}")
             return _not_configured(to_be_set)
@@ -93,4 +93,4 @@ def _not_configured(to_be_set: str) -> dg.MaterializeResult:  # type: ignore[typ
     )
 
 
-release_notes, sotu, local_files = (source_asset(SOURCES[name]) for name in ("release_notes", "sotu", "local_files"))
+(release_notes, sotu, local_files, wikipedia, patents, books, chinese_changelogs) = map(source_asset, SOURCES.values())

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import webbrowser
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from audit_pipeline.errors import AuditError
+from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -183,9 +183,9 @@ def _audit(
 
 def _specs(benchmark: str) -> Sequence[BenchmarkSpec]:
     """The benchmarks that a user named: one, a family, or all there are."""
-    from audit_pipeline.benchmarks.config import load_benchmarks, resolve
+    from audit_pipeline.benchmarks.config import load_benchmarks, resolve, standing
 
-    return list(load_benchmarks().values()) if benchmark == _ALL else resolve(benchmark)
+    return list(standing(load_benchmarks()).values()) if benchmark == _ALL else resolve(benchmark)
 
 
 def _tell_step(what: str) -> None:
@@ -446,13 +446,13 @@ def detectors() -> None:
 def models() -> None:
     """The models of config/models.yaml."""
     from audit_pipeline.models.config import load_models
+    from audit_pipeline.warehouse.configured import origin
 
     table = _table("model", "from", "dtype", "start token", "released", "training cutoff", "licence")
     for entry in load_models().values():
-        origin = entry.hub or (str(entry.path) if entry.path else f"package {entry.package.distribution}")  # type: ignore[union-attr]
         table.add_row(
             entry.name,
-            origin,
+            origin(entry),
             entry.dtype,
             f"{entry.start_token or 'default'} ({entry.start_token_policy})",
             str(entry.release_date or "unknown"),
@@ -460,6 +460,81 @@ def models() -> None:
             entry.licence or "unknown",
         )
     _print_table(table)
+
+
+_CHECKED = ("min_k", "min_k_plus_plus", "infilling")
+
+
+@main.command()
+@click.argument("name", default="instrument_check")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
+def control(name: str, device: str | None) -> None:
+    """Train a control with known truth (config/controls.yaml) and audit its two models on its texts."""
+    from audit_pipeline.benchmarks.config import load_benchmarks
+    from audit_pipeline.controls.config import control_named, load_controls
+    from audit_pipeline.models.config import load_models
+
+    control_named(name, load_controls())
+    models = {one.control.role: one.name for one in load_models().values() if one.control and one.control.name == name}
+    benchmarks = [spec.name for spec in load_benchmarks().values() if spec.control == name]
+    if not models or not benchmarks:
+        raise ConfigError(
+            f"the control {name} has no model or no benchmark: name it in config/models.yaml (control: {{name: {name}, "
+            f"role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
+        )
+    for model in models.values():
+        for benchmark in benchmarks:
+            _audit(model, benchmark, refresh=False, device=device, kinds=("base",), logits_budget_gb=None)
+    for benchmark in benchmarks:
+        _show_check(DataPaths.from_environment(), benchmark, models)
+
+
+@main.command()
+@click.argument("name")
+def study(name: str) -> None:
+    """Train a control again and again with one setting changed (config/studies.yaml): what makes members tell."""
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.orchestration.audit import study as run_study
+    from audit_pipeline.warehouse.query import open_read_only
+
+    paths = DataPaths.from_environment()
+    run_study(name, defs(), paths, _tell_step)
+    with open_read_only(paths.warehouse) as connection:
+        rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})
+        found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
+    table = _table("setting", "value", "seed", "detector", "AUROC [95% interval]")
+    for row in found:
+        shown = "not defined" if row["auroc"] is None else f"{row['auroc']:.3f}"
+        if row["ci_low"] is not None:
+            shown += f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
+        detector = f"{row['detector']} {_setting(row['parameters'])}".strip()
+        table.add_row(row["setting"], row["value"], str(row["seed"]), detector, shown)
+    _print_table(table)
+    OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
+    """One line: what the detectors made of texts of which it is known whether the model was trained on them."""
+    from audit_pipeline.warehouse.query import open_read_only
+
+    with open_read_only(paths.warehouse) as connection:
+        relation = connection.sql("SELECT * FROM leaderboard WHERE benchmark = $name", params={"name": benchmark})
+        rows: list[dict[str, Any]] = relation.to_arrow_table().to_pylist()
+
+    def told(role: str) -> str:
+        found = {row["detector"]: row["auroc"] for row in rows if row["model"] == models.get(role)}
+        shown = [f"{name} {found[name]:.2f}" for name in _CHECKED if found.get(name) is not None]
+        return ", ".join(shown) or "not audited"
+
+    blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
+    OUT.print(
+        f"\nInstrument check: members told from held-out texts with AUROC {told('exposed')}; "
+        f"twin model, which saw neither: {told('twin')}; "
+        f"without any model: {'not read' if blind is None else f'{blind:.2f}'}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @main.command()
@@ -481,7 +556,7 @@ def benchmarks(build_name: str | None) -> None:
         counts = read_manifest(paths, spec.name)["counts"] if built else {}
         sides = (str(counts.get("members", "-")), str(counts.get("nonmembers", "-")))
         state = "yes" if built else "no"
-        table.add_row(spec.name, str(spec.words), spec.design, state, *sides, spec.settings.description)
+        table.add_row(spec.name, str(spec.words or "any"), spec.design, state, *sides, spec.settings.description)
     _print_table(table)
 
 

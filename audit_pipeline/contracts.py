@@ -45,6 +45,15 @@ DOCUMENTS = pa.schema(
         _column("title", pa.string(), "the document's title"),
         _column("text", pa.string(), "the full text, UTF-8"),
         _column("published", pa.date32(), "date of first publication; null where unknown", null=True),
+        _column(
+            "date_kind", pa.string(), "what published is the date of: release, publication, first revision, delivery …"
+        ),
+        _column(
+            "earliest",
+            pa.date32(),
+            "first day on which the text can have existed, where that is before published (a patent's priority date)",
+            null=True,
+        ),
         _column("retrieved_at", pa.timestamp("us", tz="UTC"), "when the text was fetched"),
         _column("language", pa.string(), "ISO 639-1 code"),
         _column("licence", pa.string(), "SPDX identifier or the licence in words; 'unknown' where not stated"),
@@ -60,6 +69,12 @@ EXAMPLES = pa.schema(
         _column("benchmark", pa.string(), "the benchmark, one partition of the asset"),
         _column("document_id", pa.string(), "the document that the text was taken from"),
         _column("text", pa.string(), "the audited text"),
+        _column(
+            "context",
+            pa.string(),
+            "text that stands before it, which the model reads and no detector scores; null: none",
+            null=True,
+        ),
         _column("label", pa.int8(), "1 member, 0 non-member, null unknown", null=True),
         _column("split", pa.string(), "calibration | evaluation; groups are never divided"),
         _column("published", pa.date32(), "the document's date", null=True),
@@ -140,6 +155,42 @@ TOKEN_FREQUENCIES = pa.schema(
         _column("token_id", pa.int32(), "the token's id"),
         _column("token", pa.string(), "the token as the tokenizer writes it; null for an unused id", null=True),
         _column("count", pa.int64(), "occurrences in the corpus, special tokens left out"),
+    ]
+)
+
+CONTROL_TEXTS = pa.schema(
+    [
+        DOCUMENTS.field("document_id"),
+        _column("group", pa.string(), "what was randomised: the window, or the document with all its windows"),
+        DOCUMENTS.field("collection"),
+        DOCUMENTS.field("language"),
+        DOCUMENTS.field("published"),
+        _column("text", pa.string(), "the window, UTF-8"),
+        _column("role", pa.string(), "member | held_out | twin (trained on by the twin alone) | surrounding"),
+        _column("exposed", pa.int32(), "how often an epoch of the exposed model's training held the text"),
+        _column("twin", pa.int32(), "how often an epoch of its twin's training held it"),
+        _column("sha256", pa.string(), "sha256 of the UTF-8 text"),
+    ]
+)
+
+CONTROL_STUDIES = pa.schema(
+    [
+        _column("study", pa.string(), "the study, as named in config/controls.yaml"),
+        _column("control", pa.string(), "the control that was trained again and again"),
+        _column("setting", pa.string(), "what was varied: occurrences, learning_rate, surrounding, hidden_size, …"),
+        _column("value", pa.string(), "its value, as JSON"),
+        _column("seed", pa.int64(), "the seed of drawing and training"),
+        _column("detector", pa.string(), "the detector, or blind_control"),
+        _column("parameters", pa.string(), "canonical JSON of the detector's parameters"),
+        _column("n_members", pa.int32(), "members with a score"),
+        _column("n_nonmembers", pa.int32(), "held-out texts with a score"),
+        _column("auroc", pa.float64(), "AUROC of members against held-out texts; null where not defined", null=True),
+        _column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
+        _column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
+        _column("training_tokens", pa.int64(), "tokens of the training, repeats counted"),
+        _column("parameters_of_model", pa.int64(), "trainable numbers of the model"),
+        _column("final_loss", pa.float64(), "mean loss of the last epoch, nats a token"),
+        RUN_ID,
     ]
 )
 
@@ -256,6 +307,12 @@ def text_sha256(text: str) -> str:
 def example_id(benchmark: str, document_id: str, text: str) -> str:
     """The identity of an example: sha256(benchmark, document_id, text), 16 hex digits."""
     return digest(benchmark, document_id, text)[:16]
+
+
+def texts_read(examples: pa.Table) -> list[str]:
+    """What a model reads of each example (schema EXAMPLES): its text, behind its context where it has one."""
+    pairs = zip(examples.column("context").to_pylist(), examples.column("text").to_pylist(), strict=True)
+    return [(context or "") + text for context, text in pairs]
 
 
 @dataclass(frozen=True)

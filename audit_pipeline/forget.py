@@ -22,7 +22,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.contracts import Pair, digest, text_sha256
+from audit_pipeline.contracts import Pair, digest, text_sha256, texts_read
 from audit_pipeline.errors import DataError
 from audit_pipeline.passes import lowercased
 from audit_pipeline.paths import DataPaths, unsegment
@@ -320,7 +320,7 @@ def _fingerprints(paths: DataPaths) -> dict[str, _Fingerprints]:
 
 def _texts(paths: DataPaths, benchmark: str) -> tuple[set[str], set[str]]:
     """The digests of a benchmark's texts, and of all that a model is run on for them: in lower case, too."""
-    texts = _column(paths.examples(benchmark), "text").column("text").to_pylist()
+    texts = texts_read(_column(paths.examples(benchmark), "text", "context"))
     own = {text_sha256(text) for text in texts}
     return own, own | {text_sha256(text) for text in lowercased(texts)}
 

@@ -58,6 +58,22 @@ class Passes:
     upstream: Mapping[str, str] = field(default_factory=dict)
 
 
+_NEEDS_THE_TEXT_ALONE = dict.fromkeys(
+    (Need.LOWERCASED, Need.NEIGHBOURS), "the text is scored in the context of an input: it has no pass of its own"
+)
+
+
+def in_context(passes: Passes, contexts: Iterable[str | None]) -> Passes:
+    """``passes`` as they are for texts that are scored behind a context, where any of them has one.
+
+    Detectors that compare a text with a changed one need the text by itself (paper 001, appendix C).
+    """
+    if not any(contexts):
+        return passes
+    absent = {**passes.absent, **_NEEDS_THE_TEXT_ALONE}
+    return replace(passes, lowercased=False, proposer=None, n_neighbours=0, absent=absent)
+
+
 def needs_of(selection: Selection) -> frozenset[Need]:
     """All that the chosen detectors need."""
     return frozenset[Need]().union(*(detector.needs for detector, _ in selection))
@@ -226,27 +242,36 @@ class Statistics:
     def __len__(self) -> int:
         return len(self._own)
 
-    def find(self, text: str) -> TextStatistics | None:
-        """The statistics of ``text`` with their extras; None where the model has not been run on it."""
-        own = self._own.find(text)
+    def find(self, text: str, context: str | None = None) -> TextStatistics | None:
+        """The statistics of ``text`` with their extras; None where the model has not been run on it.
+
+        With a ``context`` they are those of ``text`` as the model read it behind the context (paper 001, appendix C);
+        the model then has to have been run on both as one text.
+        """
+        before = context or ""
+        whole = before + text
+        own = self._own.find(whole, len(before))
         if own is None:
             return None
         extras = Extras(
-            branches=self._branches_of(own),
-            lowercased=self._lower(own),
-            reference=self._reference.find(text) if self._reference is not None else None,
+            branches=self._branches_of(whole, own),
+            lowercased=None if before else self._lower(own),
+            reference=self._reference.find(whole, len(before)) if self._reference is not None else None,
             neighbours=[one for each in self._proposed.get(text, ()) if (one := self._neighbours.find(each))],
             frequencies=self._passes.frequencies,
             absent=self._absent,
         )
         return replace(own, extras=extras)
 
-    def _branches_of(self, own: TextStatistics) -> Branches | None:
-        """The text's branches; None where they start from other modes than its statistics have (a part of the cache was
-        lost, and the text run again: near-ties may then turn out otherwise)."""
-        branches = self._branches.get(text_sha256(own.text))
-        if branches is None or len(branches.offsets) != len(own) + 1:
+    def _branches_of(self, whole: str, own: TextStatistics) -> Branches | None:
+        """The branches of the scored part of ``whole``; None where they start from other modes than it has.
+
+        That is where a part of the cache was lost and the text run again: near-ties may then turn out otherwise.
+        """
+        branches, all_tokens = self._branches.get(text_sha256(whole)), self._own.find(whole)
+        if branches is None or all_tokens is None or len(branches.offsets) != len(all_tokens) + 1:
             return None
+        branches = branches.behind(len(all_tokens) - len(own))
         begun = np.diff(branches.offsets) > 0
         return None if (begun & (own.argmax_id == own.token_id)).any() else branches
 
@@ -260,6 +285,13 @@ class Statistics:
         """For each (example_id, text) its id and statistics, None where there are none, in the given order."""
         for example_id, text in examples:
             yield example_id, self.find(text)
+
+    def of_examples_in_context(
+        self, examples: Iterable[tuple[str, str, str | None]]
+    ) -> Iterator[tuple[str, TextStatistics | None]]:
+        """For each (example_id, text, context) its id and statistics, as :meth:`of_examples`."""
+        for example_id, text, context in examples:
+            yield example_id, self.find(text, context)
 
 
 def _branches_by_text(table: pa.Table) -> dict[str, Branches]:

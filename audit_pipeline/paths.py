@@ -75,6 +75,16 @@ class DataPaths:
         name = f"tokenizer={tokenizer_fingerprint}.parquet"
         return self.root / "token_frequencies" / f"corpus={segment(corpus)}" / name
 
+    def control_pointer(self, control: str) -> Path:
+        """Names the current version of a trained control."""
+        return self.root / "controls" / segment(control) / "current.json"
+
+    def control_version(self, control: str, version: str) -> Path:
+        return self.control_pointer(control).parent / version
+
+    def study(self, name: str) -> Path:
+        return self.root / "control_studies" / f"study={segment(name)}" / "results.parquet"
+
     def table(self, name: str) -> Path:
         """The folder of an append-only table: scores, evaluations, lineage or outcomes."""
         return self.root / name

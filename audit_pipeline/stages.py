@@ -18,7 +18,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.build import BuildReport, build, read_examples, read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.benchmarks.rolling import keep_day
-from audit_pipeline.contracts import SCORES, Pair, digest
+from audit_pipeline.contracts import SCORES, Pair, digest, texts_read
 from audit_pipeline.detectors import dc_pdd, infilling
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.registry import Overrides, select, settings_up_to, settings_with
@@ -28,7 +28,16 @@ from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, 
 from audit_pipeline.lineage import Step, latest_run, record, table_version
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.passes import Passes, PassesSummary, Selection, Statistics, needs_of, passes_for, run_passes
+from audit_pipeline.passes import (
+    Passes,
+    PassesSummary,
+    Selection,
+    Statistics,
+    in_context,
+    needs_of,
+    passes_for,
+    run_passes,
+)
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.references.frequencies import FrequencyLookup, frequencies_of, read_frequencies
 from audit_pipeline.sources.config import load_source_settings
@@ -112,12 +121,12 @@ def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildR
 
 
 def texts_of(pair: Pair, paths: DataPaths) -> list[str]:
-    """The distinct texts of the pair's benchmark, in order.
+    """The distinct texts that a model reads of the pair's benchmark, in order; contexts are part of them.
 
     Raises DataError where it has not been built, or where a check says that numbers on it would be wrong.
     """
     require_fit(pair.benchmark, paths)
-    return list(dict.fromkeys(read_examples(paths, pair.benchmark).column("text").to_pylist()))
+    return list(dict.fromkeys(texts_read(read_examples(paths, pair.benchmark))))
 
 
 def require_fit(benchmark: str, paths: DataPaths) -> None:
@@ -130,10 +139,24 @@ def require_fit(benchmark: str, paths: DataPaths) -> None:
         )
 
 
+def require_belonging(pair: Pair, model: TokenizedModel, paths: DataPaths) -> None:
+    """Raise DataError where one of model and benchmark is a control's and the other is not that control's."""
+    of_benchmark = read_manifest(paths, pair.benchmark)["spec"].get("control")
+    of_model = model.entry.control.name if model.entry.control is not None else None
+    if of_benchmark == of_model:
+        return
+    if of_benchmark is not None:
+        raise DataError(
+            f"the labels of {pair.benchmark} say what the models of the control {of_benchmark} were trained on, "
+            f"and nothing of {pair.model}"
+        )
+    raise DataError(f"{pair.model} was trained here on the texts of the control {of_model}: audit it on those")
+
+
 def overrides_of(benchmark: str, paths: DataPaths) -> Overrides:
     """What a benchmark fixes of detectors: infilling's m, by its length or as its entry says, and DC-PDD's a."""
     manifest = read_manifest(paths, benchmark)
-    steps = manifest["spec"].get("infilling_m") or infilling.steps_for(int(manifest["words"]))
+    steps = manifest["spec"].get("infilling_m") or infilling.steps_for(manifest["words"])
     bound = manifest["spec"].get("dc_pdd_a")
     return {infilling.NAME: {"m": steps}, **({dc_pdd.NAME: {"a": float(bound)}} if bound is not None else {})}
 
@@ -264,8 +287,10 @@ def run_tokens(
     The reference model's passes are not among them: see :func:`run_reference`.
     """
     texts = texts_of(pair, paths)
+    require_belonging(pair, model, paths)
     benchmark = read_manifest(paths, pair.benchmark)["digest"]
     passes = passes_for(audit_selection(overrides_of(pair.benchmark, paths)))
+    passes = in_context(passes, read_examples(paths, pair.benchmark).column("context").to_pylist())
     summary = run_passes(
         model,
         texts,
@@ -316,11 +341,12 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
     require_fit(pair.benchmark, paths)
     examples = read_examples(paths, pair.benchmark)
     benchmark = read_manifest(paths, pair.benchmark)["digest"]
-    texts: list[str] = examples.column("text").to_pylist()
     overrides = overrides_of(pair.benchmark, paths)
     selection = audit_selection(overrides)
-    passes = passes_of(selection, model, paths)
-    scored = score_from_cache(model, examples.column("example_id").to_pylist(), texts, paths, selection, passes)
+    contexts = examples.column("context").to_pylist()
+    passes = in_context(passes_of(selection, model, paths), contexts)
+    ids, texts = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
+    scored = score_from_cache(model, ids, texts, paths, selection, passes, contexts)
     table = (
         scored.append_column("model", pa.repeat(pair.model, len(scored)))
         .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
@@ -356,12 +382,18 @@ def score_from_cache(
     paths: DataPaths,
     selection: Selection,
     passes: Passes,
+    contexts: Sequence[str | None] | None = None,
 ) -> pa.Table:
-    """Scores of ``texts`` from their cached statistics; ``ids`` name the texts in the column example_id."""
-    statistics = Statistics(model, texts, paths, passes)
+    """Scores of ``texts``, behind their ``contexts`` where given, from their cached statistics.
+
+    ``ids`` name the texts in the column example_id.
+    """
+    before = [None] * len(texts) if contexts is None else contexts
+    whole = [(context or "") + text for context, text in zip(before, texts, strict=True)]
+    statistics = Statistics(model, whole, paths, passes)
     if texts and not len(statistics):
         raise DataError(f"{model.entry.name} has been run on none of these texts: run token_statistics first")
-    return score_texts(statistics.of_examples(zip(ids, texts, strict=True)), selection)
+    return score_texts(statistics.of_examples_in_context(zip(ids, texts, before, strict=True)), selection)
 
 
 def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> EvaluationReport:

@@ -1,4 +1,4 @@
-"""Reading rows out of users' files: .jsonl, .csv, .parquet and .txt.
+"""Reading rows out of users' files: .jsonl (also .jsonl.gz), .csv, .parquet and .txt.
 
 What belongs here: turning a file into rows, and saying of every row that cannot be read which one it is and why.
 What does not: what the rows mean (sources, benchmarks and the command line decide), and the project's own tables
@@ -13,22 +13,30 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError
 
-SUFFIXES = (".jsonl", ".csv", ".parquet", ".txt")
+SUFFIXES = (".jsonl", ".csv", ".parquet", ".txt", ".jsonl.gz")
 TXT_COLUMN = "text"
 USUAL_TEXT_COLUMNS = ("text", "input")
 
 _CSV_FIELD_LIMIT = 2**31 - 1
 _PARQUET_BATCH = 1024
+_MEBIBYTE = 1024 * 1024
+_LINE_LIMIT = 64 * _MEBIBYTE
+_UNPACKED_LIMIT = 1024 * _MEBIBYTE
 
 
 @dataclass(frozen=True)
@@ -67,21 +75,28 @@ class TextRow:
     values: Mapping[str, object]
 
 
-def read_rows(path: Path) -> RowFile:
+def read_rows(path: Path, string_lines: str | None = None) -> RowFile:
     """Every row of the file at ``path``, readable or skipped with a reason.
 
     ``location`` counts lines from 1 in text files (where the row begins) and rows from 1 in Parquet; ``index``
-    counts rows from 0, bad ones included, blank lines not.
+    counts rows from 0, bad ones included, blank lines not. ``string_lines`` is the column of a .jsonl line that is a
+    JSON string and no object (MIMIR has such files); without it such a line is skipped.
 
-    Raises DataError where the file is missing, empty, of another kind, or has no readable row at all.
+    Raises DataError where the file is missing, empty, of another kind, has no readable row at all, or is a .gz that
+    is damaged or unpacks to more than 1 GiB.
     """
-    reader = _READERS.get(path.suffix.lower())
+    suffix = next((one for one in sorted(SUFFIXES, key=len, reverse=True) if path.name.lower().endswith(one)), "")
+    reader = _READERS.get(suffix)
     if reader is None:
         raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
     if not path.is_file():
         raise DataError(f"{path}: {'is not a file' if path.exists() else 'no such file'}")
+    if reader is _read_jsonl and string_lines is not None:
+        reader = partial(_read_jsonl, string_lines=string_lines)
     try:
         entries = list(reader(path))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: is not a readable .gz file ({_first_line(error)}); fetch it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     rows = tuple(entry for entry in entries if isinstance(entry, Row))
@@ -177,13 +192,29 @@ def _nothing_left(path: Path, skipped: Sequence[Skipped]) -> str:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Non-blank lines with their 1-based numbers, without line ends and byte-order mark; only \\n ends a line."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+    with ExitStack() as stack:
+        file: BinaryIO = stack.enter_context(path.open("rb"))
+        lines: Iterable[bytes] = file
+        if path.name.lower().endswith(".gz"):
+            # A BinaryIO in all but name.
+            lines = _unpacked_lines(path, cast(BinaryIO, stack.enter_context(gzip.open(file, "rb"))))
+        for number, line in enumerate(lines, start=1):
             if number == 1:
                 _refuse_utf16(path, line)
                 line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901
             if line.strip():
                 yield number, line.rstrip(b"\r\n")
+
+
+def _unpacked_lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a compressed file: a few bytes may stand for more than there is memory."""
+    unpacked = 0
+    while line := file.readline(_LINE_LIMIT + 1):
+        unpacked += len(line)
+        if len(line) > _LINE_LIMIT or unpacked > _UNPACKED_LIMIT:
+            most = f"{_LINE_LIMIT // _MEBIBYTE} MiB a line, {_UNPACKED_LIMIT // _MEBIBYTE} MiB in all"
+            raise DataError(f"{path}: unpacks to more than is read ({most}); unpack it yourself")
+        yield line
 
 
 def _refuse_utf16(path: Path, start: bytes) -> None:
@@ -205,7 +236,7 @@ def _read_txt(path: Path) -> Iterator[Row | Skipped]:
         yield Skipped(location, index, problem) if problem else Row(location, index, {TXT_COLUMN: text})
 
 
-def _read_jsonl(path: Path) -> Iterator[Row | Skipped]:
+def _read_jsonl(path: Path, string_lines: str | None = None) -> Iterator[Row | Skipped]:
     for index, (number, line) in enumerate(_lines(path)):
         location = f"{path.name}:{number}"
         text, problem = _decoded(line)
@@ -221,6 +252,8 @@ def _read_jsonl(path: Path) -> Iterator[Row | Skipped]:
         else:
             if isinstance(value, dict):
                 yield Row(location, index, value)
+            elif string_lines is not None and isinstance(value, str):
+                yield Row(location, index, {string_lines: value})
             else:
                 yield Skipped(location, index, f"not a JSON object but {type(value).__name__}")
 
@@ -299,4 +332,10 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-_READERS = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet, ".txt": _read_txt}
+_READERS: Mapping[str, Callable[[Path], Iterator[Row | Skipped]]] = {
+    ".jsonl": _read_jsonl,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+    ".txt": _read_txt,
+    ".jsonl.gz": _read_jsonl,
+}

@@ -16,8 +16,9 @@ from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.neighbours.own_topk import OwnTopkProposer
-from audit_pipeline.passes import Passes, Selection, Statistics, costs, passes_for, run_passes
+from audit_pipeline.passes import Passes, Selection, Statistics, costs, in_context, passes_for, run_passes
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -163,3 +164,35 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     assert len(told) == 2
     assert "branches of 4 tokens" in told[0]
     assert "30" in told[1], "three neighbours of ten texts"
+
+
+def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:
+    """Paper 001, appendix C: log p(x_t | context, x_<t), against the model run on the whole and cut by hand."""
+    model, forward = tiny("llama")
+    paths, context, text = DataPaths(tmp_path), f"{SENTENCES[0]} ", SENTENCES[1]
+    selection = select(["loss", "zlib", "min_k", "min_k_plus_plus", "infilling", "lowercase"])
+    passes = in_context(passes_for(selection), [None, context])
+    run_passes(model, [context + text], paths, lambda: forward, passes)
+    statistics = Statistics(model, [context + text], paths, passes)
+
+    whole, found = statistics.find(context + text), statistics.find(text, context)
+    assert whole is not None
+    assert found is not None
+    twin = twin_statistics(model, forward, context + text)
+    [encoded] = encode(model, [context + text])
+    ends = encoded.char_end[encoded.first_scored :]
+    kept = [place for place, end in enumerate(ends) if end > len(context)]
+    assert found.text == text
+    assert 0 < len(found) == len(kept) < len(whole)
+    np.testing.assert_allclose(found.logprob, twin["logprob"][kept], atol=1e-4)
+    own, all_branches = found.extras.branches, whole.extras.branches
+    assert own is not None
+    assert all_branches is not None
+    assert len(own.offsets) == len(found) + 1
+    np.testing.assert_array_equal(own.z, all_branches.z[len(all_branches.z) - len(own.z) :])
+
+    rows = {row["detector"]: row for row in score_texts([("a", found)], selection).to_pylist()}
+    assert rows["loss"]["score"] == pytest.approx(np.mean(twin["logprob"][kept]), abs=1e-4)
+    assert rows["infilling"]["status"] == "ok"
+    assert rows["lowercase"]["status"] == "not_applicable"
+    assert "in the context of an input" in rows["lowercase"]["reason"]

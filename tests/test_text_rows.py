@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from pathlib import Path
 
@@ -248,3 +249,35 @@ def test_every_row_comes_back_once_in_every_format(values: list[str], tmp_path_f
         texts, skipped = read_texts(path, "text")
         assert [row.text for row in texts] == usable
         assert sorted([row.index for row in texts] + [row.index for row in skipped]) == list(range(len(values)))
+
+
+def test_a_compressed_jsonl_is_read_as_the_plain_one(tmp_path: Path) -> None:
+    lines = b'{"input": "first"}\n\n{"input": "broken"\n{"input": "last"}'
+    plain = read_rows(written(tmp_path, "t.jsonl", lines))
+    packed = read_rows(written(tmp_path, "t.jsonl.gz", gzip.compress(lines)))
+    assert [dict(row.values) for row in packed.rows] == [dict(row.values) for row in plain.rows]
+    assert [row.location for row in packed.rows] == ["t.jsonl.gz:1", "t.jsonl.gz:4"]
+    assert [row.index for row in packed.skipped] == [row.index for row in plain.skipped] == [1]
+
+
+def test_a_damaged_or_overlong_gz_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = gzip.compress(b'{"input": "text"}\n' * 5000)
+    damaged = packed[:60] + bytes(byte ^ 255 for byte in packed[60:80]) + packed[80:]
+    for content in (packed[: len(packed) // 2], b"not compressed at all", damaged):
+        with pytest.raises(DataError, match=r"t.jsonl.gz: is not a readable .gz file"):
+            read_rows(written(tmp_path, "t.jsonl.gz", content))
+    assert len(read_rows(written(tmp_path, "t.jsonl.gz", packed)).rows) == 5000
+    monkeypatch.setattr("audit_pipeline.text_rows._UNPACKED_LIMIT", 50_000)
+    with pytest.raises(DataError, match="unpacks to more than is read"):
+        read_rows(tmp_path / "t.jsonl.gz")
+    monkeypatch.setattr("audit_pipeline.text_rows._LINE_LIMIT", 10)
+    with pytest.raises(DataError, match="unpacks to more than is read"):
+        read_rows(tmp_path / "t.jsonl.gz")
+
+
+def test_lines_that_are_strings_are_rows_where_a_column_is_named_for_them(tmp_path: Path) -> None:
+    path = written(tmp_path, "t.jsonl", '"a text"\n{"text": "another"}\n7\n')
+    assert [row.values for row in read_rows(path, "text").rows] == [{"text": "a text"}, {"text": "another"}]
+    assert [row.reason for row in read_rows(path, "text").skipped] == ["not a JSON object but int"]
+    assert [row.values for row in read_rows(path).rows] == [{"text": "another"}]
+    assert read_rows(path).skipped[0].reason == "not a JSON object but str"

@@ -1,7 +1,7 @@
 """Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder.
 
-What belongs here: the rim, which reads documents, calls a builder and writes the result. What does not: how examples
-are chosen (temporal.py, labelled.py) and what must be true of them (checks.py).
+What belongs here: the rim, which calls a builder to read and to draw, and writes the result; the table of builders.
+What does not: how examples are chosen (a module a builder) and what must be true of them (checks.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks import labelled, temporal
+from audit_pipeline.benchmarks import controlled, labelled, online, shelf, sides, templated, temporal
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
-from audit_pipeline.benchmarks.config import BenchmarkSpec, TemporalSettings
+from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.drawn import Drawn
+from audit_pipeline.benchmarks.inputs import Builder, Inputs, ReadDocuments, read_documents_of
 from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
 from audit_pipeline.errors import DataError
 from audit_pipeline.paths import DataPaths
@@ -30,20 +31,21 @@ MAX_NAMED = 20
 
 # What changes no example: words about the benchmark, the words that a date was told in (the date itself is in), and
 # where rows lie (their version says what they are).
-_NOT_IN_DIGEST = ("description", "licence", "path", "path_variable", "relative")
-_VERSIONS = {"temporal": temporal.VERSION, "labelled": labelled.VERSION}
+_NOT_IN_DIGEST = ("description", "licence", "date_kind", "path", "path_variable", "relative", "on_request")
 _SIDES = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}
 
-ReadDocuments = Callable[[str], pa.Table]
 VersionOf = Callable[[str], str]
 
-
-@dataclass(frozen=True)
-class Inputs:
-    """What a benchmark is built from, read: one documents table, or labelled rows; and its sources' versions."""
-
-    content: pa.Table | labelled.LabelledRows
-    source_versions: Mapping[str, str]
+BUILDERS: Mapping[str, Builder[Any]] = {
+    "temporal": Builder(temporal.VERSION, read_documents_of, temporal.draw_temporal),
+    "labelled": Builder(labelled.VERSION, labelled.read, labelled.draw_labelled),
+    "sides": Builder(sides.VERSION, sides.read, labelled.draw_labelled),
+    "templated": Builder(templated.VERSION, templated.read, templated.draw_templated),
+    "shelf": Builder(shelf.VERSION, read_documents_of, shelf.draw_shelf),
+    "online": Builder(online.VERSION, online.read, online.draw_online),
+    "controlled": Builder(controlled.VERSION, controlled.read, controlled.draw_controlled),
+}
+"""Every builder by the name that entries give it (settings.py has its settings under the same)."""
 
 
 @dataclass(frozen=True)
@@ -76,22 +78,16 @@ def benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, str]) ->
     the versions of its sources. Descriptions, and the place where rows lie, are not.
     """
     entry = {key: value for key, value in spec.described().items() if key not in _NOT_IN_DIGEST}
-    return digest(entry, _VERSIONS[spec.settings.builder], dict(source_versions))
+    return digest(entry, BUILDERS[spec.settings.builder].version, dict(source_versions))
 
 
-def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | None = None) -> Inputs:
+def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | None = None) -> Inputs[Any]:
     """What ``spec`` is built from; ``read`` gives a source's documents (by default those in the data folder).
 
     Raises DataError where it has not been fetched, cannot be read or holds no usable row, and SourceError for a source
-    that there is not.
+    that there is not or a package that cannot be had.
     """
-    settings = spec.settings
-    if isinstance(settings, TemporalSettings):
-        tables = {source: (read or _reader(paths))(source) for source in settings.sources}
-        versions = {source: harvest_version(table) for source, table in tables.items()}
-        return Inputs(pa.concat_tables(tables.values()), versions)
-    rows = labelled.read_labelled(spec)
-    return Inputs(rows, {settings.hub or spec.family: rows.version})
+    return BUILDERS[spec.settings.builder].read(spec, paths, read or _reader(paths))
 
 
 def build(
@@ -108,14 +104,9 @@ def build(
     then left alone. A failed check raises nothing: see ``BuildReport.failed``.
     """
     inputs = read_inputs(spec, paths, read)
-    if isinstance(inputs.content, labelled.LabelledRows):
-        drawn = labelled.draw_labelled(inputs.content, spec, run_id)
-        origin: str | None = inputs.content.origin
-    else:
-        drawn = temporal.draw_temporal(inputs.content, spec, run_id)
-        origin = None
+    drawn = BUILDERS[spec.settings.builder].draw(inputs.content, spec, run_id)
     checks = tuple(run_checks(drawn.examples, spec))
-    manifest = _manifest(spec, inputs.source_versions, origin, drawn, checks, run_id)
+    manifest = _manifest(spec, inputs, drawn, checks, run_id)
     report = BuildReport(
         spec=spec,
         digest=manifest["digest"],
@@ -140,8 +131,8 @@ def current_digest(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf 
 
     ``version_of`` gives the version of a source's documents, for a caller that asks for many benchmarks of one source.
     """
-    if version_of is not None and isinstance(spec.settings, TemporalSettings):
-        return benchmark_digest(spec, {source: version_of(source) for source in spec.settings.sources})
+    if version_of is not None and spec.sources:
+        return benchmark_digest(spec, {source: version_of(source) for source in spec.sources})
     return benchmark_digest(spec, read_inputs(spec, paths).source_versions)
 
 
@@ -203,12 +194,7 @@ def _by_side(labels: Iterable[int | None]) -> dict[str, int]:
 
 
 def _manifest(
-    spec: BenchmarkSpec,
-    source_versions: Mapping[str, str],
-    origin: str | None,
-    drawn: Drawn,
-    checks: tuple[CheckResult, ...],
-    run_id: str,
+    spec: BenchmarkSpec, inputs: Inputs[Any], drawn: Drawn, checks: tuple[CheckResult, ...], run_id: str
 ) -> dict[str, Any]:
     return {
         "benchmark": spec.name,
@@ -216,11 +202,12 @@ def _manifest(
         "description": spec.settings.description,
         "design": spec.design,
         "words": spec.words,
-        "digest": benchmark_digest(spec, source_versions),
+        "digest": benchmark_digest(spec, inputs.source_versions),
         "spec": spec.described(),
-        "builder_version": _VERSIONS[spec.settings.builder],
-        "source_versions": dict(source_versions),
-        "origin": origin,
+        "builder_version": BUILDERS[spec.settings.builder].version,
+        "source_versions": dict(inputs.source_versions),
+        "origin": inputs.origin,
+        "provenance": [dict(one) for one in inputs.provenance],
         "run_id": run_id,
         "counts": count_examples(drawn.examples),
         "documents_left_out": dict(drawn.documents_left_out),

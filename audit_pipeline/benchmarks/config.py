@@ -1,10 +1,11 @@
 """config/benchmarks.yaml: the families of benchmarks, and the benchmarks that they expand to.
 
-What belongs here: the entries' fields, their validation, and finding what a user named. What does not: building
-(build.py and the builders).
+What belongs here: reading the file, what it expands to, and finding what a user named. What does not: the entries'
+fields (settings.py) and building (build.py and the builders).
 
 A benchmark has one length in words; a family lists several: `release_notes` with words [32, 64] is the benchmarks
-`release_notes_32` and `release_notes_64`.
+`release_notes_32` and `release_notes_64`. A family with words `any` is one benchmark of its own name, whose texts are
+as long as they are.
 """
 
 from __future__ import annotations
@@ -15,124 +16,86 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from audit_pipeline.benchmarks.rolling import RelativeDay, current_day, parse_cutoff
+from audit_pipeline.benchmarks.settings import (
+    ControlledSettings,
+    Design,
+    LabelledSettings,
+    OnlineSettings,
+    RowsSettings,
+    Settings,
+    ShelfSettings,
+    SidesSettings,
+    TemplatedSettings,
+    TemporalSettings,
+    UnitName,
+    described,
+)
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import DataPaths, config_dir
 from audit_pipeline.yaml_files import read_entries
 
+__all__ = [
+    "BenchmarkSpec",
+    "ControlledSettings",
+    "Design",
+    "LabelledSettings",
+    "OnlineSettings",
+    "Settings",
+    "ShelfSettings",
+    "SidesSettings",
+    "TemplatedSettings",
+    "TemporalSettings",
+    "UnitName",
+    "load_benchmarks",
+    "moved_cutoffs",
+    "resolve",
+    "standing",
+]
+
 FILE_NAME = "benchmarks.yaml"
 CUTOFFS = ("member_before", "nonmember_from")
 
-Design = Literal["temporal", "randomised", "exchangeable"]
-UnitName = Literal["whitespace", "jieba"]
-
 # No bar, which divides partition names; no slash, blank or dot, which would need quoting in paths and ranges.
 FamilyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
-Length = Annotated[int, Field(ge=1, strict=True)]
 
-
-class _Settings(BaseModel):
-    """What every family says, whatever builds it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    description: Text
-    words: Annotated[tuple[Length, ...], Field(min_length=1)]
-    unit: UnitName = "whitespace"
-    seed: Annotated[int, Field(strict=True)]
-    calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    near_duplicate_threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
-    licence: Text | None = None
-    infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
-        default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
-    )
-    dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="upper bound of DC-PDD; None: 0.01 (paper 002 has 10 for BookMIA)"
-    )
-
-    @model_validator(mode="after")
-    def _each_length_once(self) -> Self:
-        if len(set(self.words)) != len(self.words):
-            raise ValueError("words: a length is named twice")
-        return self
-
-
-class TemporalSettings(_Settings):
-    """Members are windows of documents published before one date, non-members of those from another date on."""
-
-    builder: Literal["temporal"]
-    sources: Annotated[tuple[Text, ...], Field(min_length=1)]
-    member_before: date
-    nonmember_from: date
-    windows_per_document: Annotated[int, Field(ge=1, strict=True)]
-    per_side: Annotated[int, Field(ge=1, strict=True)] | None = None
-    balance: Literal["collection", "none"] = "collection"
-    language: Language | None = Field(default=None, description="only documents in this language; None: all")
-    design: Literal["temporal"] = "temporal"
-
-    @model_validator(mode="after")
-    def _sides_apart(self) -> Self:
-        if self.nonmember_from < self.member_before:
-            raise ValueError(
-                f"nonmember_from {self.nonmember_from} is before member_before {self.member_before}: "
-                "a document could be on both sides"
-            )
-        if len(set(self.sources)) != len(self.sources):
-            raise ValueError("sources: a source is named twice")
-        return self
-
-
-class LabelledSettings(_Settings):
-    """Rows that somebody else has labelled: a hub data set, or a local folder laid out like it."""
-
-    builder: Literal["labelled"]
-    hub: Text | None = None
-    revision: Text | None = Field(default=None, description="hub branch, tag or commit; None: the newest")
-    path: Path | None = Field(default=None, description="a folder; a relative one counts from the file's folder")
-    path_variable: Text | None = Field(default=None, description="environment variable that, where set, is the folder")
-    split: Text = Field(description="name of the hub split, or of the file without suffix; {words} is the length")
-    text_column: Text = "input"
-    label_column: Text | None = Field(default="label", description="None: no row is labelled")
-    language: Language = "en"
-    design: Design
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> Self:
-        if (self.hub is None) == (self.path is None):
-            raise ValueError("exactly one of hub and path says where the rows are")
-        if self.revision is not None and self.hub is None:
-            raise ValueError("revision goes with hub")
-        if len(self.words) > 1 and "{words}" not in self.split:
-            raise ValueError("split: must hold {words}, which stands for the length, where there are several")
-        return self
-
-
-Settings = TemporalSettings | LabelledSettings
 _FAMILY: TypeAdapter[Settings] = TypeAdapter(Annotated[Settings, Field(discriminator="builder")])
 _NAME: TypeAdapter[str] = TypeAdapter(FamilyName)
+BUILDER_NAMES = tuple(get_args(one.model_fields["builder"].annotation)[0] for one in get_args(Settings))
 
 
 @dataclass(frozen=True)
 class BenchmarkSpec:
     """One benchmark: a family's settings at one length in words. Its name is its partition in Dagster.
 
-    ``relative`` are the words that cutoffs were told in, by key; the settings hold the dates that they mean now.
+    ``words`` None means texts of any length; the family is then one benchmark, of its own name. ``relative`` are the
+    words that cutoffs were told in, by key; the settings hold the dates that they mean now.
     """
 
     family: str
-    words: int
+    words: int | None
     settings: Settings
     relative: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:
-        return f"{self.family}_{self.words}"
+        return self.family if self.words is None else f"{self.family}_{self.words}"
+
+    @property
+    def length(self) -> int:
+        """The one length; raises TypeError where texts are of any, which no builder that cuts texts accepts."""
+        if self.words is None:
+            raise TypeError(f"{self.name} has no one length")
+        return self.words
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every text has exactly ``words`` words."""
+        return self.words is not None and self.settings.every_length_exact
 
     @property
     def design(self) -> Design:
@@ -141,8 +104,13 @@ class BenchmarkSpec:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources whose documents it is drawn from; none where it is made of labelled rows."""
-        return self.settings.sources if isinstance(self.settings, TemporalSettings) else ()
+        """The sources whose documents it is drawn from; none where it is made of rows."""
+        return self.settings.read_sources
+
+    @property
+    def control(self) -> str | None:
+        """The control whose texts it is made of; its labels say something of that control's models alone."""
+        return self.settings.control if isinstance(self.settings, ControlledSettings) else None
 
     @property
     def is_relative(self) -> bool:
@@ -150,13 +118,8 @@ class BenchmarkSpec:
         return bool(self.relative)
 
     def described(self) -> dict[str, Any]:
-        """The entry as JSON values, with the one length in place of the family's list."""
-        settings = self.settings.model_dump(mode="json")
-        for name in ("infilling_m", "dc_pdd_a"):
-            # Left out, so that entries from before there was such a field keep their digests.
-            if settings[name] is None:
-                del settings[name]
-        entry = {"family": self.family, **settings, "words": self.words}
+        """The entry as JSON values, with the one length (null: any) in place of the family's list."""
+        entry = {"family": self.family, **described(self.settings), "words": self.words}
         return {**entry, "relative": dict(self.relative)} if self.relative else entry
 
 
@@ -178,11 +141,17 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Ma
     specs: list[BenchmarkSpec] = []
     for name, fields in _families(path).items():
         families[name], relative = _family(path, name, fields, day)
-        specs += [BenchmarkSpec(name, words, families[name], relative) for words in families[name].words]
+        lengths = families[name].words
+        specs += [BenchmarkSpec(name, words, families[name], relative) for words in lengths or (None,)]
     for spec in specs:
-        if spec.name in families:
+        if spec.words is not None and spec.name in families:
             raise ConfigError(f"{path}: family {spec.name} has the name of a benchmark of family {spec.family}")
     return {spec.name: spec for spec in specs}
+
+
+def standing(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkSpec]:
+    """Those of ``benchmarks`` that sensors, the weekly audit and `all` mean: all but those on request."""
+    return {name: spec for name, spec in benchmarks.items() if not spec.settings.on_request}
 
 
 def resolve(name: str, benchmarks: Mapping[str, BenchmarkSpec] | None = None) -> list[BenchmarkSpec]:
@@ -237,7 +206,7 @@ def _family(path: Path, name: str, fields: object, day: Callable[[], date]) -> t
     except ValidationError as error:
         told = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
         raise ConfigError(f"{path}: family {name}: {_first_problem(error)}{told}") from error
-    if isinstance(settings, LabelledSettings) and settings.path is not None:
+    if isinstance(settings, RowsSettings) and settings.path is not None:
         settings = settings.model_copy(update={"path": path.parent / settings.path.expanduser()})
     return settings, relative
 
@@ -272,7 +241,11 @@ def _first_problem(error: ValidationError) -> str:
     if kind == "missing":
         return f"key '{key}' is missing"
     if kind == "union_tag_not_found":
-        return "key 'builder' is missing; it is temporal or labelled"
+        return f"key 'builder' is missing; it is {_builders()}"
     if kind == "union_tag_invalid":
-        return "builder: must be temporal or labelled"
+        return f"builder: must be {_builders()}"
     return f"{key}: {message}, not {problem['input']!r}" if key else message
+
+
+def _builders() -> str:
+    return f"{', '.join(BUILDER_NAMES[:-1])} or {BUILDER_NAMES[-1]}"

@@ -1,6 +1,6 @@
 """What a builder hands back, and the rows of the examples table.
 
-What belongs here: the types that both builders share. What does not: how either chooses its texts.
+What belongs here: the types that all builders share. What does not: how any of them chooses its texts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.splits import Placed, split_groups
+from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.contracts import EXAMPLES, example_id
 from audit_pipeline.tables import table_from_rows
 from audit_pipeline.text_rows import Skipped
@@ -29,6 +30,7 @@ class LabelledText:
     label: int | None
     published: date | None
     language: str
+    context: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,13 @@ class Drawn:
 
 
 def examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: str) -> pa.Table:
-    """The texts as the examples table, each group in one split, in the order given."""
+    """The texts as the examples table, each group in one split, in the order given.
+
+    ``words`` is each text's own number of words.
+    """
     texts = list(texts)
     settings = spec.settings
+    split_words = word_unit(settings.unit).split
     splits = split_groups(
         (Placed(text.group, text.collection, text.label) for text in texts),
         fraction=settings.calibration_fraction,
@@ -60,10 +66,12 @@ def examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: s
             "benchmark": spec.name,
             "document_id": text.document_id,
             "text": text.text,
+            "context": text.context,
             "label": text.label,
             "split": splits[text.group],
             "published": text.published,
-            "words": spec.words,
+            # Builders of exact lengths have counted: nothing is segmented twice.
+            "words": spec.length if spec.is_exact else len(split_words(text.text)),
             "language": text.language,
             "collection": text.collection,
             "group": text.group,

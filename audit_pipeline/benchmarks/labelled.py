@@ -1,28 +1,33 @@
-"""Rows that somebody else has labelled, such as WikiMIA: from a hub data set or a local folder laid out like it.
+"""Rows that somebody else has labelled, such as WikiMIA: from the hub, a local folder or file, or a package.
 
-What belongs here: finding and reading the rows, which of them can be used, and the examples they become. What does
-not: choosing or balancing (a published benchmark is taken whole), and file formats (text_rows.py).
+What belongs here: which rows can be used, and the examples they become. What does not: choosing or balancing (a
+published benchmark is taken whole), where the rows lie (rows_origin.py) and file formats (text_rows.py).
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, LabelledSettings
+from audit_pipeline.benchmarks.config import BenchmarkSpec, LabelledSettings, TemplatedSettings
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
+from audit_pipeline.benchmarks.inputs import Inputs, Provenance, ReadDocuments
+from audit_pipeline.benchmarks.row_values import day_of, is_value, label_of, name_of
+from audit_pipeline.benchmarks.rows_origin import read_origin
+from audit_pipeline.benchmarks.settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.contracts import MEMBER, NON_MEMBER, digest, text_sha256
+from audit_pipeline.contracts import MEMBER, digest, text_sha256
 from audit_pipeline.errors import DataError
-from audit_pipeline.text_rows import Row, RowFile, Skipped, column_names, read_rows, text_of
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.text_rows import Row, RowFile, Skipped, column_names, text_of
 
 VERSION = 1
+NOT_CHOSEN = "not what `where` asks for"
 
 _GROUP_WORDS = 32
-_SUFFIXES = (".jsonl", ".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,45 @@ class LabelledRows:
     """The rows of one length that can be used, in their order, and those that cannot.
 
     ``origin`` says where they were read; ``version`` is a digest of what they say, the same wherever they lie.
+    ``left_out`` counts rows that are well but not wanted, by reason.
     """
 
     texts: tuple[LabelledText, ...]
     skipped: tuple[Skipped, ...]
     origin: str
     version: str
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a builder reads a row: its text, its label, and what else must be true.
+
+    ``columns`` are those that some row must have. ``lengths`` are the accepted numbers of words, None: any.
+    ``beginning`` is the number of words that tell which document a row without an id is of; None: all of them.
+    """
+
+    text: Callable[[Row], tuple[str, str | None]]
+    label: Callable[[Row], tuple[int | None, str | None]]
+    columns: tuple[str | None, ...] = ()
+    lengths: Sequence[int] | None = None
+    most_words: int | None = None
+    beginning: int | None = _GROUP_WORDS
+
+
+def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
+    """The rows of ``spec``, for build.py's table of builders."""
+    rows, provenance = _read(spec, paths.downloads)
+    return rows_inputs(spec, rows, (provenance,))
+
+
+def rows_inputs(spec: BenchmarkSpec, rows: LabelledRows, provenance: Sequence[Provenance]) -> Inputs[LabelledRows]:
+    """Rows as what a benchmark is built from: their version under the name of where they come from."""
+    settings = row_settings(spec)
+    kind = settings.date_kind if isinstance(settings, GroupedRowsSettings) else None
+    name = settings.hub or (settings.package.distribution if settings.package else spec.family)
+    entries = tuple({**one, "kind of date": kind or "not dated"} for one in provenance)
+    return Inputs(rows, {name: rows.version}, entries, rows.origin)
 
 
 def draw_labelled(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
@@ -44,185 +82,198 @@ def draw_labelled(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn
     Raises DataError where all labelled rows have the same label: no metric would be defined. Rows of which none is
     labelled are fine, and so are unlabelled ones among labelled ones.
     """
+    refuse_one_class(rows, spec)
+    reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
+    return Drawn(examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped)
+
+
+def refuse_one_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
+    """Raise DataError where some rows are labelled, and all of them the same."""
     labels = Counter(text.label for text in rows.texts if text.label is not None)
     if len(labels) == 1:
         ((label, count),) = labels.items()
         side = "members" if label == MEMBER else "non-members"
+        unlabelled = isinstance(spec.settings, LabelledSettings | TemplatedSettings)
         raise DataError(
             f"{spec.name}: all {count} labelled rows of {rows.origin} are {side}, so no metric would be defined; "
-            "add rows of the other side, or set label_column: null to have them scored without labels"
+            "add rows of the other side"
+            + (", or set label_column: null to have them scored without labels" if unlabelled else "")
         )
-    reasons = Counter(skipped.reason for skipped in rows.skipped)
-    return Drawn(examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped)
 
 
-def read_labelled(spec: BenchmarkSpec) -> LabelledRows:
-    """The rows of ``spec``, from the folder that its environment variable names, else its path, else the hub.
+def read_labelled(spec: BenchmarkSpec, downloads: Path | None = None) -> LabelledRows:
+    """The rows of ``spec``, from the place that its environment variable names, else its path, hub or package.
 
-    Raises DataError where they cannot be had, where a column is missing altogether, and where no row can be used.
+    ``downloads`` is the folder for packages; None: that of the data folder. Raises DataError (SourceError) where they
+    cannot be had, where a column is missing altogether, and where no row can be used.
     """
-    settings = spec.settings
-    if not isinstance(settings, LabelledSettings):
-        raise TypeError(f"{spec.name} is not built from labelled rows")
-    split = settings.split.replace("{words}", str(spec.words))
-    folder, named_by = folder_of(settings)
-    if folder is not None:
-        origin, file = f"{folder}, split {split}", folder_rows(folder, split, named_by)
-    elif settings.hub is not None:
-        origin = f"{settings.hub}, split {split}"
-        file = hub_rows(settings.hub, split, settings.revision, settings.path_variable)
-    else:
-        raise TypeError(f"{spec.name} has neither hub nor path")
-    return usable_rows(file, origin, spec, settings)
+    return _read(spec, downloads or DataPaths.from_environment().downloads)[0]
 
 
-def usable_rows(file: RowFile, origin: str, spec: BenchmarkSpec, settings: LabelledSettings) -> LabelledRows:
-    """The rows with a text of exactly ``spec.words`` words and a label of 0, 1 or null; each text once.
+def _read(spec: BenchmarkSpec, downloads: Path) -> tuple[LabelledRows, Provenance]:
+    settings = _settings(spec)
+    found = read_origin(settings, next(iter(settings.parts), None), spec.words, downloads)
+    return usable_rows(found.file, found.origin, spec), found.provenance
 
-    Texts that begin with the same 32 words are of one document, which is a group of its own: so the rows of different
-    lengths that were cut from one article share it. A text that stands twice with one label is kept once, one that has
-    different labels not at all.
+
+def usable_rows(file: RowFile, origin: str, spec: BenchmarkSpec) -> LabelledRows:
+    """The rows with a text of the right length and a label, as :func:`usable`; columns as the settings name them."""
+    settings = _settings(spec)
+    meanings = dict(settings.label_values)
+    reading = Reading(
+        text=lambda row: text_of(row.values, settings.text_column),
+        label=lambda row: label_in(row, settings.label_column, meanings),
+        columns=(settings.text_column, settings.label_column),
+        lengths=(spec.length,) if spec.is_exact else None,
+    )
+    return usable(file, origin, spec, reading)
+
+
+def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) -> LabelledRows:
+    """The rows that ``reading`` can use and the settings' ``where`` asks for; each text once.
+
+    Without an id column, texts that begin with the same 32 words are of one document, and without a group column a
+    document is a group of its own: so rows of different lengths that were cut from one article share it. A text that
+    stands twice with one label is kept once, one that has different labels not at all. Which of two is kept depends on
+    nothing but what they say, and where they say the same on their order.
 
     Raises DataError where a column is missing altogether, and where no row can be used.
     """
+    settings = row_settings(spec)
     columns = column_names(file.rows)
-    for column in (settings.text_column, settings.label_column):
+    grouped = settings if isinstance(settings, GroupedRowsSettings) else None
+    names = (settings.id_column, *((grouped.group_column, grouped.date_column) if grouped else ()))
+    for column in (*reading.columns, *names, *(column for column, _ in settings.where)):
         if column is not None and column not in columns:
             raise DataError(f"{origin}: no column '{column}'; the columns are: {', '.join(columns) or 'none'}")
+    wanted = [
+        row for row in file.rows if all(is_value(row.values.get(column), value) for column, value in settings.where)
+    ]
     unit = word_unit(settings.unit)
-    read = [_labelled_text(row, spec, settings, unit) for row in file.rows]
-    labels: dict[str, set[int | None]] = defaultdict(set)
-    for text in read:
-        if isinstance(text, LabelledText):
-            labels[text.text].add(text.label)
-
-    texts: dict[str, LabelledText] = {}
-    skipped = list(file.skipped)
-    for row, text in zip(file.rows, read, strict=True):
-        if isinstance(text, Skipped):
-            skipped.append(text)
-        elif len(labels[text.text]) > 1:
-            skipped.append(Skipped(row.location, row.index, "the same text stands elsewhere with another label"))
-        elif text.text in texts:
-            skipped.append(Skipped(row.location, row.index, "the same as an earlier row"))
-        else:
-            texts[text.text] = text
-    skipped.sort(key=lambda entry: entry.index)
+    found = [_labelled_text(row, spec, reading, unit) for row in wanted]
+    texts, twice = _each_once(wanted, found)
+    skipped = sorted(
+        [*file.skipped, *twice, *(text for text in found if isinstance(text, Skipped))], key=lambda entry: entry.index
+    )
+    left_out = {NOT_CHOSEN: len(file.rows) - len(wanted)} if len(wanted) < len(file.rows) else {}
     if not texts:
         first = f"; the first, {skipped[0].location}: {skipped[0].reason}" if skipped else ""
-        raise DataError(f"{origin}: none of its {len(skipped)} rows can be used{first}")
-    version = digest(
-        [[text.text, text.label] for text in texts.values()], [[entry.index, entry.reason] for entry in skipped]
-    )
-    return LabelledRows(tuple(texts.values()), tuple(skipped), origin, version)
+        others = f"; {left_out[NOT_CHOSEN]} others are {NOT_CHOSEN}" if left_out else ""
+        raise DataError(f"{origin}: none of its {len(skipped)} rows can be used{first}{others}")
+    says: list[object] = [[[text.text, text.label] for text in texts], [[one.index, one.reason] for one in skipped]]
+    if any(name is not None for name in names):
+        says.append([[text.document_id, text.group, str(text.published)] for text in texts])
+    return LabelledRows(tuple(texts), tuple(skipped), origin, digest(*says), left_out)
 
 
-def folder_rows(folder: Path, split: str, named_by: str) -> RowFile:
-    """The rows of ``split`` in a local folder: one file `<split>.jsonl`, .csv or .parquet, or, as a clone of a hub
-    data set has it, the parts `data/<split>-*.parquet` in their order.
-
-    Raises DataError, saying what ``named_by`` should name, where there is neither.
-    """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; {named_by} must name the one that holds {split}.jsonl")
-    for path in (folder / f"{split}{suffix}" for suffix in _SUFFIXES):
-        if path.exists():
-            return read_rows(path)
-    parts = sorted(path for path in folder.glob("data/*.parquet") if path.name.startswith(f"{split}-"))
-    if not parts:
-        raise DataError(f"{folder} holds neither {split}.jsonl (.csv, .parquet) nor data/{split}-*.parquet")
-    return _one_after_another([read_rows(part) for part in parts])
+def label_in(row: Row, column: str | None, meanings: Mapping[str, int]) -> tuple[int | None, str | None]:
+    """The label in a row's column and None, or any label and what is wrong with it; without a column it is unknown."""
+    if column is None:
+        return None, None
+    if column not in row.values:
+        return None, f"no column '{column}'"
+    return label_of(row.values[column], meanings)
 
 
-def hub_rows(hub: str, split: str, revision: str | None, path_variable: str | None) -> RowFile:
-    """The rows of a split of a hub data set, downloaded or from the hub's cache.
-
-    Raises DataError where it cannot be reached, found or read, saying what to do.
-    """
-    # Here and not above: importing datasets takes a second, and only this path needs it.
-    from datasets import load_dataset  # noqa: PLC0415
-    from datasets.exceptions import DatasetNotFoundError, DatasetsError  # noqa: PLC0415
-
-    instead = f"set {path_variable}" if path_variable else "set path in config/benchmarks.yaml"
-    instead = f"{instead} to a folder that holds {split}.jsonl"
-    try:
-        rows = load_dataset(hub, split=split, revision=revision)
-    except DatasetNotFoundError as error:
-        raise DataError(
-            f"the data set {hub} cannot be had: {_one_line(error)} If it is gated, accept its terms on its page and "
-            f"set HF_TOKEN to a token of yours; else correct its name or revision, or {instead}"
-        ) from error
-    except ConnectionError as error:
-        raise DataError(
-            f"the data set {hub} cannot be reached ({_one_line(error)}); go online, or {instead}"
-        ) from error
-    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"split {split} of the data set {hub} cannot be read ({_one_line(error)}); {instead}"
-        ) from error
-    return RowFile(tuple(Row(f"{hub}/{split}:{index + 1}", index, dict(row)) for index, row in enumerate(rows)), ())
+def row_settings(spec: BenchmarkSpec) -> RowsSettings:
+    """The settings of a benchmark that is made of rows; TypeError for any other."""
+    if not isinstance(spec.settings, RowsSettings):
+        raise TypeError(f"{spec.name} is not made of rows")
+    return spec.settings
 
 
-def folder_of(settings: LabelledSettings) -> tuple[Path | None, str]:
-    """The local folder of the rows, None where they come from the hub; and what names it."""
-    variable = settings.path_variable
-    if variable and os.environ.get(variable):
-        return Path(os.environ[variable]).expanduser().resolve(), f"the environment variable {variable}"
-    return settings.path, "path in config/benchmarks.yaml"
+def _settings(spec: BenchmarkSpec) -> LabelledSettings:
+    if not isinstance(spec.settings, LabelledSettings):
+        raise TypeError(f"{spec.name} is not built from labelled rows")
+    return spec.settings
 
 
-def _one_after_another(files: Sequence[RowFile]) -> RowFile:
-    rows: list[Row] = []
-    skipped: list[Skipped] = []
-    for file in files:
-        before = len(rows) + len(skipped)
-        rows += [Row(row.location, row.index + before, row.values) for row in file.rows]
-        skipped += [Skipped(row.location, row.index + before, row.reason) for row in file.skipped]
-    return RowFile(tuple(rows), tuple(skipped))
+def _each_once(
+    rows: Sequence[Row], found: Sequence[LabelledText | Skipped]
+) -> tuple[list[LabelledText], list[Skipped]]:
+    """The texts in their order, each once, and the rows that fall away for it."""
+    labels: dict[str, set[int | None]] = defaultdict(set)
+    kept: dict[str, tuple[tuple[str, str, str, int], LabelledText]] = {}
+    for row, text in zip(rows, found, strict=True):
+        if isinstance(text, LabelledText):
+            labels[text.text].add(text.label)
+            rank = (text.document_id, text.group, str(text.published), row.index)
+            if text.text not in kept or rank < kept[text.text][0]:
+                kept[text.text] = (rank, text)
+    texts: list[LabelledText] = []
+    twice: list[Skipped] = []
+    for row, text in zip(rows, found, strict=True):
+        if isinstance(text, Skipped):
+            continue
+        (*_, index), _text = kept[text.text]
+        if len(labels[text.text]) > 1:
+            twice.append(Skipped(row.location, row.index, "the same text stands elsewhere with another label"))
+        elif index == row.index:
+            texts.append(text)
+        else:
+            which = "an earlier" if index < row.index else "a later"
+            twice.append(Skipped(row.location, row.index, f"the same as {which} row"))
+    return texts, twice
 
 
-def _labelled_text(row: Row, spec: BenchmarkSpec, settings: LabelledSettings, unit: WordUnit) -> LabelledText | Skipped:
-    text, problem = text_of(row.values, settings.text_column)
+def _labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit) -> LabelledText | Skipped:
+    def skipped(reason: str) -> Skipped:
+        return Skipped(row.location, row.index, reason)
+
+    text, problem = reading.text(row)
     if problem is not None:
-        return Skipped(row.location, row.index, problem)
+        return skipped(problem)
     words = unit.split(text)
-    if len(words) != spec.words:
-        return Skipped(row.location, row.index, f"has {len(words)} words, not {spec.words}")
-    label: int | None = None
-    if settings.label_column is not None:
-        if settings.label_column not in row.values:
-            return Skipped(row.location, row.index, f"no column '{settings.label_column}'")
-        label, problem = _label_of(row.values[settings.label_column])
-        if problem is not None:
-            return Skipped(row.location, row.index, problem)
-    document_id = f"{spec.family}:{text_sha256(unit.join(words[:_GROUP_WORDS]))[:16]}"
+    if reading.lengths is not None and len(words) not in reading.lengths:
+        return skipped(f"has {len(words)} words, not {' or '.join(map(str, reading.lengths))}")
+    if reading.most_words is not None and len(words) > reading.most_words:
+        return skipped(f"has {len(words)} words, more than {reading.most_words}")
+    label, problem = reading.label(row)
+    if problem is not None:
+        return skipped(problem)
+    identity, problem = _identity(row, spec, words, unit, reading.beginning)
+    if problem is not None:
+        return skipped(problem)
     return LabelledText(
-        document_id=document_id,
-        group=document_id,
+        document_id=identity.document_id,
+        group=identity.group,
         collection=spec.family,
         text=text,
         label=label,
-        published=None,
-        language=settings.language,
+        published=identity.published,
+        language=row_settings(spec).language,
     )
 
 
-def _label_of(value: object) -> tuple[int | None, str | None]:
-    """The label that ``value`` stands for and None; or any label and the reason why it stands for none.
-
-    Files spell 0 and 1 as numbers, as floats (a column with nulls) and as strings (.csv, where an empty field is null).
-    """
-    if value is None:
-        return None, None
-    plain = value.strip() if isinstance(value, str) else value
-    if plain == "":
-        return None, None
-    if plain in (MEMBER, str(MEMBER)):
-        return MEMBER, None
-    if plain in (NON_MEMBER, str(NON_MEMBER)):
-        return NON_MEMBER, None
-    return None, f"its label is {value!r}, not 0, 1 or null"
+@dataclass(frozen=True)
+class _Identity:
+    document_id: str
+    group: str
+    published: date | None
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _identity(
+    row: Row, spec: BenchmarkSpec, words: Sequence[str], unit: WordUnit, beginning: int | None
+) -> tuple[_Identity, str | None]:
+    """Which document and group a row is of, and of which day; and what is wrong with the columns that say so."""
+    settings = row_settings(spec)
+    nobody = _Identity("", "", None)
+    if settings.id_column is None:
+        document = text_sha256(unit.join(words[:beginning]))[:16]
+    else:
+        document, problem = name_of(row.values.get(settings.id_column))
+        if problem is not None:
+            return nobody, f"column '{settings.id_column}' {problem}"
+    document_id = group = f"{spec.family}:{document}"
+    published: date | None = None
+    if isinstance(settings, GroupedRowsSettings):
+        if settings.group_column is not None:
+            name, problem = name_of(row.values.get(settings.group_column))
+            if problem is not None:
+                return nobody, f"column '{settings.group_column}' {problem}"
+            group = f"{spec.family}:{name}"
+        if settings.date_column is not None:
+            published, problem = day_of(row.values.get(settings.date_column))
+            if problem is not None:
+                return nobody, f"column '{settings.date_column}' {problem}"
+    return _Identity(document_id, group, published), None

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from audit_pipeline.benchmarks.build import (
     VersionOf,
     benchmark_digest,
@@ -16,8 +19,10 @@ from audit_pipeline.benchmarks.build import (
     read_manifest,
     version_of_source,
 )
-from audit_pipeline.benchmarks.config import BenchmarkSpec, LabelledSettings
-from audit_pipeline.benchmarks.labelled import folder_of
+from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.rows_origin import local_place
+from audit_pipeline.benchmarks.settings import RowsSettings
+from audit_pipeline.contracts import EXAMPLES
 from audit_pipeline.errors import AuditError
 from audit_pipeline.paths import DataPaths
 
@@ -32,19 +37,26 @@ def is_stale(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None
     manifest = read_manifest(paths, spec.name)
     digest, source_versions = manifest.get("digest"), manifest.get("source_versions", {})
     if is_on_hub(spec):
-        # A data set of the hub is looked at again when the user asks for it (--refresh), not for every audit.
+        # What lies elsewhere is looked at again when the user asks for it (--refresh), not for every audit.
         return bool(digest != benchmark_digest(spec, source_versions))
     return bool(digest != current_digest(spec, paths, version_of))
 
 
 def is_on_hub(spec: BenchmarkSpec) -> bool:
-    """Whether the benchmark's rows come from the hub: looking at them takes the network."""
-    return isinstance(spec.settings, LabelledSettings) and folder_of(spec.settings)[0] is None
+    """Whether the benchmark's rows come from the hub or the package index: looking at them takes the network."""
+    return isinstance(spec.settings, RowsSettings) and local_place(spec.settings)[0] is None
 
 
 def is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
-    """Whether the benchmark's examples and their manifest are there."""
-    return paths.examples(spec.name).exists() and paths.benchmark_manifest(spec.name).exists()
+    """Whether the benchmark's examples, with the columns of this release, and their manifest are there."""
+    examples = paths.examples(spec.name)
+    if not (examples.exists() and paths.benchmark_manifest(spec.name).exists()):
+        return False
+    try:
+        return bool(pq.read_schema(examples).names == EXAMPLES.names)
+    except (pa.ArrowInvalid, OSError):
+        # A damaged file is for whoever reads it to tell.
+        return True
 
 
 def up_to_date(specs: Iterable[BenchmarkSpec], paths: DataPaths) -> dict[str, bool | None]:

@@ -60,8 +60,8 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
         label, reason = _side(document, settings)
         if reason is None:
             words = unit.split(document["text"])
-            if len(words) < spec.words:
-                reason = f"{_SIDES[label]}, shorter than {spec.words} words"
+            if len(words) < spec.length:
+                reason = f"{_SIDES[label]}, shorter than {spec.length} words"
         if reason is not None:
             documents_left_out[reason] += 1
             continue
@@ -95,7 +95,8 @@ def _side(document: Mapping[str, Any], settings: TemporalSettings) -> tuple[int,
         return NON_MEMBER, "undated"
     if published < settings.member_before:
         return MEMBER, None
-    if published >= settings.nonmember_from:
+    # What was written before it was published may have been known before: the earliest day decides.
+    if (document["earliest"] or published) >= settings.nonmember_from:
         return NON_MEMBER, None
     return NON_MEMBER, "published between the cutoffs"
 
@@ -112,10 +113,10 @@ def _windows(
     """The document's windows in the random order of their drawing."""
     seed = int(digest(settings.seed, spec.family, "windows", document["document_id"]), 16)
     windows: list[LabelledText] = []
-    for start in draw_windows(len(words), spec.words, settings.windows_per_document, seed):
-        text = unit.join(words[start : start + spec.words])
+    for start in draw_windows(len(words), spec.length, settings.windows_per_document, seed):
+        text = unit.join(words[start : start + spec.length])
         # Where words are a matter of context (jieba), the window by itself may be segmented otherwise.
-        if len(unit.split(text)) != spec.words:
+        if len(unit.split(text)) != spec.length:
             left_out["another number of words when taken by itself"] += 1
             continue
         windows.append(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from audit_pipeline.benchmarks.config import UnitName
+from audit_pipeline.benchmarks.settings import UnitName
 from audit_pipeline.errors import ConfigError
 
 _LATIN_END = re.compile(r"[A-Za-z0-9]$")

@@ -31,9 +31,12 @@ NAME = "infilling"
 _SHORT_TEXT_WORDS = 32
 
 
-def steps_for(words: int) -> int:
-    """The number of future tokens m for texts of so many words: 1 up to 32 words, else 5 (paper 000, section 4)."""
-    return 1 if words <= _SHORT_TEXT_WORDS else 5
+def steps_for(words: int | None) -> int:
+    """The number of future tokens m for texts of so many words: 1 up to 32 words, else 5 (paper 000, section 4).
+
+    None: texts of any length, which take 5.
+    """
+    return 1 if words is not None and words <= _SHORT_TEXT_WORDS else 5
 
 
 def token_ratios(

@@ -27,7 +27,7 @@ Float64s = npt.NDArray[np.float64]
 
 _LISTS = ("token_id", "logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
 _REMEDY = "clear the cache and run the model again"
-_READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", *_LISTS)])
+_READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", "char_end", *_LISTS)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +43,11 @@ class Branches:
     offsets: Int32s
     logprob: Float32s
     z: Float32s
+
+    def behind(self, start: int) -> Branches:
+        """The branches of the tokens from position ``start`` on."""
+        first = self.offsets[start]
+        return Branches(self.m, self.offsets[start:] - first, self.logprob[first:], self.z[first:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +129,18 @@ class _Rows:
                 raise DataError(f"token statistics: {name} and {_LISTS[0]} differ in length; {_REMEDY}")
             self._values.append(column.values.to_numpy(zero_copy_only=True))
             self._offsets.append(offsets)
+        self._char_end = batch.column("char_end")
 
-    def statistics(self, row: int, text: str) -> TextStatistics:
+    def statistics(self, row: int, text: str, behind: int) -> TextStatistics:
+        first = 0
+        if behind:
+            # A token that stands across the border is the text's: most begin with the blank before their word.
+            first = int(np.searchsorted(self._char_end[row].values.to_numpy(), behind, side="right"))
         return TextStatistics(
-            text,
+            text[behind:],
             extras=Extras(),
             **{
-                name: values[offsets[row] : offsets[row + 1]]
+                name: values[offsets[row] + first : offsets[row + 1]]
                 for name, values, offsets in zip(_LISTS, self._values, self._offsets, strict=True)
             },
         )
@@ -153,10 +163,13 @@ class StatisticsIndex:
     def __len__(self) -> int:
         return len(self._places)
 
-    def find(self, text: str) -> TextStatistics | None:
-        """The statistics of ``text``; None where the table has no row for it."""
+    def find(self, text: str, behind: int = 0) -> TextStatistics | None:
+        """The statistics of ``text`` behind its first ``behind`` characters; None where the table has no row for it.
+
+        A token belongs to what it ends in: one that begins in front of the border and ends behind it is kept.
+        """
         place = self._places.get(text_sha256(text))
-        return None if place is None else self._batches[place[0]].statistics(place[1], text)
+        return None if place is None else self._batches[place[0]].statistics(place[1], text, behind)
 
     def of_examples(self, examples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, TextStatistics | None]]:
         """For each (example_id, text) its id and statistics, None where the table has no row, in the given order.

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.evaluation.intervals import Interval
 
-Design = Literal["temporal", "exchangeable", "randomised"]
+Design = Literal["temporal", "exchangeable", "randomised", "selected", "unlabelled"]
 SplitVerdict = Literal["randomised by design", "mild shift", "separable without a model", "undetermined"]
 ClaimLevel = Literal["screening only", "statistical evidence", "sound test"]
 

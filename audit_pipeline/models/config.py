@@ -15,6 +15,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.paths import config_dir
 from audit_pipeline.yaml_files import one_line, read_entries
@@ -37,6 +38,15 @@ class PackageFile(BaseModel):
     file: str = Field(description="name of the file inside the package, a .gguf")
 
 
+class TrainedHere(BaseModel):
+    """A model of a control (config/controls.yaml): the one that is exposed to the members, or its twin."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="the control")
+    role: Role
+
+
 class ModelEntry(BaseModel):
     """One model: where it comes from and how its texts are scored."""
 
@@ -46,6 +56,7 @@ class ModelEntry(BaseModel):
     hub: str | None = None
     path: Path | None = None
     package: PackageFile | None = None
+    control: TrainedHere | None = None
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
     dtype: Dtype = "float32"
     attention: Attention = Field(default="sdpa", description="sdpa where the architecture has it, else eager")
@@ -67,8 +78,8 @@ class ModelEntry(BaseModel):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        if sum(origin is not None for origin in (self.hub, self.path, self.package)) != 1:
-            raise ValueError("exactly one of hub, path and package says where the model is")
+        if sum(origin is not None for origin in (self.hub, self.path, self.package, self.control)) != 1:
+            raise ValueError("exactly one of hub, path, package and control says where the model is")
         if "|" in self.name or not self.name.strip():
             raise ValueError("a model's name is not empty and holds no '|'")
         if self.revision is not None and self.hub is None:
@@ -111,6 +122,11 @@ def _first_problem(error: ValidationError | TypeError) -> str:
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}" if where else str(problem["msg"])
+
+
+def standing_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry]:
+    """Those of ``models`` that sensors and the weekly audit take: all but a control's, which know its texts alone."""
+    return {name: entry for name, entry in models.items() if entry.control is None}
 
 
 def resolve_model(given: str, models: Mapping[str, ModelEntry]) -> ModelEntry:

@@ -68,7 +68,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     A tokenizer inside a .gguf takes seconds to convert: the conversion is kept under the data folder, keyed by the
     file's digest and the version of transformers. Raises ModelError where any of it cannot be had.
     """
-    located = locate(entry)
+    located = locate(entry, paths)
     identity = identify(located, paths)
     if located.gguf is not None:
         folder = paths.tokenizer_cache(digest(identity.tokenizer_fingerprint, transformers.__version__)[:24])

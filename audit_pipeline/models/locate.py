@@ -23,7 +23,9 @@ from huggingface_hub.errors import (
 )
 
 from audit_pipeline.errors import ModelError, TransientError
-from audit_pipeline.models.config import ModelEntry, PackageFile
+from audit_pipeline.models.config import ModelEntry, PackageFile, TrainedHere
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_json
 
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
@@ -51,12 +53,15 @@ class LocatedModel:
         if entry.package is not None:
             version = importlib.metadata.version(entry.package.distribution)
             return f"package {entry.package.distribution} {version}: {entry.package.file}"
+        if entry.control is not None:
+            return f"control {entry.control.name}, {entry.control.role}: version {self.folder.parent.name}"
         return f"hub {entry.hub}" if entry.hub is not None else f"path {self.gguf or self.folder}"
 
 
-def locate(entry: ModelEntry) -> LocatedModel:
+def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     """The model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
 
+    A control's models lie under ``paths``, which is the configured data folder where it is not given.
     Raises ModelError where there are none, or only weights in a format that can run code when it is read.
     """
     if entry.package is not None:
@@ -64,7 +69,21 @@ def locate(entry: ModelEntry) -> LocatedModel:
         return LocatedModel(entry, gguf.parent, gguf, None)
     if entry.path is not None:
         return _on_disk(entry, entry.path.expanduser())
+    if entry.control is not None:
+        return _trained_here(entry, entry.control, paths or DataPaths.from_environment())
     return _on_hub(entry)
+
+
+def _trained_here(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> LocatedModel:
+    try:
+        version = read_json(paths.control_pointer(control.name))["version"]
+    except FileNotFoundError as error:
+        raise ModelError(f"{entry.name} has not been trained yet: corpus-audit control {control.name}") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"the control {control.name} cannot be read ({error}): train it again: corpus-audit control {control.name}"
+        ) from error
+    return _on_disk(entry, paths.control_version(control.name, str(version)) / control.role)
 
 
 def _file_in_package(package: PackageFile) -> Path:

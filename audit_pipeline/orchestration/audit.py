@@ -11,18 +11,20 @@ from dataclasses import dataclass, field, replace
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.build import read_manifest
+from audit_pipeline.benchmarks.build import read_examples, read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.rolling import keep_day, roll, utc_today
 from audit_pipeline.benchmarks.staleness import is_stale, up_to_date
 from audit_pipeline.contracts import Pair
+from audit_pipeline.controls.config import control_named, load_controls, load_studies, study_named
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError, SourceError
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions
+from audit_pipeline.orchestration.controls import ensure_control
 from audit_pipeline.orchestration.frequencies import ensure_frequencies
 from audit_pipeline.orchestration.pair_runs import run_pairs
-from audit_pipeline.passes import plan_passes
+from audit_pipeline.passes import in_context, plan_passes
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
@@ -76,12 +78,15 @@ def audit(
 
     Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
     """
-    # First, so that a model that cannot be had costs no download and leaves no partition behind.
-    model = load_tokenizer(resolve_model(request.model, load_models()), paths)
-    request = _with_settled_day(request, paths, on_step)
+    entry = resolve_model(request.model, load_models())
     outcome = AuditOutcome()
+    if entry.control is not None:
+        _train(entry.control.name, request, definitions, paths, on_step, outcome)
+    # First of all else, so that a model that cannot be had costs no download and leaves no partition behind.
+    model = load_tokenizer(entry, paths)
+    request = _with_settled_day(request, paths, on_step)
     with in_process.open_instance(paths) as instance:
-        outcome.buried = in_process.bury_dead_runs(instance)
+        outcome.buried += in_process.bury_dead_runs(instance)
         partitions.register(instance, models=[request.model])
         _prepare(request, definitions, instance, paths, on_step, outcome)
         try:
@@ -101,6 +106,51 @@ def audit(
         publishing = definitions.resolve_job_def("publish")
         outcome.runs["publish"] = in_process.run_job(publishing, instance, on_wait=on_step)
     return outcome
+
+
+def _train(
+    control: str,
+    request: AuditRequest,
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+    outcome: AuditOutcome,
+) -> None:
+    with in_process.open_instance(paths) as instance:
+        outcome.buried += in_process.bury_dead_runs(instance)
+        outcome.runs |= ensure_control(
+            control, definitions.resolve_job_def, instance, paths, on_step, device=request.device
+        )
+
+
+def train_control(
+    control: str,
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+    device: str | None = None,
+) -> AuditOutcome:
+    """Train a control's models unless they are there as its entry has them; raises the AuditError that stopped it."""
+    outcome = AuditOutcome()
+    _train(control, AuditRequest("", (), device=device), definitions, paths, on_step, outcome)
+    return outcome
+
+
+def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]) -> str:
+    """Run a study of a control, then warehouse and report; returns the run's id."""
+    with in_process.open_instance(paths) as instance:
+        in_process.bury_dead_runs(instance)
+        for source in control_named(study_named(study_name, load_studies()).control, load_controls()).sources:
+            if source_is_stale(source, paths, load_source_settings()):
+                on_step(f"fetching documents: {source}")
+                job = definitions.resolve_job_def("refresh_sources")
+                in_process.run_job(job, instance, selection=[dg.AssetKey(["documents", source])])
+        run = in_process.run_job(
+            definitions.resolve_job_def("run_studies"), instance, partition_key=study_name, on_wait=on_step
+        )
+        on_step("rebuilding warehouse and report")
+        in_process.run_job(definitions.resolve_job_def("publish"), instance, on_wait=on_step)
+        return run
 
 
 def prepare(
@@ -160,6 +210,10 @@ def _prepare(
                     fetched[name] = _fetch(name, request, refresh, instance, paths, on_step, outcome)
                 if (error := fetched[name]) is not None:
                     raise error
+            if spec.control is not None:
+                outcome.runs |= ensure_control(
+                    spec.control, definitions.resolve_job_def, instance, paths, on_step, device=request.device
+                )
             if is_stale(spec, paths) or (request.refresh and not spec.sources):
                 on_step(f"building benchmark: {spec.name}")
                 outcome.runs[f"examples/{spec.name}"] = _build(spec, build, instance, paths)
@@ -184,7 +238,7 @@ def _fetch(
     settings = load_source_settings()
     if not (request.refresh or source_is_stale(name, paths, settings)):
         return None
-    to_be_set = settings.to_be_set(name)
+    to_be_set = settings.to_be_set_for(name)
     if to_be_set is not None:
         return SourceError(f"{name} is not configured: {to_be_set}")
     on_step(f"fetching documents: {name}")
@@ -275,5 +329,6 @@ def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> d
             )
         texts = texts_of(Pair(spec.name, request.model), paths)
         passes = passes_of(audit_selection(overrides_of(spec.name, paths)), model, paths)
+        passes = in_context(passes, read_examples(paths, spec.name).column("context").to_pylist())
         plans[spec.name] = plan_passes(model, texts, paths, passes, request.kinds)
     return plans

@@ -28,6 +28,18 @@ JOBS = [
         executor_def=dg.in_process_executor,
     ),
     dg.define_asset_job(
+        "train_controls",
+        selection=dg.AssetSelection.assets("controlled_contamination"),
+        description="Train the models of controls with known truth.",
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
+        "run_studies",
+        selection=dg.AssetSelection.assets("control_study"),
+        description="Train controls again and again: what makes members easier to tell.",
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
         "audit_pairs",
         selection=dg.AssetSelection.assets("token_statistics", "scores", "evaluations"),
         description="Run models on benchmarks: token statistics, scores and evaluations.",

@@ -9,9 +9,9 @@ partition goes, and the cursor stays.
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.benchmarks.config import load_benchmarks, standing
 from audit_pipeline.contracts import Pair
-from audit_pipeline.models.config import load_models
+from audit_pipeline.models.config import load_models, standing_models
 from audit_pipeline.orchestration import planning, situation
 from audit_pipeline.orchestration.in_process import bury_dead_runs
 from audit_pipeline.orchestration.jobs import JOBS
@@ -55,9 +55,9 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     """One tick of the sensor on config/models.yaml."""
     paths, instance = data.paths, context.instance
     _bury(context)
-    specs = load_benchmarks()
+    specs = standing(load_benchmarks())
     seen = planning.models_state(context.cursor)
-    versions = situation.model_versions(load_models())
+    versions = situation.model_versions(standing_models(load_models()))
     built = situation.built_digests(specs.values(), paths)
     unseen = [name for name in versions if name not in seen]
     plan = planning.new_models(
@@ -88,9 +88,9 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     paths, instance = data.paths, context.instance
     _bury(context)
     settings = load_source_settings()
-    now = situation.benchmarks_now(load_benchmarks().values(), paths, settings)
+    now = situation.benchmarks_now(standing(load_benchmarks()).values(), paths, settings)
     seen = planning.benchmarks_state(context.cursor)
-    models = list(load_models())
+    models = list(standing_models(load_models()))
     built = {name: one.built for name, one in now.items()}
     unhandled = [name for name, version in built.items() if seen.handled(name) != version]
     plan = planning.changed_benchmarks(

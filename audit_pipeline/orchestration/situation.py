@@ -53,7 +53,7 @@ def benchmarks_now(
             if name not in sources:
                 sources[name] = source_version(name, paths, settings)
         lacks = tuple(name for name in spec.sources if sources[name] is None)
-        unset = [settings.to_be_set(name) for name in lacks if settings.to_be_set(name) is not None]
+        unset = [settings.to_be_set_for(name) for name in lacks if settings.to_be_set_for(name) is not None]
         if unset:
             found[spec.name] = BenchmarkNow(None, built, (), unset[0])
         elif lacks:

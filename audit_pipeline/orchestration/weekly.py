@@ -13,12 +13,12 @@ from datetime import date
 import dagster as dg
 
 from audit_pipeline.benchmarks.build import current_digest, read_manifest
-from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, moved_cutoffs
+from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, moved_cutoffs, standing
 from audit_pipeline.benchmarks.rolling import roll
 from audit_pipeline.benchmarks.staleness import is_on_hub
 from audit_pipeline.contracts import Pair
 from audit_pipeline.errors import AuditError, ConfigError, DataError
-from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.models.config import ModelEntry, load_models, standing_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions, situation
 from audit_pipeline.orchestration.frequencies import ensure_frequencies
@@ -71,8 +71,8 @@ def weekly_audit(
     week = Week()
     in_process.bury_dead_runs(instance)
     _roll(paths, today, week, tell)
-    specs = list(load_benchmarks().values())
-    models = load_models()
+    specs = list(standing(load_benchmarks()).values())
+    models = standing_models(load_models())
     partitions.register(instance, benchmarks=[spec.name for spec in specs], models=list(models))
     _fetch(jobs("refresh_sources"), instance, specs, paths, week, tell, tags)
     _build(jobs("build_benchmarks"), instance, specs, paths, week, tell, tags)
@@ -109,7 +109,7 @@ def _fetch(
 ) -> None:
     settings = load_source_settings()
     for name in dict.fromkeys(name for spec in specs for name in spec.sources):
-        if (to_be_set := settings.to_be_set(name)) is not None:
+        if (to_be_set := settings.to_be_set_for(name)) is not None:
             tell(f"{name} is not configured: {to_be_set}")
             continue
         before = situation.source_version(name, paths, settings)

@@ -18,7 +18,9 @@ from audit_pipeline.sources.config import SourceSettings
 class Document:
     """One document as its source yields it; ``group`` None means that it is a group of its own.
 
-    ``name`` is unique within ``collection``, and neither changes from one harvest to the next.
+    ``name`` is unique within ``collection``, and neither changes from one harvest to the next. ``date_kind`` says what
+    ``published`` is the date of; ``earliest`` is the first day on which the text can have existed, where that is not
+    the day of its publication (a patent is written before it is published).
     """
 
     collection: str
@@ -30,6 +32,8 @@ class Document:
     licence: str
     url: str
     group: str | None = None
+    date_kind: str = "publication"
+    earliest: date | None = None
 
 
 @dataclass(frozen=True)

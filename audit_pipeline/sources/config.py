@@ -1,6 +1,7 @@
 """The settings of the sources, from config/sources.yaml.
 
-What belongs here: what may stand in the file, and errors that name the file and the key. What does not: the sources.
+What belongs here: the sections of the file, those of the first sources, and errors that name the file and the key. What
+does not: the sources, and the sections of those that have a module of settings of their own.
 """
 
 from __future__ import annotations
@@ -8,25 +9,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import config_dir
+from audit_pipeline.sources.books_settings import BooksSettings
+from audit_pipeline.sources.chinese_changelogs_settings import ChineseChangelogsSettings
+from audit_pipeline.sources.patents_settings import PatentsSettings
+from audit_pipeline.sources.section import Language, Section, Text
+from audit_pipeline.sources.wikipedia_settings import WikipediaSettings
 from audit_pipeline.yaml_files import read_yaml
 
 FILE_NAME = "sources.yaml"
-WHAT_TO_SET = {"local_files": f"set local_files.path in config/{FILE_NAME} to your folder or file"}
 
 Project = Literal["django", "pytest", "sqlalchemy"]
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ReleaseNotesSettings(_Settings):
+class ReleaseNotesSettings(Section):
     """The projects whose release notes are taken."""
 
     projects: tuple[Project, ...] = ("django", "pytest", "sqlalchemy")
@@ -41,7 +41,7 @@ class ReleaseNotesSettings(_Settings):
         return projects
 
 
-class LocalFilesSettings(_Settings):
+class LocalFilesSettings(Section):
     """A folder or file of the user's own, and which columns hold what."""
 
     path: Path | None = None
@@ -52,8 +52,13 @@ class LocalFilesSettings(_Settings):
     # No colon, so that source:collection:name can be taken apart again; no bar, which divides partition names.
     collection: Annotated[Text, Field(pattern=r"^[^:|]+$")] = "local"
     licence: Text = "unknown"
-    language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] = "en"
+    language: Language = "en"
     url: Text | None = None
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What the user has to set before the files can be read; None where they can be."""
+        return f"set local_files.path in config/{FILE_NAME} to your folder or file" if self.path is None else None
 
     @field_validator("path", mode="before")
     @classmethod
@@ -63,20 +68,31 @@ class LocalFilesSettings(_Settings):
         return path
 
 
-class SourceSettings(_Settings):
+class SourceSettings(Section):
     """Everything that can be set in config/sources.yaml; a section left out has its defaults."""
 
     release_notes: ReleaseNotesSettings = ReleaseNotesSettings()
     local_files: LocalFilesSettings = LocalFilesSettings()
+    wikipedia: WikipediaSettings = WikipediaSettings()
+    patents: PatentsSettings = PatentsSettings()
+    books: BooksSettings = BooksSettings()
+    chinese_changelogs: ChineseChangelogsSettings = ChineseChangelogsSettings()
 
     def digest_for(self, source: str) -> str:
-        """Digest of what is set for ``source``: documents fetched under another setting are other documents."""
-        section = getattr(self, source, None)
-        return digest(source, section.model_dump(mode="json") if section is not None else {})
+        """Digest of what is set for ``source``, and of its files' names, sizes and times.
 
-    def to_be_set(self, source: str) -> str | None:
+        Documents fetched under another setting, or from other files, are other documents.
+        """
+        section: Section | None = getattr(self, source, None)
+        if section is None:
+            return digest(source, {})
+        files = {name: stamps(value) for name, value in section if isinstance(value, Path)}
+        return digest(source, section.model_dump(mode="json"), *([files] if files else []))
+
+    def to_be_set_for(self, source: str) -> str | None:
         """What the user has to set before ``source`` can be fetched; None where it is ready."""
-        return WHAT_TO_SET[source] if source == "local_files" and self.local_files.path is None else None
+        section: Section | None = getattr(self, source, None)
+        return section.to_be_set if section is not None else None
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
@@ -97,15 +113,23 @@ def load_source_settings(folder: Path | None = None) -> SourceSettings:
         )
     except ValidationError as error:
         raise ConfigError(f"{path}: {_first_problem(error)}") from error
-    return _with_absolute_path(settings, path.parent)
+    return _with_absolute_paths(settings, path.parent)
 
 
-def _with_absolute_path(settings: SourceSettings, folder: Path) -> SourceSettings:
-    local = settings.local_files
-    if local.path is None:
-        return settings
-    absolute = folder / local.path.expanduser()
-    return settings.model_copy(update={"local_files": local.model_copy(update={"path": absolute})})
+def stamps(path: Path) -> list[tuple[str, int, int]]:
+    """Name, size and time of a file, or of every file in a folder: what changes when they do. Nothing is read."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    found = [(file, file.stat()) for file in files if file.exists()]
+    return [(file.relative_to(path.parent).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in found]
+
+
+def _with_absolute_paths(settings: SourceSettings, folder: Path) -> SourceSettings:
+    """Every path of every section, counted from the folder of the file."""
+    sections = {}
+    for name, section in settings:
+        paths = {key: folder / value.expanduser() for key, value in section if isinstance(value, Path)}
+        sections[name] = section.model_copy(update=paths)
+    return settings.model_copy(update=sections)
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
-from audit_pipeline.sources.config import WHAT_TO_SET, LocalFilesSettings, SourceSettings
+from audit_pipeline.sources.config import LocalFilesSettings, SourceSettings
 from audit_pipeline.text_rows import Row, chosen_column, column_names, read_rows, text_of, text_problem
 
 NAME = "local_files"
@@ -37,7 +37,7 @@ def harvest_path(settings: LocalFilesSettings) -> Harvest:
     """
     root = settings.path
     if root is None:
-        raise SourceError(f"{NAME} has no path: {WHAT_TO_SET[NAME]}")
+        raise SourceError(f"{NAME} has no path: {settings.to_be_set}")
     collection = settings.collection
     if not root.exists():
         return Harvest((), (Missing(collection, f"{root}: no such file or folder", collection),))

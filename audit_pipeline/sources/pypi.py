@@ -1,4 +1,4 @@
-"""Source distributions from the package index that pip is configured with, fetched and read without building.
+"""Distributions from the package index that pip is configured with: fetched and read, neither built nor installed.
 
 What belongs here: which index, which file, the cache of verified archives, and reading an archive's members safely.
 What does not: what the members say (release_notes.py).
@@ -10,12 +10,15 @@ import ast
 import gzip
 import hashlib
 import io
+import lzma
 import os
 import re
+import stat
 import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import requests
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from pydantic import ValidationError
 from pypi_simple import (
@@ -63,7 +66,7 @@ class Index:
 
 @dataclass(frozen=True)
 class Archive:
-    """A verified source distribution on disk; ``fault`` says why a newer one was not looked up or not fetched."""
+    """A verified distribution on disk; ``fault`` says why a newer one was not looked up or not fetched."""
 
     project: str
     version: str
@@ -163,6 +166,72 @@ def newest_source_distribution(
         raise SourceError(f"{project}: the package index lists no {_SUFFIX} source distribution of a final release")
     version, package = max(candidates, key=lambda candidate: candidate[0])
     return package, version
+
+
+def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None = None) -> Archive:
+    """The wheel of ``project``'s newest final, non-yanked release, or of ``version``; as :func:`fetch_archive`.
+
+    Where a release has several wheels, one for every platform goes first, then the first by name. A wheel of a given
+    version that is in the cache and intact is not asked for again: the index has no newer one of that version.
+
+    Raises SourceError where there is none to be had.
+    """
+    folder = downloads / canonicalize_name(project)
+    if version is not None and (pinned := _newest_cached_wheel(project, folder, version)) is not None:
+        return Archive(project, str(pinned[0]), pinned[1])
+    try:
+        with _client(index) as client:
+            package, found = chosen_wheel(_project_page(client, project, index).packages, project, version)
+            return Archive(project, str(found), _cached_or_downloaded(client, package, folder, index))
+    except _FetchError as error:
+        cached = None if version is not None else _newest_cached_wheel(project, folder, None)
+        if cached is None:
+            raise SourceError(f"{project}: {error}") from error
+        return Archive(project, str(cached[0]), cached[1], f"newer version than {cached[0]} not looked up: {error}")
+
+
+def chosen_wheel(
+    packages: list[DistributionPackage], project: str, version: str | None
+) -> tuple[DistributionPackage, Version]:
+    """The wheel of the highest final version that is not yanked, or of ``version``; SourceError where none is."""
+    candidates = [
+        (found, package)
+        for package in packages
+        if package.package_type == "wheel" and (version is not None or not package.is_yanked)
+        for found in [_wheel_version(package.filename, version)]
+        if found is not None
+    ]
+    if not candidates:
+        what = "a final release" if version is None else f"version {version}"
+        raise SourceError(f"{project}: the package index lists no wheel of {what}")
+    newest = max(found for found, _ in candidates)
+    of_newest = [package for found, package in candidates if found == newest]
+    package = min(of_newest, key=lambda one: (not one.filename.endswith("-none-any.whl"), one.filename))
+    return package, newest
+
+
+def read_wheel_member(wheel: Path, name: str, limit: int = 200 * MEBIBYTE) -> bytes:
+    """The bytes of the file called ``name`` in a wheel, read without extraction, at most ``limit`` of them.
+
+    Raises SourceError for a wheel that is broken, a member that is not there or no plain file, and one that unpacks
+    to more than the limit, whatever size the wheel gives for it.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            try:
+                member = archive.getinfo(name)
+            except KeyError:
+                raise SourceError(f"{wheel.name} holds no file {name}") from None
+            if member.is_dir() or stat.S_ISLNK(member.external_attr >> 16):
+                raise SourceError(f"{wheel.name}: {name} is not a plain file")
+            with archive.open(member) as file:
+                content = file.read(limit + 1)
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
+        # RuntimeError: a password, or a compression (NotImplementedError) that this Python cannot undo.
+        raise SourceError(f"{wheel.name}: {name} cannot be read: {error}") from error
+    if len(content) > limit:
+        raise SourceError(f"{wheel.name}: {name} unpacks to more than {limit} bytes")
+    return content
 
 
 def read_members(archive: Path, wanted: Callable[[str], bool], limits: Limits = Limits()) -> Members:
@@ -280,7 +349,7 @@ def _cached_or_downloaded(client: PyPISimple, package: DistributionPackage, fold
 
 
 class _DownloadLimit:
-    """Stops a download that is larger than any source distribution should be."""
+    """Stops a download that is larger than any distribution that is read here should be."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -296,7 +365,7 @@ class _DownloadLimit:
     def update(self, increment: int, /) -> None:
         self._left -= increment
         if self._left < 0:
-            raise _FetchError("the file is larger than a source distribution should be")
+            raise _FetchError("the file is larger than a distribution should be")
 
 
 def _with_retries(action: Callable[[], Result], index: Index) -> Result:
@@ -341,6 +410,28 @@ def _newest_cached(project: str, folder: Path) -> tuple[Version, Path] | None:
         version = _final_version(version_text)
         if version is not None and canonicalize_name(name) == canonicalize_name(project) and _is_intact(path):
             found.append((version, path))
+    return max(found, default=None)
+
+
+def _wheel_version(filename: str, wanted: str | None) -> Version | None:
+    """The version of a wheel by its name, where that is final, or the one that is wanted; else None."""
+    try:
+        _, version, _, _ = parse_wheel_filename(filename)
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
+    if wanted is None:
+        return None if version.is_prerelease else version
+    return version if version == Version(wanted) else None
+
+
+def _newest_cached_wheel(project: str, folder: Path, wanted: str | None) -> tuple[Version, Path] | None:
+    """The newest wheel in the cache, or that of the version ``wanted``, that is still what was downloaded."""
+    found = [
+        (version, path)
+        for path in sorted(folder.glob("*.whl"))
+        for version in [_wheel_version(path.name, wanted)]
+        if version is not None and parse_wheel_filename(path.name)[0] == canonicalize_name(project) and _is_intact(path)
+    ]
     return max(found, default=None)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources import local_files, release_notes, sotu
+from audit_pipeline.sources import books, chinese_changelogs, local_files, patents, release_notes, sotu, wikipedia
 from audit_pipeline.sources.base import Source
 
 SOURCES: Mapping[str, Source] = {
@@ -31,6 +31,30 @@ SOURCES: Mapping[str, Source] = {
             "A folder, or a .jsonl, .csv, .parquet, .txt or .md file, of the user's own (config/sources.yaml).",
             "as set in config/sources.yaml",
             local_files.fetch,
+        ),
+        Source(
+            wikipedia.NAME,
+            "Event pages of Wikipedia by the day of their creation: from a dump, its parquet form, or the API.",
+            wikipedia.LICENCE,
+            lambda settings, downloads: wikipedia.harvest(settings.wikipedia, downloads),
+        ),
+        Source(
+            patents.NAME,
+            "Chinese patents with publication and priority date: saved pages, an export, or a crawl.",
+            patents.LICENCE,
+            lambda settings, downloads: patents.harvest(settings.patents, downloads),
+        ),
+        Source(
+            books.NAME,
+            "Books: a folder of .txt and .epub files with their metadata, Project Gutenberg, Standard Ebooks.",
+            books.LICENCE,
+            lambda settings, downloads: books.harvest(settings.books, downloads),
+        ),
+        Source(
+            chinese_changelogs.NAME,
+            "Chinese changelogs of TDesign's packages, from the npm registry; one document a release.",
+            chinese_changelogs.LICENCE,
+            lambda settings, downloads: chinese_changelogs.harvest(settings.chinese_changelogs, downloads),
         ),
     )
 }

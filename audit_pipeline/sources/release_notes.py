@@ -118,6 +118,7 @@ def _document(project: Project, release: Release, text: str) -> Document:
         title=f"{project.title} {release.version}",
         text=text,
         published=release.published,
+        date_kind="release",
         language="en",
         licence=project.licence,
         url=project.page.format(page=release.page),

@@ -69,6 +69,7 @@ def _document(row: Mapping[str, Any], name: str, collection: str, text: str, pub
         title=f"{kind}, {year}, {president}",
         text=text,
         published=published,
+        date_kind="delivery",
         language="en",
         licence=LICENCE,
         url=str(row["source_url"]),

@@ -70,7 +70,8 @@ def is_stale(source: str, paths: DataPaths, settings: SourceSettings) -> bool:
         written = read_json(paths.source_manifest(source))
     except (OSError, ValueError):
         return True
-    return bool(written.get("settings") != settings.digest_for(source))
+    # A table of an earlier release lacks columns.
+    return bool(written.get("settings") != settings.digest_for(source) or written.get("columns") != DOCUMENTS.names)
 
 
 def keep(
@@ -110,7 +111,8 @@ def keep(
     if before_writing is not None:
         before_writing(report)
     write_table(report.path, table)
-    write_json(paths.source_manifest(source), {**manifest(report), "settings": settings_digest})
+    made_under = {"settings": settings_digest, "columns": DOCUMENTS.names}
+    write_json(paths.source_manifest(source), {**manifest(report), **made_under})
     return report
 
 
@@ -122,10 +124,10 @@ def read_documents(paths: DataPaths, source: str) -> pa.Table:
 def harvest_version(table: pa.Table) -> str:
     """Digest of what a documents table says: the same whatever the order of rows, time of retrieval and run.
 
-    It covers text and date of each document, and what later stages sort by: its collection (within document_id),
+    It covers text and dates of each document, and what later stages sort by: its collection (within document_id),
     group and language.
     """
-    columns = ("document_id", "sha256", "published", "group", "language")
+    columns = ("document_id", "sha256", "published", "earliest", "group", "language")
     rows = sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True), key=lambda row: str(row[0]))
     return digest([[str(value) if value is not None else None for value in row] for row in rows])
 
@@ -154,6 +156,8 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
         "title": document.title,
         "text": document.text,
         "published": document.published,
+        "date_kind": document.date_kind,
+        "earliest": document.earliest,
         "retrieved_at": retrieved_at,
         "language": document.language,
         "licence": document.licence,

@@ -25,13 +25,17 @@ def configured_models(folder: Path) -> Rows:
             "origin": origin(entry),
             "release_date": entry.release_date,
             "training_cutoff": entry.training_cutoff,
+            "on_request": entry.control is not None,
         }
         for entry in load_models(folder).values()
     ]
 
 
 def configured_benchmarks(folder: Path, paths: DataPaths) -> Rows:
-    """A row a benchmark of benchmarks.yaml; raises AuditError or OSError where the file cannot be read."""
+    """A row a benchmark of benchmarks.yaml, ``words`` null where its texts are of any length.
+
+    Raises AuditError or OSError where the file cannot be read.
+    """
     specs = load_benchmarks(folder)
     fresh = up_to_date(specs.values(), paths)
     return [
@@ -42,6 +46,7 @@ def configured_benchmarks(folder: Path, paths: DataPaths) -> Rows:
             "design": spec.design,
             "description": spec.settings.description,
             "is_up_to_date": fresh[name],
+            "on_request": spec.settings.on_request,
         }
         for name, spec in specs.items()
     ]
@@ -53,4 +58,6 @@ def origin(entry: ModelEntry) -> str:
         return f"package {entry.package.distribution}: {entry.package.file}"
     if entry.hub is not None:
         return f"hub {entry.hub}" if entry.revision is None else f"hub {entry.hub} at {entry.revision}"
+    if entry.control is not None:
+        return f"control {entry.control.name}: {entry.control.role}"
     return f"path {entry.path}"

@@ -9,7 +9,7 @@ The rule, for a pair of the configuration or of any earlier run:
 * Else the latest audit decides. It is ``stale`` where what it rests on has changed, else ``done``. A finding without a
   lineage entry, or on a benchmark that is no longer configured or no longer built, counts as stale: nobody can say
   that it still holds.
-* Else the pair is ``missing``.
+* Else the pair is ``missing``. Where its model or its benchmark is on request, it is not there at all.
 
 The audit is the latest evaluation, or the latest scores where the benchmark's evaluation split holds no labelled text,
 so that there is nothing to evaluate. A benchmark counts as removed from the configuration only where that names any: an
@@ -76,6 +76,7 @@ WITH built AS (
 ), pairs AS (
     SELECT configured_models.name AS model, configured_benchmarks.benchmark
     FROM configured_models CROSS JOIN configured_benchmarks
+    WHERE NOT configured_models.on_request AND NOT configured_benchmarks.on_request
     UNION SELECT model, benchmark FROM current_runs
     UNION SELECT model, benchmark FROM outcomes
 ), known AS (

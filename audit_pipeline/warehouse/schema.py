@@ -220,6 +220,7 @@ CONFIGURED_MODELS_TABLE = Table(
         _given("origin", "VARCHAR", "the hub id, path or package file that the entry names", null=False),
         _given("release_date", "DATE", "when the model was released, as the entry states it"),
         _given("training_cutoff", "DATE", "the end of its training data, as the entry states it"),
+        _given("on_request", "BOOLEAN", "audited only where it is named (a control's models)", null=False),
     ),
 )
 
@@ -229,7 +230,7 @@ CONFIGURED_BENCHMARKS_TABLE = Table(
     (
         _given("benchmark", "VARCHAR", "the benchmark", null=False),
         _given("family", "VARCHAR", "the entry that it comes from, at one of its lengths", null=False),
-        _given("words", "INTEGER", "window length in words", null=False),
+        _given("words", "INTEGER", "window length in words; null: texts of any length"),
         _given("design", "VARCHAR", "how the two sides come about", null=False),
         _given("description", "VARCHAR", "what it is, in words", null=False),
         _given(
@@ -238,6 +239,7 @@ CONFIGURED_BENCHMARKS_TABLE = Table(
             "whether the built examples are those that entry and sources give now; null where it is not built, or a"
             " source is missing or cannot be read",
         ),
+        _given("on_request", "BOOLEAN", "built and audited only where it is named", null=False),
     ),
 )
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, LabelledSettings, TemporalSettings
+from audit_pipeline.benchmarks.config import (
+    BenchmarkSpec,
+    LabelledSettings,
+    OnlineSettings,
+    ShelfSettings,
+    SidesSettings,
+    TemplatedSettings,
+    TemporalSettings,
+)
 from audit_pipeline.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.tables import table_from_rows
 
@@ -29,6 +40,7 @@ def document(
     collection: str = "project",
     group: str | None = None,
     language: str = "en",
+    earliest: date | None = None,
 ) -> dict[str, Any]:
     """One row of the documents table."""
     identity = f"made:{collection}:{name}"
@@ -41,6 +53,8 @@ def document(
         "title": name,
         "text": text,
         "published": published,
+        "date_kind": "release",
+        "earliest": earliest,
         "retrieved_at": datetime(2026, 1, 1, tzinfo=UTC),
         "language": language,
         "licence": "CC0-1.0",
@@ -83,3 +97,70 @@ def labelled_spec(words: int = 32, family: str = "rows", **changes: Any) -> Benc
         **changes,
     }
     return BenchmarkSpec(family, words, LabelledSettings.model_validate(fields))
+
+
+_ROWS = {
+    "description": "made up",
+    "path": "/nowhere",
+    "calibration_fraction": 0,
+    "seed": 5,
+}
+
+
+def sides_spec(words: int | None = None, family: str = "two", **changes: Any) -> BenchmarkSpec:
+    fields: dict[str, Any] = {
+        **_ROWS,
+        "builder": "sides",
+        "words": "any" if words is None else [words],
+        "members": {"files": ["train/rows.jsonl"]},
+        "nonmembers": {"files": ["test/rows.jsonl"]},
+        "design": "selected",
+        **changes,
+    }
+    return BenchmarkSpec(family, words, SidesSettings.model_validate(fields))
+
+
+def templated_spec(family: str = "items", **changes: Any) -> BenchmarkSpec:
+    fields: dict[str, Any] = {
+        **_ROWS,
+        "builder": "templated",
+        "words": "any",
+        "split": "test",
+        "template": "Question: {{ question }}\nAnswer: {{ answer }}",
+        **changes,
+    }
+    return BenchmarkSpec(family, None, TemplatedSettings.model_validate(fields))
+
+
+def shelf_spec(words: Any = 10, family: str = "shelf", **changes: Any) -> BenchmarkSpec:
+    fields: dict[str, Any] = {
+        "builder": "shelf",
+        "description": "made up",
+        "sources": ["made"],
+        "words": words if words == "any" else [words],
+        "windows_per_document": 3,
+        "seed": 5,
+        **changes,
+    }
+    return BenchmarkSpec(family, words, ShelfSettings.model_validate(fields))
+
+
+def online_spec(words: Any = 4, family: str = "online", **changes: Any) -> BenchmarkSpec:
+    fields: dict[str, Any] = {
+        **_ROWS,
+        "builder": "online",
+        "words": words if words == "any" else [words],
+        "split": "Rows_length{words}",
+        "lengths": [4, 8],
+        "design": "temporal",
+        **changes,
+    }
+    return BenchmarkSpec(family, words, OnlineSettings.model_validate(fields))
+
+
+def write_jsonl(path: Path, rows: Iterable[object]) -> Path:
+    """``rows`` as the lines of a .jsonl file, or of a .jsonl.gz."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
 
 from audit_pipeline.benchmarks.build import (
+    BUILDERS,
     BuildReport,
     benchmark_digest,
     build,
@@ -21,7 +23,7 @@ from audit_pipeline.benchmarks.build import (
     read_manifest,
 )
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.contracts import EXAMPLES
+from audit_pipeline.contracts import EXAMPLES, text_sha256
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.tables import write_table
@@ -95,7 +97,8 @@ def test_the_digest_of_labelled_rows_does_not_name_the_place_where_they_lie() ->
 
 def test_the_builder_version_is_part_of_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     before = benchmark_digest(temporal_spec(), VERSIONS), benchmark_digest(labelled_spec(), VERSIONS)
-    monkeypatch.setattr("audit_pipeline.benchmarks.build._VERSIONS", {"temporal": 10**6, "labelled": 1})
+    newer = {**BUILDERS, "temporal": replace(BUILDERS["temporal"], version=10**6)}
+    monkeypatch.setattr("audit_pipeline.benchmarks.build.BUILDERS", newer)
     assert benchmark_digest(temporal_spec(), VERSIONS) != before[0]
     assert benchmark_digest(labelled_spec(), VERSIONS) == before[1]
 
@@ -121,6 +124,10 @@ def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
     assert manifest["documents_left_out"] == {"published between the cutoffs": 1, "undated": 1}
     assert manifest["texts_left_out"] == {"more than the other side has of the collection": 8}
     assert (manifest["words"], manifest["design"], manifest["run_id"]) == (10, "temporal", "run-1")
+    (provenance,) = manifest["provenance"]
+    assert (provenance["source"], provenance["documents"], provenance["kinds of date"]) == ("made", 18, {"release": 18})
+    assert provenance["licences"] == {"CC0-1.0": 18}
+    assert provenance["retrieved"] == {"first": "2026-01-01", "last": "2026-01-01"}
     assert manifest["near_duplicates"]["pairs between the sides"] == 0
     assert [check["passed"] for check in manifest["checks"]] == [True] * 8
     assert report.failed == ()
@@ -208,6 +215,9 @@ def test_a_labelled_benchmark_is_built_with_its_skipped_rows(tmp_path: Path) -> 
     assert manifest["texts_left_out"] == {"has 2 words, not 4": 25}
     assert manifest["counts"]["by_split"]["calibration"] == {"members": 1, "nonmembers": 1, "unlabelled": 0}
     assert str(tmp_path) in manifest["origin"]
+    (provenance,) = manifest["provenance"]
+    assert provenance["files"] == {str(tmp_path / "Rows_length4.jsonl"): text_sha256(content)}
+    assert (provenance["licence"], provenance["kind of date"]) == ("not stated", "not dated")
     assert list(manifest["source_versions"]) == ["rows"]
     assert report.failed == ()
 

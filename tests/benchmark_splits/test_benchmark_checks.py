@@ -28,6 +28,7 @@ def example(name: str, label: int | None, **changes: Any) -> dict[str, Any]:
         "benchmark": "made_10",
         "document_id": name,
         "text": words_of(name, 10),
+        "context": None,
         "label": label,
         "split": "evaluation",
         "published": published,

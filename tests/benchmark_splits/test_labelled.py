@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from made_documents import labelled_spec, words_of
 from audit_pipeline.benchmarks import labelled
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve
-from audit_pipeline.benchmarks.labelled import draw_labelled, folder_rows, hub_rows, read_labelled
+from audit_pipeline.benchmarks.labelled import draw_labelled, read_labelled
+from audit_pipeline.benchmarks.rows_origin import folder_rows, hub_rows
 from audit_pipeline.contracts import text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.paths import PROJECT_ROOT
 
-Rows = list[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Any]]
 
 GOOD: Rows = [
     {"input": words_of("a", 4), "label": 1},
@@ -190,10 +191,10 @@ def test_jsonl_csv_parquet_parts_and_the_hub_give_the_same_benchmark(
 
     # `datasets` itself, on a folder laid out like the hub's repository.
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    file = hub_rows(str(folders["parts"]), "Rows_length4", None, None)
+    file = hub_rows(str(folders["parts"]), "Rows_length4", None, None).file
     assert [dict(row.values) for row in file.rows] == GOOD
     spec = labelled_spec(4, path=folders["parts"])
-    read.append(labelled.usable_rows(file, "hub", spec, spec.settings))  # type: ignore[arg-type]
+    read.append(labelled.usable_rows(file, "hub", spec))
 
     assert len({rows.version for rows in read}) == 1
     assert len({rows.texts for rows in read}) == 1
@@ -201,7 +202,7 @@ def test_jsonl_csv_parquet_parts_and_the_hub_give_the_same_benchmark(
 
 def test_parts_are_numbered_through(tmp_path: Path) -> None:
     parquet_parts(tmp_path, GOOD)
-    file = folder_rows(tmp_path, "Rows_length4", "path")
+    file = folder_rows(tmp_path, "Rows_length4", "path").file
     assert [row.index for row in file.rows] == [0, 1, 2]
     assert [row.values["label"] for row in file.rows] == [1, 0, 0]
 
@@ -258,11 +259,78 @@ def test_wikimia_has_its_published_size(monkeypatch: pytest.MonkeyPatch) -> None
     for spec in resolve("wikimia", benchmarks):
         drawn = draw_labelled(read_labelled(spec), spec, "run")
         table = drawn.examples
-        sizes[spec.words] = (table.num_rows, sum(table.column("label").to_pylist()))
-        groups[spec.words] = set(table.column("group").to_pylist())
+        sizes[spec.length] = (table.num_rows, sum(table.column("label").to_pylist()))
+        groups[spec.length] = set(table.column("group").to_pylist())
         assert {len(text.split()) for text in table.column("text").to_pylist()} == {spec.words}
         assert set(table.column("split").to_pylist()) == {"evaluation"}
         assert drawn.skipped == ()
         assert all(check.passed for check in run_checks(table, spec) if check.blocking)
     assert sizes == {32: (776, 387), 64: (542, 284), 128: (250, 139), 256: (82, 51)}
     assert groups[256] < groups[128] < groups[64] < groups[32]
+
+
+def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
+    rows: Rows = [
+        {"input": "one two", "label": 1, "book": "A", "page": 7, "day": "2020-05-01"},
+        {"input": "three", "label": 0, "book": "B", "page": "8", "day": ""},
+        {"input": "four", "label": 0, "book": "B", "page": 9, "day": "2024-01-02T03:04:05"},
+        {"input": "five", "label": 0, "book": None, "page": 10, "day": None},
+        {"input": "six", "label": 0, "book": "C", "page": " ", "day": None},
+        {"input": "seven", "label": 0, "book": "C", "page": 11, "day": "soon"},
+    ]
+    write_jsonl(tmp_path, rows)
+    columns = {"group_column": "book", "id_column": "page", "date_column": "day", "date_kind": "printing"}
+    spec = labelled_spec(4, path=tmp_path, exact_words=False, **columns)
+    drawn = draw_labelled(read_labelled(spec), spec, "run")
+    assert [
+        (row["document_id"], row["group"], str(row["published"]), row["words"]) for row in drawn.examples.to_pylist()
+    ] == [
+        ("rows:7", "rows:A", "2020-05-01", 2),
+        ("rows:8", "rows:B", "None", 1),
+        ("rows:9", "rows:B", "2024-01-02", 1),
+    ]
+    assert [entry.reason for entry in drawn.skipped] == [
+        "column 'book' is null",
+        "column 'page' is empty",
+        "column 'day' is not an ISO date: 'soon'",
+    ]
+    assert [check.name for check in run_checks(drawn.examples, spec) if not check.passed] == []
+    assert "exact_lengths" not in [check.name for check in run_checks(drawn.examples, spec)]
+    with pytest.raises(DataError, match="no column 'isbn'"):
+        read_labelled(labelled_spec(4, path=tmp_path, exact_words=False, group_column="isbn"))
+
+
+def test_versions_follow_groups_only_where_they_are_asked_for(tmp_path: Path) -> None:
+    def version(book: str, **changes: Any) -> str:
+        write_jsonl(tmp_path, [{**row, "book": book} for row in GOOD])
+        return read_labelled(labelled_spec(4, path=tmp_path, **changes)).version
+
+    assert version("A") == version("B")
+    assert version("A", group_column="book") != version("B", group_column="book")
+
+
+def test_words_that_stand_for_labels(tmp_path: Path) -> None:
+    values = ("member", "nonmember", None, "", 1)
+    rows = [{"input": words_of(f"{name}x", 4), "label": value} for name, value in zip("abcde", values, strict=True)]
+    write_jsonl(tmp_path, rows)
+    spec = labelled_spec(4, path=tmp_path, label_values={"member": 1, "nonmember": 0})
+    read = read_labelled(spec)
+    assert [text.label for text in read.texts] == [1, 0, None, None]
+    assert [entry.reason for entry in read.skipped] == ["its label is 1, not member, nonmember or null"]
+
+
+def test_which_of_two_equal_rows_is_kept_does_not_depend_on_their_order(tmp_path: Path) -> None:
+    twice: Rows = [{"input": words_of("same", 4), "label": 1, "book": book} for book in ("B", "A")]
+    other: Rows = [{"input": words_of("other", 4), "label": 0, "book": "C"}]
+    for rows, which in (([*twice, *other], "a later"), ([*reversed(twice), *other], "an earlier")):
+        write_jsonl(tmp_path, rows)
+        read = read_labelled(labelled_spec(4, path=tmp_path, group_column="book"))
+        assert {text.group for text in read.texts} == {"rows:A", "rows:C"}
+        assert [entry.reason for entry in read.skipped] == [f"the same as {which} row"]
+
+
+def test_the_real_rows_have_the_versions_they_had() -> None:
+    if not WIKIMIA.is_dir():
+        pytest.skip(f"the WikiMIA rows are not at {WIKIMIA}")
+    spec = labelled_spec(256, path=WIKIMIA, split="WikiMIA_length{words}")
+    assert read_labelled(spec).version == "8d5f8a09b68d5b5630a0751eee48c065af67b37b355f4e5996401cf5a7892ff5"

@@ -60,6 +60,7 @@ def test_labels_dates_and_reasons() -> None:
         "benchmark": "made_10",
         "document_id": "made:project:exact",
         "text": words_of("exact", 10),
+        "context": None,
         "label": 0,
         "split": "evaluation",
         "published": NEW,

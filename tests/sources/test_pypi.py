@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import tarfile
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,11 @@ from audit_pipeline.sources.pypi import (
     Limits,
     configured_index,
     fetch_archive,
+    fetch_wheel,
     index_from,
     pip_settings,
     read_members,
+    read_wheel_member,
 )
 
 
@@ -218,3 +222,101 @@ def test_broken_archives_are_refused(tmp_path: Path, keep: int) -> None:
     path.write_bytes(b"this is no archive at all")
     with pytest.raises(SourceError, match="the archive cannot be read"):
         read_members(path, lambda name: True)
+
+
+def make_wheel(files: Mapping[str, str | bytes]) -> bytes:
+    """A real .whl with ``files``."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def wheels(*names: str) -> dict[str, bytes]:
+    return {name: make_wheel({"demo/a.txt": name}) for name in names}
+
+
+def test_the_newest_wheel_of_a_final_release_that_is_not_yanked(fake_index: FakeIndex, tmp_path: Path) -> None:
+    names = [f"demo-{version}-py3-none-any.whl" for version in ("1.9", "1.10", "1.11rc1", "1.12")]
+    fake_index.projects["demo"] = {**wheels(*names), "demo-2.0.tar.gz": b"source", "demo-3.0.whl": b"no wheel's name"}
+    fake_index.yanked = {names[-1]}
+    wheel = fetch_wheel("Demo", fake_index.index, tmp_path)
+    assert (wheel.version, wheel.path, wheel.fault) == ("1.10", tmp_path / "demo" / names[1], None)
+    assert read_wheel_member(wheel.path, "demo/a.txt") == names[1].encode()
+
+
+def test_a_wheel_for_every_platform_goes_first(fake_index: FakeIndex, tmp_path: Path) -> None:
+    names = ["demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl", "demo-1.0-py3-none-any.whl"]
+    fake_index.projects["demo"] = wheels(*names)
+    assert fetch_wheel("demo", fake_index.index, tmp_path).path.name == names[1]
+    fake_index.projects["demo"] = wheels(names[0], "demo-1.0-cp310-cp310-win_amd64.whl")
+    assert fetch_wheel("demo", fake_index.index, tmp_path).path.name == "demo-1.0-cp310-cp310-win_amd64.whl"
+
+
+def test_a_given_version_is_asked_for_once(fake_index: FakeIndex, tmp_path: Path) -> None:
+    names = ["demo-1.0-py3-none-any.whl", "demo-2.0-py3-none-any.whl"]
+    fake_index.projects["demo"] = wheels(*names)
+    assert fetch_wheel("demo", fake_index.index, tmp_path, "1.0").path.name == names[0]
+    fake_index.requests.clear()
+    again = fetch_wheel("demo", fake_index.index, tmp_path, "1")
+    assert (again.version, again.fault, fake_index.requests) == ("1.0", None, [])
+    again.path.write_bytes(b"damaged")
+    assert read_wheel_member(fetch_wheel("demo", fake_index.index, tmp_path, "1.0").path, "demo/a.txt")
+    with pytest.raises(SourceError, match=r"lists no wheel of version 3\.0"):
+        fetch_wheel("demo", fake_index.index, tmp_path, "3.0")
+
+
+def test_without_the_index_a_cached_wheel_stands_in_and_says_so(fake_index: FakeIndex, tmp_path: Path) -> None:
+    fake_index.projects["demo"] = wheels("demo-1.0-py3-none-any.whl")
+    fetch_wheel("demo", fake_index.index, tmp_path)
+    (tmp_path / "demo" / "demo-9.0-py3-none-any.whl").write_bytes(b"put there by somebody, never verified")
+    fake_index.stop()
+    wheel = fetch_wheel("demo", fake_index.index, tmp_path)
+    assert wheel.version == "1.0"
+    assert wheel.fault is not None
+    assert wheel.fault.startswith("newer version than 1.0 not looked up: ")
+    with pytest.raises(SourceError, match="demo: no usable answer"):
+        fetch_wheel("demo", fake_index.index, tmp_path, "2.0")
+
+
+def test_a_wheel_with_a_wrong_digest_is_refused(fake_index: FakeIndex, tmp_path: Path) -> None:
+    fake_index.projects["demo"] = wheels("demo-1.0-py3-none-any.whl")
+    fake_index.wrong_digest = {"demo-1.0-py3-none-any.whl"}
+    with pytest.raises(SourceError, match="is not the file that the index describes"):
+        fetch_wheel("demo", fake_index.index, tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_members_of_a_wheel_that_are_not_read(tmp_path: Path) -> None:
+    wheel = tmp_path / "demo-1.0-py3-none-any.whl"
+    link = zipfile.ZipInfo("demo/link")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("demo/bomb", b"0" * 200_000)
+        archive.writestr("demo/", b"")
+        archive.writestr(link, "/etc/hostname")
+    assert wheel.stat().st_size < 2000
+    for name, told in (
+        ("demo/bomb", "unpacks to more than 100000 bytes"),
+        ("demo/", "is not a plain file"),
+        ("demo/link", "is not a plain file"),
+        ("demo/gone", "holds no file demo/gone"),
+        ("../demo/bomb", "holds no file"),
+    ):
+        with pytest.raises(SourceError, match=told):
+            read_wheel_member(wheel, name, 100_000)
+    assert len(read_wheel_member(wheel, "demo/bomb", 200_000)) == 200_000
+
+
+def test_a_wheel_that_says_a_smaller_size_than_it_unpacks_to_is_refused(tmp_path: Path) -> None:
+    content = make_wheel({"demo/a": b"0" * 200_000})
+    wheel = tmp_path / "demo-1.0-py3-none-any.whl"
+    size = (200_000).to_bytes(4, "little")
+    assert content.count(size) == 2
+    wheel.write_bytes(content.replace(size, (10).to_bytes(4, "little")))
+    with pytest.raises(SourceError, match="demo/a cannot be read"):
+        read_wheel_member(wheel, "demo/a", 100_000)
+    wheel.write_bytes(content[:-30])
+    with pytest.raises(SourceError, match="demo/a cannot be read"):
+        read_wheel_member(wheel, "demo/a")

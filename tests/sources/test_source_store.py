@@ -18,7 +18,7 @@ from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 from audit_pipeline.sources.config import LocalFilesSettings, ReleaseNotesSettings, SourceSettings
 from audit_pipeline.sources.registry import SOURCES, source_named
 from audit_pipeline.sources.store import SourceReport, harvest_version, is_stale, keep, read_documents, refresh
-from audit_pipeline.tables import read_json
+from audit_pipeline.tables import read_json, write_json
 
 DAY_1, DAY_2 = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
 
@@ -63,6 +63,7 @@ def test_table_and_manifest_of_a_whole_harvest(paths: DataPaths) -> None:
     assert (report.documents, dict(report.by_collection), dict(report.kept)) == (5, {"a": 2, "b": 2, "c": 1}, {})
     assert read_json(paths.source_manifest("demo")) == {
         "settings": None,
+        "columns": DOCUMENTS.names,
         "source": "demo",
         "data_version": report.data_version,
         "retrieved_at": DAY_1.isoformat(),
@@ -170,11 +171,17 @@ def test_version_knows_neither_order_nor_time_nor_run(
 
 def test_version_changes_with_date_group_and_language(paths: DataPaths) -> None:
     versions = set()
-    for column, value in (("published", None), ("published", date(2020, 1, 2)), ("group", "other"), ("language", "fr")):
+    for column, value in (
+        ("published", None),
+        ("published", date(2020, 1, 2)),
+        ("earliest", date(2019, 1, 2)),
+        ("group", "other"),
+        ("language", "fr"),
+    ):
         rows = [{**row, column: value} for row in first_harvest(paths).table.to_pylist()]
         versions.add(harvest_version(pa.Table.from_pylist(rows, schema=DOCUMENTS)))
     versions.add(harvest_version(first_harvest(paths).table))
-    assert len(versions) == 5
+    assert len(versions) == 6
 
 
 def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: DataPaths) -> None:
@@ -201,7 +208,8 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
 
 
 def test_registry() -> None:
-    assert list(SOURCES) == ["release_notes", "sotu", "local_files"]
+    first = ["release_notes", "sotu", "local_files"]
+    assert list(SOURCES) == [*first, "wikipedia", "patents", "books", "chinese_changelogs"]
     assert all(source.name == name and source.description and source.licence for name, source in SOURCES.items())
     with pytest.raises(SourceError, match="no source 'rumours'; the sources are: release_notes, sotu, local_files"):
         source_named("rumours")
@@ -218,5 +226,8 @@ def test_documents_are_fetched_again_when_their_settings_change(paths: DataPaths
     elsewhere = SourceSettings(local_files=LocalFilesSettings(path=Path("other")))
     assert not is_stale("release_notes", paths, elsewhere)
     assert is_stale("local_files", paths, elsewhere), "files of one's own are read every time"
+    written = read_json(paths.source_manifest("release_notes"))
+    write_json(paths.source_manifest("release_notes"), {**written, "columns": ["document_id", "text"]})
+    assert is_stale("release_notes", paths, given), "a table of an earlier release, without columns of this one"
     paths.source_manifest("release_notes").write_text("{")
     assert is_stale("release_notes", paths, given)

@@ -205,9 +205,9 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
     for table in tables(include_text=True):
         connection.execute(f"DELETE FROM {table.name}")
     for model in history.models:
-        insert(connection, "configured_models", name=model)
+        insert(connection, "configured_models", name=model, on_request=False)
     for benchmark, is_up_to_date in history.asked.items():
-        insert(connection, "configured_benchmarks", benchmark=benchmark, is_up_to_date=is_up_to_date)
+        insert(connection, "configured_benchmarks", benchmark=benchmark, is_up_to_date=is_up_to_date, on_request=False)
     for benchmark, digest in history.built.items():
         insert(connection, "benchmarks", benchmark=benchmark, digest=digest)
     for benchmark, is_labelled in history.labelled.items():

@@ -1,0 +1,69 @@
+"""The members and held-out texts of a control that was trained here: labels that are certain.
+
+What belongs here: from the control's texts to examples. What does not: drawing and training (controls/).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec, ControlledSettings
+from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
+from audit_pipeline.benchmarks.inputs import Inputs, ReadDocuments
+from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.controls.kept import read_control, read_texts
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.paths import DataPaths
+
+VERSION = 1
+
+_ASKED = ("member", "held_out")
+
+
+def read(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -> Inputs[pa.Table]:
+    """The texts of the control as it is trained; DataError where it is not, ConfigError where lengths disagree."""
+    name = _settings(spec).control
+    manifest = read_control(name, paths)
+    trained = manifest["settings"]
+    if trained["words"] != spec.words or trained["unit"] != spec.settings.unit:
+        raise ConfigError(
+            f"{spec.name}: the texts of the control {name} have {trained['words']} {trained['unit']} words; "
+            "say so in config/benchmarks.yaml"
+        )
+    version = str(manifest["version"])
+    provenance = {
+        "control": name,
+        "version": version,
+        "sources": manifest["source_versions"],
+        "roles": manifest["roles"],
+        "models": manifest["models"],
+    }
+    return Inputs(read_texts(name, paths), {f"controls/{name}": version}, (provenance,), origin=f"the control {name}")
+
+
+def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
+    """Members and held-out texts as examples; those of the twin and the surrounding ones are asked of nobody."""
+    rows = texts.to_pylist()
+    asked = [
+        LabelledText(
+            document_id=row["document_id"],
+            group=row["group"],
+            collection=row["collection"],
+            text=row["text"],
+            label=MEMBER if row["exposed"] else NON_MEMBER,
+            published=row["published"],
+            language=row["language"],
+        )
+        for row in rows
+        if row["role"] in _ASKED
+    ]
+    others = Counter(f"of the role {row['role']}" for row in rows if row["role"] not in _ASKED)
+    return Drawn(examples_table(asked, spec, run_id), {}, dict(sorted(others.items())))
+
+
+def _settings(spec: BenchmarkSpec) -> ControlledSettings:
+    if not isinstance(spec.settings, ControlledSettings):
+        raise TypeError(f"{spec.name} is not made of a control")
+    return spec.settings

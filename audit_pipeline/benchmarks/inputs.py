@@ -1,0 +1,74 @@
+"""What a builder is: how it reads what a benchmark is made of, and how it draws the examples.
+
+What belongs here: the types that build.py's table of builders is made of, and reading documents, which several
+builders share. What does not: any one builder.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.drawn import Drawn
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources.store import harvest_version
+
+Content = TypeVar("Content")
+Provenance = Mapping[str, object]
+ReadDocuments = Callable[[str], pa.Table]
+
+
+@dataclass(frozen=True)
+class Inputs(Generic[Content]):
+    """What a benchmark is built from, read: its content, the versions of where it came from, and what is known of that.
+
+    ``origin`` says in words where rows were read; None for documents, whose sources have names. ``provenance`` has an
+    entry a source or place: ids, versions, licences, kinds of date.
+    """
+
+    content: Content
+    source_versions: Mapping[str, str]
+    provenance: tuple[Provenance, ...]
+    origin: str | None = None
+
+
+@dataclass(frozen=True)
+class Builder(Generic[Content]):
+    """A way of building benchmarks. ``version`` changes when the same input would give other examples.
+
+    ``read`` takes the benchmark, the data folder and what gives a source's documents; ``draw`` takes what it read,
+    the benchmark and the run's id. Both raise DataError (SourceError) where there is nothing to build from.
+    """
+
+    version: int
+    read: Callable[[BenchmarkSpec, DataPaths, ReadDocuments], Inputs[Content]]
+    draw: Callable[[Content, BenchmarkSpec, str], Drawn]
+
+
+def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments) -> Inputs[pa.Table]:
+    """The documents of all sources of ``spec`` as one table (schema DOCUMENTS)."""
+    tables = {source: read(source) for source in spec.sources}
+    versions = {source: harvest_version(table) for source, table in tables.items()}
+    provenance = tuple(_provenance(source, table, versions[source]) for source, table in tables.items())
+    return Inputs(pa.concat_tables(tables.values()), versions, provenance)
+
+
+def _provenance(source: str, table: pa.Table, version: str) -> Provenance:
+    retrieved = [str(day.date()) for day in table.column("retrieved_at").to_pylist()]
+    return {
+        "source": source,
+        "version": version,
+        "documents": table.num_rows,
+        "licences": _counts(table, "licence"),
+        "kinds of date": _counts(table, "date_kind"),
+        "retrieved": {"first": min(retrieved, default=None), "last": max(retrieved, default=None)},
+    }
+
+
+def _counts(table: pa.Table, column: str) -> dict[str, int]:
+    return dict(sorted(Counter(table.column(column).to_pylist()).items()))

@@ -1,0 +1,214 @@
+"""The online setting of paper 001 (appendix C): member text behind non-member text, judged chunk by chunk.
+
+What belongs here: from labelled rows to inputs, and from inputs to chunks with what stands before them. What does not:
+which rows can be used (labelled.py), and how a chunk is scored in its context (the passes).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec, OnlineSettings
+from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
+from audit_pipeline.benchmarks.inputs import Inputs, Provenance, ReadDocuments
+from audit_pipeline.benchmarks.labelled import (
+    LabelledRows,
+    Reading,
+    label_in,
+    refuse_one_class,
+    rows_inputs,
+    usable,
+)
+from audit_pipeline.benchmarks.rows_origin import read_origin
+from audit_pipeline.benchmarks.settings import WORDS_PLACE, Part
+from audit_pipeline.benchmarks.words import WordUnit, word_unit
+from audit_pipeline.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.errors import DataError
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.text_rows import Skipped, text_of
+
+VERSION = 1
+
+_LABELS = (NON_MEMBER, MEMBER)
+
+
+@dataclass(frozen=True)
+class Input:
+    """Two texts, one of each side, as one text; ``border`` is where the second begins."""
+
+    group: str
+    text: str
+    border: int
+    first: LabelledText
+    second: LabelledText
+
+
+def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
+    """The rows of all lengths that the inputs of ``spec`` are made of; a split with {words} is read for each length.
+
+    Raises DataError (SourceError) where they cannot be had, where a column is missing altogether, and where no row can
+    be used.
+    """
+    settings = _settings(spec)
+    meanings = dict(settings.label_values)
+    every: list[LabelledRows] = []
+    provenance: list[Provenance] = []
+    for part, lengths in _parts(settings):
+        found = read_origin(settings, part, lengths[0], paths.downloads)
+        reading = Reading(
+            text=lambda row: text_of(row.values, settings.text_column),
+            label=lambda row: label_in(row, settings.label_column, meanings),
+            columns=(settings.text_column, settings.label_column),
+            lengths=lengths,
+        )
+        every.append(usable(found.file, found.origin, spec, reading))
+        provenance.append(found.provenance)
+    return rows_inputs(spec, _together(every), provenance)
+
+
+def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
+    """The chunks of ``spec.words`` words of every input, each with all of its input that stands before it.
+
+    Every document is in one input at most, at one of the lengths that there are of it, as likely one as another.
+    Non-members and members are paired in orders of the seed's, until one side is used up. Chunks do not overlap, and
+    none is of both sides. A chunk that stands twice is an example once, one that stands on both sides none; it stays
+    in the inputs all the same. The order of rows is irrelevant.
+
+    Raises DataError where one side has no text.
+    """
+    settings = _settings(spec)
+    refuse_one_class(rows, spec)
+    unit = word_unit(settings.unit)
+    reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)
+    sides = _one_length_each(rows.texts, spec, reasons)
+    for label, side in zip(_LABELS, ("non-member", "member"), strict=True):
+        if not sides[label]:
+            raise DataError(f"{spec.name}: {rows.origin} holds no {side} text, so no input can be made; add rows")
+    inputs = list(_inputs(sides, spec, settings, unit))
+    reasons["no partner on the other side"] += sum(map(len, sides.values())) - 2 * len(inputs)
+    if settings.inputs is not None:
+        reasons["over inputs"] += 2 * (len(inputs) - settings.inputs) if len(inputs) > settings.inputs else 0
+        inputs = inputs[: settings.inputs]
+    chunks = [chunk for one in inputs for chunk in chunks_of(one, spec.length, unit)]
+    texts = _without_duplicates(chunks, spec.length, unit, reasons)
+    counted = {reason: count for reason, count in sorted(reasons.items()) if count}
+    return Drawn(examples_table(texts, spec, run_id), {}, counted, rows.skipped)
+
+
+def chunks_of(one: Input, words: int, unit: WordUnit) -> list[LabelledText]:
+    """The input's chunks of ``words`` words, in order; a context and its text together are a beginning of the input."""
+    chunks: list[LabelledText] = []
+    parts = ((one.first, 0, one.text[: one.border]), (one.second, one.border, one.text[one.border :]))
+    for source, start, part in parts:
+        spans = list(_spans(part, start, unit))
+        for first in range(0, len(spans) - words + 1, words):
+            begin, end = spans[first][0], spans[first + words - 1][1]
+            chunks.append(
+                LabelledText(
+                    document_id=source.document_id,
+                    group=one.group,
+                    collection=source.collection,
+                    text=one.text[begin:end],
+                    label=source.label,
+                    published=None,
+                    language=source.language,
+                    context=one.text[:begin] or None,
+                )
+            )
+    return chunks
+
+
+def _settings(spec: BenchmarkSpec) -> OnlineSettings:
+    if not isinstance(spec.settings, OnlineSettings):
+        raise TypeError(f"{spec.name} is not built for the online setting")
+    return spec.settings
+
+
+def _parts(settings: OnlineSettings) -> list[tuple[Part | None, Sequence[int]]]:
+    """What is read, with the lengths that are wanted of it."""
+    part = next(iter(settings.parts), None)
+    lengths = sorted(settings.lengths)
+    if part is not None and any(WORDS_PLACE in name for name in part.names):
+        return [(part, [length]) for length in lengths]
+    return [(part, lengths)]
+
+
+def _together(every: Sequence[LabelledRows]) -> LabelledRows:
+    skipped: list[Skipped] = [row for rows in every for row in rows.skipped]
+    left_out: Counter[str] = sum((Counter(rows.left_out) for rows in every), Counter())
+    return LabelledRows(
+        tuple(text for rows in every for text in rows.texts),
+        tuple(skipped),
+        "; ".join(rows.origin for rows in every),
+        digest([rows.version for rows in every]),
+        dict(left_out),
+    )
+
+
+def _one_length_each(
+    texts: Iterable[LabelledText], spec: BenchmarkSpec, left_out: Counter[str]
+) -> Mapping[int, list[LabelledText]]:
+    """The texts of each side, one a document, in the order in which they are paired."""
+    of_document: dict[str, list[LabelledText]] = defaultdict(list)
+    for text in texts:
+        of_document[text.document_id].append(text)
+    seed = spec.settings.seed
+    sides: dict[int, list[LabelledText]] = {label: [] for label in _LABELS}
+    for document, found in of_document.items():
+        labels = {text.label for text in found}
+        (label, *others) = labels
+        if others:
+            left_out["of a document with different labels"] += len(found)
+        elif label is None:
+            left_out["not labelled"] += len(found)
+        else:
+            found.sort(key=lambda text: (len(text.text), text.text))
+            chosen = found[int(digest(seed, spec.family, "length", document), 16) % len(found)]
+            left_out["another length of a document that is used"] += len(found) - 1
+            sides[label].append(chosen)
+    for side in sides.values():
+        side.sort(key=lambda text: digest(seed, spec.family, "pair", text.document_id))
+    return sides
+
+
+def _inputs(
+    sides: Mapping[int, list[LabelledText]], spec: BenchmarkSpec, settings: OnlineSettings, unit: WordUnit
+) -> Iterator[Input]:
+    for nonmember, member in zip(sides[NON_MEMBER], sides[MEMBER], strict=False):
+        pair = digest(nonmember.document_id, member.document_id)[:16]
+        turned = settings.order == "random" and int(digest(settings.seed, spec.family, "order", pair), 16) % 2
+        first, second = (member, nonmember) if turned else (nonmember, member)
+        whole = unit.join([first.text, second.text])
+        yield Input(f"{spec.family}:{pair}", whole, len(whole) - len(second.text), first, second)
+
+
+def _spans(part: str, start: int, unit: WordUnit) -> Iterator[tuple[int, int]]:
+    """First character and the one past the last of every word of ``part``, which begins at ``start``."""
+    place = 0
+    for word in unit.split(part):
+        place = part.index(word, place)
+        yield start + place, start + place + len(word)
+        place += len(word)
+
+
+def _without_duplicates(
+    chunks: Sequence[LabelledText], words: int, unit: WordUnit, left_out: Counter[str]
+) -> list[LabelledText]:
+    labels: dict[str, set[int | None]] = defaultdict(set)
+    for chunk in chunks:
+        labels[chunk.text].add(chunk.label)
+    seen: set[str] = set()
+    kept: list[LabelledText] = []
+    for chunk in chunks:
+        if len(labels[chunk.text]) > 1:
+            left_out["chunks that stand on both sides"] += 1
+        elif chunk.text in seen:
+            left_out["chunks that are the same as another"] += 1
+        elif len(unit.split(chunk.text)) != words:
+            left_out["another number of words when taken by itself"] += 1
+        else:
+            seen.add(chunk.text)
+            kept.append(chunk)
+    return kept

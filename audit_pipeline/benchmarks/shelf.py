@@ -1,0 +1,109 @@
+"""Your own shelf: documents of which nobody knows whether a model has read them.
+
+What belongs here: the pure path from a documents table to an examples table without labels. What does not: fetching
+documents (sources/), files (build.py), and what is concluded of a group's scores (evaluation/).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec, ShelfSettings
+from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
+from audit_pipeline.benchmarks.words import WordUnit, word_unit
+from audit_pipeline.contracts import digest
+from audit_pipeline.errors import DataError
+
+VERSION = 1
+
+
+def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
+    """The examples of ``spec`` out of ``documents`` (schema DOCUMENTS, any order; several sources as one table).
+
+    Windows of exactly ``spec.words`` words tile each document from its first word on, none overlapping another. Of
+    more than windows_per_document so many are taken, by a hash of (seed, family, document, place), and put in the
+    document's order. A document shorter than a window is left out, or with `short: keep` taken whole. Words behind the
+    last whole window are in no text. A text that was met before, in the order of document ids, is not taken again.
+
+    Raises DataError where nothing is left, or where a document id stands twice.
+    """
+    settings = spec.settings
+    if not isinstance(settings, ShelfSettings):
+        raise TypeError(f"{spec.name} is not a shelf")
+    unit = word_unit(settings.unit)
+    documents_left_out: Counter[str] = Counter()
+    texts_left_out: Counter[str] = Counter()
+    seen: set[str] = set()
+    texts: list[LabelledText] = []
+    for document in _by_id(documents):
+        if settings.language is not None and document["language"] != settings.language:
+            documents_left_out[f"not in the language {settings.language}"] += 1
+            continue
+        windows = _windows(document, spec, settings, unit, texts_left_out)
+        if not windows:
+            documents_left_out[f"shorter than {spec.length} words"] += 1
+        for text in windows:
+            if text in seen:
+                texts_left_out["the same as another"] += 1
+            elif spec.is_exact and len(unit.split(text)) != spec.length:
+                # Where words are a matter of context (jieba), the window by itself may be segmented otherwise.
+                texts_left_out["another number of words when taken by itself"] += 1
+            else:
+                seen.add(text)
+                texts.append(_text(document, text))
+    if not texts:
+        reasons = "; ".join(
+            f"{count} {reason}" for reason, count in sorted((documents_left_out + texts_left_out).items())
+        )
+        raise DataError(
+            f"{spec.name}: no text is left ({reasons or 'there is no document'}); "
+            "shorten the windows, set short: keep, or add documents"
+        )
+    return Drawn(
+        examples_table(texts, spec, run_id),
+        dict(sorted(documents_left_out.items())),
+        dict(sorted(texts_left_out.items())),
+    )
+
+
+def _by_id(documents: pa.Table) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
+    for row, following in pairwise(rows):
+        if row["document_id"] == following["document_id"]:
+            raise DataError(f"the document id {row['document_id']} stands twice; fetch its source again")
+    return rows
+
+
+def _windows(
+    document: Mapping[str, Any], spec: BenchmarkSpec, settings: ShelfSettings, unit: WordUnit, left_out: Counter[str]
+) -> list[str]:
+    """The texts of a document in its order; none where it is shorter than a window and such are not kept."""
+    words, length = unit.split(document["text"]), spec.length
+    if len(words) < length:
+        return [unit.join(words)] if words and settings.short == "keep" else []
+    places = list(range(len(words) // length))
+    if len(words) % length:
+        left_out["words behind the last window, too few for another"] += 1
+    if len(places) > settings.windows_per_document:
+        left_out["over windows_per_document"] += len(places) - settings.windows_per_document
+        seeded = (settings.seed, spec.family, "tile", document["document_id"])
+        places.sort(key=lambda place: digest(*seeded, place))
+        places = sorted(places[: settings.windows_per_document])
+    return [unit.join(words[place * length : (place + 1) * length]) for place in places]
+
+
+def _text(document: Mapping[str, Any], text: str) -> LabelledText:
+    return LabelledText(
+        document_id=document["document_id"],
+        group=document["group"],
+        collection=document["collection"],
+        text=text,
+        label=None,
+        published=document["published"],
+        language=document["language"],
+    )

@@ -1,0 +1,69 @@
+"""Items of a test set as texts: each row formatted by a template, to be audited for contamination.
+
+What belongs here: from rows to formatted texts, and which of them are taken. What does not: filling a template
+(row_template.py), and where the rows lie (rows_origin.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec, TemplatedSettings
+from audit_pipeline.benchmarks.drawn import Drawn
+from audit_pipeline.benchmarks.inputs import Inputs, ReadDocuments
+from audit_pipeline.benchmarks.labelled import LabelledRows, Reading, draw_labelled, label_in, rows_inputs, usable
+from audit_pipeline.benchmarks.row_template import RowTemplate
+from audit_pipeline.benchmarks.rows_origin import read_origin
+from audit_pipeline.contracts import digest
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.text_rows import Row, text_problem
+
+VERSION = 1
+
+
+def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
+    """The items of ``spec``, each formatted by its template; without a label column nobody knows which are members.
+
+    Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
+    (SourceError) where they cannot be had, where a column is missing altogether, and where no item can be used.
+    """
+    settings = _settings(spec)
+    template, meanings = RowTemplate(settings.template), dict(settings.label_values)
+
+    def text(row: Row) -> tuple[str, str | None]:
+        filled, problem = template.fill(row.values)
+        if problem is None and (blank := text_problem(filled)) is not None:
+            problem = f"its text {blank}"
+        return filled, problem
+
+    found = read_origin(settings, next(iter(settings.parts), None), spec.words, paths.downloads)
+    reading = Reading(
+        text=text,
+        label=lambda row: label_in(row, settings.label_column, meanings),
+        columns=(settings.label_column,),
+        most_words=settings.max_words,
+        beginning=None,
+    )
+    return rows_inputs(spec, usable(found.file, found.origin, spec, reading), (found.provenance,))
+
+
+def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
+    """The examples of ``spec``: every usable item, or of more than max_texts so many, in an order of the seed's.
+
+    Which are taken depends on the seed and their texts alone. Raises DataError where all labelled ones have one label.
+    """
+    settings = _settings(spec)
+    most = settings.max_texts
+    if most is not None and len(rows.texts) > most:
+        turns = sorted(text.text for text in rows.texts)
+        turns.sort(key=lambda text: digest(settings.seed, spec.family, "turn", text))
+        taken = set(turns[:most])
+        left_out = {**rows.left_out, "over max_texts": len(rows.texts) - most}
+        rows = replace(rows, texts=tuple(text for text in rows.texts if text.text in taken), left_out=left_out)
+    return draw_labelled(rows, spec, run_id)
+
+
+def _settings(spec: BenchmarkSpec) -> TemplatedSettings:
+    if not isinstance(spec.settings, TemplatedSettings):
+        raise TypeError(f"{spec.name} is not built by a template")
+    return spec.settings

@@ -1,0 +1,215 @@
+"""Training a control and keeping what came of it: two models, the texts they were trained on, and a manifest.
+
+What belongs here: the rim, which reads documents, trains and writes. What does not: drawing (draw.py), the loop
+(training.py), when a control is trained (assets/).
+
+A trained control lies in a folder of its own version, and a pointer names the current one: a reader sees the whole of
+one version or the whole of another, and a run that dies leaves the pointer where it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedTokenizerBase
+
+from audit_pipeline.contracts import CONTROL_TEXTS, digest, text_sha256
+from audit_pipeline.controls.config import ControlEntry
+from audit_pipeline.controls.draw import DrawnText, draw_texts
+from audit_pipeline.controls.kept import read_control
+from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
+from audit_pipeline.controls.tokenizer import START, train_tokenizer
+from audit_pipeline.controls.training import Trained, new_model, train
+from audit_pipeline.errors import DataError
+from audit_pipeline.lineage import Step, package_versions, record
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import TokenizedModel, default_device, load_tokenizer
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources.store import harvest_version, read_documents
+from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
+
+VERSION = 1
+
+Tell = Callable[[Role, int, int, float], None]
+
+
+@dataclass(frozen=True)
+class ControlReport:
+    """What training came to: the version, where it lies, the manifest as written, and whether it was there already."""
+
+    entry: ControlEntry
+    version: str
+    folder: Path
+    manifest: Mapping[str, Any]
+    trained: bool
+
+
+def control_version(entry: ControlEntry, source_versions: Mapping[str, str]) -> str:
+    """sha256 (16 hex digits) of all that decides texts and weights: settings, documents, this code's version.
+
+    The weights follow from it on one machine and version of torch; another may round otherwise, and the manifest says
+    which it was.
+    """
+    return digest(VERSION, entry.settings_digest, dict(source_versions))[:16]
+
+
+def documents_of(entry: ControlEntry, paths: DataPaths) -> tuple[pa.Table, Mapping[str, str]]:
+    """The documents that a control is drawn from, and their versions; DataError where they have not been fetched."""
+    tables = {source: read_documents(paths, source) for source in entry.sources}
+    return pa.concat_tables(tables.values()), {name: harvest_version(table) for name, table in tables.items()}
+
+
+def is_current(entry: ControlEntry, paths: DataPaths) -> bool:
+    """Whether the control is trained as its entry and documents say now; False, too, where those are not there."""
+    try:
+        _, versions = documents_of(entry, paths)
+        return str(read_control(entry.name, paths)["version"]) == control_version(entry, versions)
+    except DataError:
+        return False
+
+
+def build_control(
+    entry: ControlEntry, paths: DataPaths, step: Step, *, device: str | None = None, tell: Tell | None = None
+) -> ControlReport:
+    """Train the model that is exposed to the members, and its twin, unless they are there as the entry has them.
+
+    Raises DataError where there are no documents, or too few windows in them.
+    """
+    documents, versions = documents_of(entry, paths)
+    version = control_version(entry, versions)
+    folder = paths.control_version(entry.name, version)
+    if (folder / "manifest.json").exists():
+        manifest = read_json(folder / "manifest.json")
+        _point(entry.name, version, paths)
+        return ControlReport(entry, version, folder, manifest, trained=False)
+
+    texts = draw_texts(documents, entry)
+    manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, tell=tell)
+    manifest = {
+        "control": entry.name,
+        "version": version,
+        "run_id": step.run_id,
+        "source_versions": dict(versions),
+        **manifest,
+    }
+    record(
+        paths,
+        step,
+        table="controls",
+        partition=entry.name,
+        data_version=version,
+        upstream={f"documents/{name}": one for name, one in versions.items()},
+    )
+    # Last of the folder's files: it says that the folder is whole.
+    write_json(folder / "manifest.json", manifest)
+    _point(entry.name, version, paths)
+    _remove_others(entry.name, version, paths)
+    return ControlReport(entry, version, folder, manifest, trained=True)
+
+
+def train_into(
+    folder: Path,
+    texts: Sequence[DrawnText],
+    entry: ControlEntry,
+    *,
+    device: str,
+    paths: DataPaths,
+    roles: Sequence[Role] = (EXPOSED, TWIN),
+    tell: Tell | None = None,
+) -> dict[str, Any]:
+    """Train the models of ``roles`` into ``folder``/<role> (safetensors and tokenizer), ``texts`` beside them.
+
+    Returns what the manifest says of it.
+    """
+    write_table(folder / "texts.parquet", texts_table(texts))
+    base = load_tokenizer(resolve_model(entry.base, load_models()), paths) if entry.base is not None else None
+    tokenizer, start_id = _tokenizer(texts, entry, base)
+    models = {}
+    for role in roles:
+        times = [(text.text, getattr(text, role)) for text in texts]
+        model = _begin(entry, tokenizer, start_id, base)
+        done = train(
+            model,
+            tokenizer,
+            start_id,
+            [text for text, count in times if count],
+            [count for _, count in times if count],
+            entry,
+            role=role,
+            device=device,
+            tell=None if tell is None else lambda step, steps, loss, role=role: tell(role, step, steps, loss),  # type: ignore[misc]
+        )
+        models[role] = _save(folder / role, done, tokenizer)
+    return {
+        "settings": entry.model_dump(mode="json"),
+        "roles": dict(Counter(text.role for text in texts)),
+        "start_token": tokenizer.convert_ids_to_tokens(start_id),
+        "vocabulary": len(tokenizer),
+        "texts_sha256": digest([[text.text, text.role, text.exposed, text.twin] for text in texts]),
+        "models": models,
+        "packages": package_versions(),
+    }
+
+
+def texts_table(texts: Sequence[DrawnText]) -> pa.Table:
+    """The texts with their roles and occurrences (schema CONTROL_TEXTS), in their order."""
+    rows = [{**vars(text), "sha256": text_sha256(text.text)} for text in texts]
+    return table_from_rows(rows, CONTROL_TEXTS)
+
+
+def _tokenizer(
+    texts: Sequence[DrawnText], entry: ControlEntry, base: TokenizedModel | None
+) -> tuple[PreTrainedTokenizerBase, int]:
+    if base is None:
+        tokenizer = train_tokenizer(
+            (text.text for text in texts), entry.architecture.vocabulary, entry.architecture.context
+        )
+        return tokenizer, int(tokenizer.convert_tokens_to_ids(START))
+    if base.start_token_id is None:
+        raise DataError(f"control {entry.name}: its base {entry.base} has no start token; name one in its entry")
+    return base.tokenizer, base.start_token_id
+
+
+def _begin(entry: ControlEntry, tokenizer: PreTrainedTokenizerBase, start_id: int, base: TokenizedModel | None) -> Any:
+    if base is None:
+        return new_model(entry.architecture, len(tokenizer), start_id, entry.seed)
+    located = base.located
+    gguf = (
+        {}
+        if located.gguf is None
+        else {"gguf_file": located.gguf.name, "quantization_config": GgufConfig(dequantize=True)}
+    )
+    model = AutoModelForCausalLM.from_pretrained(located.folder, dtype="float32", use_safetensors=True, **gguf)
+    if hasattr(model.config, "quantization_config"):
+        # What is saved are plain weights.
+        del model.config.quantization_config
+    return model
+
+
+def _save(folder: Path, done: Trained, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    done.model.to("cpu").save_pretrained(folder, safe_serialization=True)
+    tokenizer.save_pretrained(folder)
+    return {
+        "parameters": sum(parameter.numel() for parameter in done.model.parameters()),
+        "steps": done.steps,
+        "tokens": done.tokens,
+        "seconds": round(done.seconds, 1),
+        "losses": [round(loss, 4) for loss in done.losses],
+        "device": done.device,
+    }
+
+
+def _point(name: str, version: str, paths: DataPaths) -> None:
+    write_json(paths.control_pointer(name), {"version": version})
+
+
+def _remove_others(name: str, version: str, paths: DataPaths) -> None:
+    for folder in paths.control_pointer(name).parent.iterdir():
+        if folder.is_dir() and folder.name != version:
+            shutil.rmtree(folder)

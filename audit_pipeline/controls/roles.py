@@ -1,0 +1,12 @@
+"""The two models of a control.
+
+What belongs here: their names. What does not: anything that imports a model library; configuration reads this module.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Role = Literal["exposed", "twin"]
+EXPOSED: Role = "exposed"
+TWIN: Role = "twin"

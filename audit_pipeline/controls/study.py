@@ -1,0 +1,203 @@
+"""What makes members easier to tell: a control trained again and again with one setting changed (paper 003, section 6).
+
+What belongs here: the loop over settings and seeds, and measuring each model. What does not: training (training.py),
+detectors and metrics, where results are shown (warehouse/).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from audit_pipeline.contracts import CONTROL_STUDIES, EXAMPLES, canonical_json, digest, example_id
+from audit_pipeline.controls.build import documents_of, train_into
+from audit_pipeline.controls.config import ControlEntry, StudyEntry
+from audit_pipeline.controls.draw import DrawnText, draw_texts, members_and_held_out
+from audit_pipeline.controls.roles import EXPOSED, Role
+from audit_pipeline.detectors.registry import Overrides, select
+from audit_pipeline.detectors.score import score_texts
+from audit_pipeline.evaluation.evaluate import Evaluation, evaluate
+from audit_pipeline.lineage import Step, record, table_version
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.load import default_device, load_tokenizer, load_weights
+from audit_pipeline.passes import Statistics, passes_for, run_passes
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import table_from_rows, write_table
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+RESAMPLES = 1000
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One training: what was varied, its value, and the control as it then is."""
+
+    setting: str
+    value: object
+    entry: ControlEntry
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The findings of one trained model on its own members and held-out texts, and what its training came to."""
+
+    evaluation: Evaluation
+    training: dict[str, Any]
+
+
+def conditions(study: StudyEntry, control: ControlEntry) -> list[Condition]:
+    """Every training of a study: each setting at each of its values, the others as the control has them, every seed."""
+    return [
+        Condition(setting, value, control.changed(**{setting: value, "seed": control.seed + number}))
+        for setting, values in study.vary.items()
+        for value in values
+        for number in range(study.seeds)
+    ]
+
+
+def run_study(
+    study: StudyEntry,
+    control: ControlEntry,
+    paths: DataPaths,
+    step: Step,
+    *,
+    device: str | None = None,
+    tell: Tell = print,
+) -> pa.Table:
+    """Train and measure every condition, and keep the results (schema CONTROL_STUDIES); models are thrown away.
+
+    Conditions that are the same training under two names are trained once. Raises DataError where a control cannot be
+    drawn from its documents.
+    """
+    documents, versions = documents_of(control, paths)
+    rows: list[dict[str, object]] = []
+    done: dict[str, Measured] = {}
+    planned = conditions(study, control)
+    for number, condition in enumerate(planned, 1):
+        what = f"{condition.setting} {condition.value}, seed {condition.entry.seed}"
+        tell(f"{study.name}: {number} of {len(planned)}: {what}")
+        key = condition.entry.settings_digest
+        if key not in done:
+            texts = draw_texts(documents, condition.entry)
+            done[key] = measure(texts, condition.entry, study.detectors, paths, device=device)
+        rows += _rows(study, condition, done[key], step.run_id)
+    table = table_from_rows(rows, CONTROL_STUDIES)
+    record(
+        paths,
+        step,
+        table="control_studies",
+        partition=study.name,
+        data_version=table_version(table),
+        upstream={f"documents/{name}": version for name, version in versions.items()},
+    )
+    write_table(paths.study(study.name), table)
+    return table
+
+
+def measure(
+    texts: Sequence[DrawnText],
+    entry: ControlEntry,
+    detectors: Sequence[str],
+    paths: DataPaths,
+    *,
+    role: Role = EXPOSED,
+    device: str | None = None,
+    overrides: Overrides | None = None,
+) -> Measured:
+    """Train one model of ``entry`` on ``texts`` in a folder that is thrown away, and tell members from held-out texts.
+
+    ``paths`` is where a base model's card lies; nothing is written there.
+    """
+    device = device or default_device()
+    with tempfile.TemporaryDirectory(prefix="corpus-audit-control-") as name:
+        scratch = DataPaths(Path(name))
+        folder = scratch.control_version(entry.name, "study")
+        manifest = train_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
+        model = load_tokenizer(ModelEntry(name=entry.name, path=folder / role), scratch)
+        forward = ForwardPass(load_weights(model, device), model.vocab_size)
+        selection = select(list(detectors), overrides=overrides)
+        passes = passes_for(selection)
+        asked = members_and_held_out(texts)
+        run_passes(model, [text.text for text in asked], scratch, lambda: forward, passes)
+        statistics = Statistics(model, [text.text for text in asked], scratch, passes)
+        examples = examples_of(asked, entry)
+        ids = examples.column("example_id").to_pylist()
+        scored = score_texts(statistics.of_examples(zip(ids, (text.text for text in asked), strict=True)), selection)
+    scores = scored.append_column("model", pa.repeat(entry.name, len(scored)))
+    scores = scores.append_column("benchmark", pa.repeat(entry.name, len(scored)))
+    scores = scores.append_column("run_id", pa.repeat("study", len(scored)))
+    evaluation = evaluate(
+        scores,
+        examples,
+        model=entry.name,
+        benchmark=entry.name,
+        design="randomised",
+        language=asked[0].language,
+        run_id="study",
+        overrides=overrides,
+        resamples=RESAMPLES,
+        seed=entry.seed,
+    )
+    return Measured(evaluation, manifest["models"][role])
+
+
+def examples_of(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
+    """Members and held-out texts as examples (schema EXAMPLES), all of them evaluated."""
+    rows = [
+        {
+            "example_id": example_id(entry.name, text.document_id, text.text),
+            "benchmark": entry.name,
+            "document_id": text.document_id,
+            "text": text.text,
+            "context": None,
+            "label": int(text.exposed > 0),
+            "split": "evaluation",
+            "published": text.published,
+            "words": entry.words,
+            "language": text.language,
+            "collection": text.collection,
+            "group": text.group,
+            "run_id": "study",
+        }
+        for text in texts
+    ]
+    return table_from_rows(rows, EXAMPLES)
+
+
+def _rows(study: StudyEntry, condition: Condition, measured: Measured, run_id: str) -> Iterator[dict[str, object]]:
+    for row in measured.evaluation.table.to_pylist():
+        if row["metric"] != "auroc":
+            continue
+        yield {
+            "study": study.name,
+            "control": study.control,
+            "setting": condition.setting,
+            "value": canonical_json(condition.value),
+            "seed": condition.entry.seed,
+            "detector": row["detector"],
+            "parameters": row["parameters"],
+            "n_members": row["n_members"],
+            "n_nonmembers": row["n_nonmembers"],
+            "auroc": row["value"],
+            "ci_low": row["ci_low"],
+            "ci_high": row["ci_high"],
+            "training_tokens": measured.training["tokens"],
+            "parameters_of_model": measured.training["parameters"],
+            "final_loss": measured.training["losses"][-1],
+            "run_id": run_id,
+        }
+
+
+def conditions_digest(study: StudyEntry, control: ControlEntry, versions: dict[str, str]) -> str:
+    """What decides a study's results: every training of it, its detectors, and the documents."""
+    planned = [
+        (one.setting, canonical_json(one.value), one.entry.settings_digest) for one in conditions(study, control)
+    ]
+    return digest(planned, list(study.detectors), versions)[:16]

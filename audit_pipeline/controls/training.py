@@ -1,0 +1,118 @@
+"""Training a causal language model on known texts.
+
+What belongs here: the two ways to begin (an architecture from nothing, a model that there is), and the loop. What does
+not: which texts (draw.py), what is kept (build.py).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+
+from audit_pipeline.contracts import digest
+from audit_pipeline.controls.config import Architecture, ControlEntry
+
+_IGNORED = -100
+_NORM_LIMIT = 1.0
+
+Tell = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model and what the training came to: steps, tokens (with repeats), seconds, mean loss of each epoch."""
+
+    model: Any
+    steps: int
+    tokens: int
+    seconds: float
+    losses: tuple[float, ...]
+    device: str
+
+
+def new_model(architecture: Architecture, vocabulary: int, start_id: int, seed: int) -> Any:
+    """A model with random weights that ``seed`` decides."""
+    shape = {
+        "vocab_size": vocabulary,
+        "hidden_size": architecture.hidden_size,
+        "num_hidden_layers": architecture.layers,
+        "num_attention_heads": architecture.heads,
+        "intermediate_size": architecture.intermediate_size,
+        "max_position_embeddings": architecture.context,
+        "bos_token_id": start_id,
+        "eos_token_id": start_id,
+        "tie_word_embeddings": True,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if architecture.family == "gpt_neox":
+            return GPTNeoXForCausalLM(GPTNeoXConfig(**shape))
+        return LlamaForCausalLM(LlamaConfig(**shape))
+
+
+def train(
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    start_id: int,
+    texts: Sequence[str],
+    occurrences: Sequence[int],
+    entry: ControlEntry,
+    *,
+    role: str,
+    device: str,
+    tell: Tell | None = None,
+) -> Trained:
+    """``model`` trained on ``texts``, each ``occurrences`` times an epoch, in an order that ``role`` and seed decide.
+
+    As paper 003, section 6.1: a constant learning rate. Every text is one sequence behind a start token, and the loss
+    is taken over its tokens, as detectors read them. AdamW without weight decay, gradients clipped to norm 1; batches
+    of ``entry.batch_size`` texts, padded to the longest. ``tell`` gets step, steps and loss.
+    """
+    encoded = [[start_id, *ids] for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+    schedule = [place for place, times in enumerate(occurrences) for _ in range(times)]
+    steps = entry.epochs * -(-len(schedule) // entry.batch_size)
+    model = model.to(device).train()
+    # fused: one kernel for all parameters, where a small model would spend its time in the interpreter.
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=entry.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
+    began, tokens, step, losses = time.perf_counter(), 0, 0, []
+    # Dropout of a base model draws from this generator: the same run gives the same weights.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(digest(entry.seed, role, "dropout"), 16) % 2**63)
+        for epoch in range(entry.epochs):
+            order = schedule[:]
+            random.Random(int(digest(entry.seed, entry.name, role, "order", epoch), 16)).shuffle(order)  # noqa: S311
+            total = 0.0
+            for start in range(0, len(order), entry.batch_size):
+                batch = [encoded[place] for place in order[start : start + entry.batch_size]]
+                ids, mask, labels = _padded(batch, start_id, device)
+                loss = model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False).loss
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), _NORM_LIMIT)
+                optimiser.step()
+                optimiser.zero_grad(set_to_none=True)
+                step += 1
+                value = float(loss.detach())
+                total += value * len(batch)
+                tokens += sum(map(len, batch)) - len(batch)
+                if tell is not None:
+                    tell(step, steps, value)
+            losses.append(total / max(1, len(order)))
+    return Trained(model.eval(), step, tokens, time.perf_counter() - began, tuple(losses), device)
+
+
+def _padded(
+    batch: Sequence[Sequence[int]], padding: int, device: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids, mask and labels, [texts, longest] each, padded on the right."""
+    longest = max(map(len, batch))
+    ids = torch.tensor([[*row, *[padding] * (longest - len(row))] for row in batch], device=device)
+    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in batch], device=device)
+    return ids, mask, ids.masked_fill(mask == 0, _IGNORED)

@@ -1,0 +1,112 @@
+"""The section `books` of config/sources.yaml.
+
+What belongs here: what may be set, and what must be before anything can be read. What does not: what is done with it
+(books.py and the modules it calls).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from audit_pipeline.sources.section import Language, Section, Text
+
+# No colon, so that source:collection:name can be taken apart again; no bar, which divides partition names.
+Shelf = Annotated[Text, Field(pattern=r"^[^:|]+$")]
+Url = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s]+$")]
+StandardEbooksId = Annotated[
+    str, StringConstraints(strip_whitespace=True, pattern=r"^[a-z0-9-]+(_[a-z0-9-]+)*(/[a-z0-9-]+(_[a-z0-9-]+)*)+$")
+]
+
+GUTENBERG_CATALOGUE = "https://www.gutenberg.org/cache/epub/feeds/pg_catalog.csv"
+STANDARD_EBOOKS = "https://standardebooks.org"
+
+
+class GutenbergSettings(Section):
+    """Which books of Project Gutenberg are taken, and from which mirror.
+
+    ``files`` are the addresses below the mirror at which a book's text is looked for, in this order; ``{id}`` is its
+    number, ``{folders}`` the folders of the old layout (1342 lies in 1/3/4, 7 in 0).
+    """
+
+    mirror: Url | None = None
+    catalogue: Url = GUTENBERG_CATALOGUE
+    files: tuple[Text, ...] = (
+        "cache/epub/{id}/pg{id}.txt",
+        "{folders}/{id}/{id}-0.txt",
+        "{folders}/{id}/{id}.txt",
+    )
+    ids: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    languages: tuple[Language, ...] = ("en",)
+    subjects: tuple[Text, ...] = ()
+    bookshelves: tuple[Text, ...] = ()
+    limit: Annotated[int, Field(ge=1)] = 100
+    seconds_between: Annotated[float, Field(ge=2)] = 2.0
+    collection: Shelf = "gutenberg"
+
+    @model_validator(mode="after")
+    def _files_name_the_book(self) -> Self:
+        for pattern in self.files:
+            others = set(re.findall(r"\{[^}]*\}?|\}", pattern)) - {"{id}", "{folders}"}
+            if "{id}" not in pattern or others:
+                raise ValueError(f"files: {pattern!r} must hold {{id}}, and no braces but {{id}} and {{folders}}")
+        if not self.files:
+            raise ValueError("files: name at least one place to look for a book")
+        return self
+
+
+class StandardEbooksSettings(Section):
+    """Which books of Standard Ebooks are taken: those of a feed (Atom or OPDS), those listed, or both."""
+
+    feed: Url | None = None
+    ids: tuple[StandardEbooksId, ...] = ()
+    site: Url = STANDARD_EBOOKS
+    limit: Annotated[int, Field(ge=1)] = 50
+    seconds_between: Annotated[float, Field(ge=2)] = 10.0
+    collection: Shelf = "standard_ebooks"
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether any book is to be fetched."""
+        return self.feed is not None or bool(self.ids)
+
+
+class BooksSettings(Section):
+    """A folder of books with its metadata files, and the two public libraries; each may be left out.
+
+    ``dates`` is a .csv or .jsonl with the columns ``id`` and ``published`` for books of the libraries (a Gutenberg
+    number, or an id such as jane-austen/persuasion). ``contact`` goes into the user agent, so that a library can write
+    to whoever fetches from it.
+    """
+
+    folder: Path | None = None
+    collection: Shelf = "books"
+    language: Language = "en"
+    licence: Text = "unknown"
+    dates: Path | None = None
+    contact: Text | None = None
+    gutenberg: GutenbergSettings = GutenbergSettings()
+    standard_ebooks: StandardEbooksSettings = StandardEbooksSettings()
+
+    @property
+    def fetches(self) -> bool:
+        """Whether anything is to be fetched from a library."""
+        return self.gutenberg.mirror is not None or self.standard_ebooks.asked_for
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What has to be set before books can be read; None where they can be."""
+        if self.fetches and self.contact is None:
+            return (
+                "set books.contact in config/sources.yaml to an address at which the library can reach you: "
+                "it is sent with every request"
+            )
+        if self.folder is None and not self.fetches:
+            return (
+                "set books.folder in config/sources.yaml to a folder of .txt and .epub files with a books.csv, "
+                "or books.gutenberg.mirror, books.standard_ebooks.feed or books.standard_ebooks.ids, and books.contact"
+            )
+        return None

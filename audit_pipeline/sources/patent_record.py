@@ -1,0 +1,147 @@
+"""One patent publication as an export or a page states it, and what its statements come to.
+
+What belongs here: the record, its number, the check of its dates, and which records are one invention. What does not:
+reading pages (patent_page.py) and exports (patent_exports.py), and cleaning (chinese_cleaning.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+Part = Literal["abstract", "description", "claims"]
+PARTS: tuple[Part, ...] = ("abstract", "description", "claims")
+
+_PUBLICATION = re.compile(r"[A-Z]{2}\d{5,13}[A-Z]\d?")
+_SEPARATORS = re.compile(r"[\s:\-]")
+_APPLICATION_END = re.compile(r"(?:\.[0-9X])?(?:[A-Z]\d?)?$")
+
+
+class UnusablePatentError(Exception):
+    """Why a page or a row makes no document: 'reason' or 'reason: detail', the reason one of a few."""
+
+
+@dataclass(frozen=True)
+class StatedDates:
+    """Every date that is stated, by what it is the date of; the same day may stand in several fields."""
+
+    publication: tuple[date, ...]
+    filing: tuple[date, ...]
+    priority: tuple[date, ...]
+
+
+@dataclass(frozen=True)
+class Patent:
+    """One publication: ``parts`` are raw texts; ``published`` and ``priority`` have passed the check of dates.
+
+    ``keys`` say which invention it is: its family and the applications that it is or takes priority from.
+    """
+
+    number: str
+    title: str
+    parts: Mapping[Part, str]
+    published: date
+    priority: date
+    keys: tuple[str, ...]
+    url: str
+
+    @property
+    def country(self) -> str:
+        return self.number[:2]
+
+
+def publication_number(text: str) -> str | None:
+    """A publication number without separators, as in CN107196804A; None where ``text`` is none."""
+    number = _SEPARATORS.sub("", text).upper()
+    return number if _PUBLICATION.fullmatch(number) else None
+
+
+def page_address(number: str, site: str = "https://patents.google.com") -> str:
+    """The address of a publication's page in Chinese."""
+    return f"{site}/patent/{number}/zh"
+
+
+def parse_day(text: str, field: str) -> date:
+    """The day in 2024-05-31, 2024-05-31T00:00:00Z or 20240531; raises UnusablePatentError, naming ``field``."""
+    match = re.fullmatch(r"(\d{4})(-?)(\d{2})\2(\d{2})(?:T[0-9:.]*Z?)?", text.strip())
+    if match is not None:
+        try:
+            return date(int(match[1]), int(match[3]), int(match[4]))
+        except ValueError:
+            pass
+    raise UnusablePatentError(f"unreadable date: {field} is {text.strip()[:40]!r}")
+
+
+def settled_dates(stated: StatedDates, today: date) -> tuple[date, date]:
+    """The day of publication and the priority date.
+
+    Raises UnusablePatentError where one of them is missing, where two fields differ, where they are out of order
+    (priority, filing, publication), or where one lies after ``today``. A filing date may be missing.
+    """
+    published = _agreed(stated.publication, "publication")
+    priority = _agreed(stated.priority, "priority")
+    filed = _agreed(stated.filing, "filing") if stated.filing else None
+    if filed is not None and priority > filed:
+        raise UnusablePatentError(f"priority date after filing date: {priority} and {filed}")
+    if filed is not None and filed > published:
+        raise UnusablePatentError(f"filing date after publication date: {filed} and {published}")
+    if priority > published:
+        raise UnusablePatentError(f"priority date after publication date: {priority} and {published}")
+    if published > today:
+        raise UnusablePatentError(f"publication date in the future: {published}")
+    return published, priority
+
+
+def _agreed(days: tuple[date, ...], what: str) -> date:
+    if not days:
+        raise UnusablePatentError(f"no {what} date")
+    different = sorted(set(days))
+    if len(different) > 1:
+        raise UnusablePatentError(f"contradictory {what} dates: {' and '.join(map(str, different))}")
+    return different[0]
+
+
+def family_key(family: str) -> str | None:
+    """The key of a family by its id; None for the ids that stand for 'no family' (empty, 0, -1)."""
+    family = family.strip()
+    return f"family:{family}" if family.isdigit() and int(family) > 0 else None
+
+
+def application_key(text: str) -> str | None:
+    """The key of an application, the same for CN201710402626.6A, CN-201710402626-A and CN201710402626."""
+    number = _APPLICATION_END.sub("", _SEPARATORS.sub("", text).upper())
+    return f"application:{number}" if re.fullmatch(r"(?:PCT/)?[A-Z]{2,3}\d[0-9/]{3,18}", number) else None
+
+
+def grouped(patents: Sequence[Patent]) -> list[str]:
+    """The group of each patent, in order: those that share a key, directly or through others, have the same.
+
+    It is named by the smallest family id among them, else by the smallest application number, else by the smallest
+    publication number.
+    """
+    leader: dict[str, str] = {}
+
+    def lead(key: str) -> str:
+        leader.setdefault(key, key)
+        while leader[key] != key:
+            leader[key] = leader[leader[key]]
+            key = leader[key]
+        return key
+
+    def names(patent: Patent) -> Iterable[str]:
+        return (f"publication:{patent.number}", *patent.keys)
+
+    for patent in patents:
+        first, *others = map(lead, names(patent))
+        for other in others:
+            low, high = sorted((lead(first), lead(other)), key=_rank)
+            leader[high] = low
+    return [lead(f"publication:{patent.number}") for patent in patents]
+
+
+def _rank(key: str) -> tuple[int, int, str]:
+    kind, _, name = key.partition(":")
+    return ("family", "application", "publication").index(kind), len(name), name

@@ -1,0 +1,76 @@
+"""A made-up corpus and a control over it that is trained in seconds."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+
+from audit_pipeline.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.controls.build import ControlReport, build_control
+from audit_pipeline.controls.config import Architecture, ControlEntry
+from audit_pipeline.lineage import Step
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import table_from_rows, write_table
+
+_WORDS = "lamp harbour tide rope gull stone market ladder window river candle bridge garden letter winter"
+WORDS = _WORDS.split()
+
+
+def entry(**changes: object) -> ControlEntry:
+    return ENTRY.model_copy(update=changes)
+
+
+ENTRY = ControlEntry(
+    name="c",
+    description="made up",
+    sources=("made",),
+    words=12,
+    members=24,
+    held_out=24,
+    occurrences=1,
+    epochs=8,
+    learning_rate=0.01,
+    batch_size=8,
+    architecture=Architecture(hidden_size=32, layers=2, heads=2, intermediate_size=64, context=64, vocabulary=320),
+    seed=5,
+)
+
+
+def documents(count: int = 8, words: int = 180) -> pa.Table:
+    """Documents of random words, the same every time."""
+    draw = random.Random(11)
+    rows = []
+    for number in range(count):
+        text = " ".join(draw.choice(WORDS) for _ in range(words))
+        rows.append(
+            {
+                "document_id": f"made:c:{number}",
+                "source": "made",
+                "collection": "c",
+                "group": f"g{number}",
+                "title": str(number),
+                "text": text,
+                "published": date(2020, 1, 1),
+                "date_kind": "release",
+                "earliest": None,
+                "retrieved_at": datetime(2026, 1, 1, tzinfo=UTC),
+                "language": "en",
+                "licence": "CC0-1.0",
+                "url": "made",
+                "sha256": text_sha256(text),
+                "run_id": "r",
+            }
+        )
+    return table_from_rows(rows, DOCUMENTS)
+
+
+def step() -> Step:
+    return Step.now("run", "controlled_contamination", "1")
+
+
+def build(paths: DataPaths) -> ControlReport:
+    """The control, trained from the made-up corpus under ``paths``."""
+    write_table(paths.documents("made"), documents())
+    return build_control(ENTRY, paths, step(), device="cpu")

@@ -1,0 +1,92 @@
+"""controls.yaml and studies.yaml: what may stand in them, and errors that name file, entry and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audit_pipeline.controls.config import control_named, load_controls, load_studies, study_named
+from audit_pipeline.errors import ConfigError
+
+CONTROL = """
+controls:
+  check:
+    description: made up
+    sources: [sotu]
+    members: 10
+    held_out: 10
+    seed: 1
+"""
+STUDY = """
+studies:
+  rates:
+    description: made up
+    control: check
+    vary: {learning_rate: [0.001, 0.01], hidden_size: [64, 128]}
+    seeds: 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "controls.yaml").write_text(CONTROL)
+    (tmp_path / "studies.yaml").write_text(STUDY)
+    return tmp_path
+
+
+def test_the_shipped_files_are_read() -> None:
+    shipped = Path(__file__).parents[2] / "config"
+    controls = load_controls(shipped)
+    assert next(iter(controls)) == "instrument_check"
+    assert all(study.control in controls for study in load_studies(shipped).values())
+
+
+def test_no_file_no_controls(tmp_path: Path) -> None:
+    assert load_controls(tmp_path) == {} == load_studies(tmp_path)
+
+
+def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> None:
+    control = load_controls(folder)["check"]
+    changed = control.changed(learning_rate=0.5, hidden_size=64)
+    assert (changed.learning_rate, changed.architecture.hidden_size, changed.architecture.layers) == (0.5, 64, 4)
+    assert changed.settings_digest != control.settings_digest
+    assert control.changed(description="other").settings_digest == control.settings_digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("members: 10", "members: 0", r"control check: members: .*greater than or equal to 1"),
+        ("members: 10", "member: 10", r"control check: (unknown key 'member'|key 'members' is missing)"),
+        ("seed: 1", "seed: 1\n    occurrences: 1.5", "a fixed number is a whole number"),
+        ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of twice the heads"),
+        ("sources: [sotu]", "sources: [sotu, sotu]", "a source is named twice"),
+    ],
+)
+def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) -> None:
+    (folder / "controls.yaml").write_text(CONTROL.replace(old, new))
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load_controls(folder)
+    assert str(folder / "controls.yaml") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("control: check", "control: chek", "did you mean check"),
+        ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of twice the heads"),
+        ("hidden_size: [64, 128]", "size: [1]", "unknown key 'size'"),
+    ],
+)
+def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: str, new: str, problem: str) -> None:
+    (folder / "studies.yaml").write_text(STUDY.replace(old, new))
+    with pytest.raises(ConfigError, match=problem):
+        load_studies(folder)
+
+
+def test_names_that_there_are_not(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean check"):
+        control_named("chekc", load_controls(folder))
+    with pytest.raises(ConfigError, match="configured: rates"):
+        study_named("other", load_studies(folder))
