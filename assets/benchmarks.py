@@ -1,24 +1,28 @@
-"""Benchmarks: documents to labelled examples, one partition a benchmark.
+"""Benchmarks: documents to labelled examples, and the quality of their splits, one partition a benchmark.
 
 What belongs here: wiring, and the builder's checks as asset checks. What does not: building and checking
-(audit_pipeline/benchmarks).
+(audit_pipeline/benchmarks), measuring the quality (audit_pipeline/evaluation/split_quality).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from assets import OWNERS
 from audit_pipeline.benchmarks.build import BuildReport
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
-from audit_pipeline.contracts import EXAMPLES
+from audit_pipeline.contracts import EXAMPLES, SPLIT_QUALITY
+from audit_pipeline.evaluation.claims import VERDICT_IN_WORDS
+from audit_pipeline.evaluation.split_quality.quality import MOST_PER_SIDE
 from audit_pipeline.lineage import Step
 from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.orchestration.partitions import benchmark_partitions
 from audit_pipeline.orchestration.resources import AuditData
 from audit_pipeline.orchestration.retries import with_retries
 from audit_pipeline.sources.registry import SOURCES
-from audit_pipeline.stages import build_benchmark, spec_to_build
+from audit_pipeline.stages import SplitReport, assess_split, build_benchmark, spec_to_build
 
 CODE_VERSION = "1"
 
@@ -81,4 +85,108 @@ def _check_result(name: str, results: tuple[CheckResult, ...]) -> dg.AssetCheckR
         severity=dg.AssetCheckSeverity.ERROR if result.blocking else dg.AssetCheckSeverity.WARN,
         description=result.what,
         metadata={**result.counts, "offenders": list(result.offenders)},
+    )
+
+
+class AssessmentConfig(dg.Config):
+    """How much of a benchmark is read."""
+
+    most_per_side: int = Field(
+        default=MOST_PER_SIDE, ge=1, description="texts of a side that are read, drawn at random where there are more"
+    )
+
+
+@dg.asset(
+    group_name="benchmarks",
+    description="How far the two sides of a benchmark differ in anything but membership: classifiers that see no "
+    "model, overlap, near-duplicates, balance, dates, lengths, languages. It is assessed with every build.",
+    kinds={"scikitlearn", "parquet"},
+    owners=OWNERS,
+    code_version=CODE_VERSION,
+    partitions_def=benchmark_partitions,
+    deps=["benchmark"],
+    metadata=schema_metadata(SPLIT_QUALITY),
+    check_specs=[
+        dg.AssetCheckSpec(
+            "sides_alike",
+            asset="split_quality",
+            description="The two sides cannot be told apart by their words alone.",
+        )
+    ],
+)
+def split_quality(context: dg.AssetExecutionContext, config: AssessmentConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Measure what tells the sides of one benchmark apart without any model."""
+    step = Step.now(context.run.run_id, "split_quality", CODE_VERSION)
+    report = assess_split(context.partition_key, data.paths, step, most_per_side=config.most_per_side)
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(report.data_version),
+        metadata=_quality_metadata(report),
+        check_results=[_sides_alike(report)],
+    )
+
+
+def _quality_metadata(report: SplitReport) -> dict[str, Any]:
+    summary = report.quality.summary
+    found = report.quality.table.to_pylist()
+    controls = [row for row in found if row["measure"] == "blind_auroc"]
+    # Numbers of their own are plotted by partition.
+    numbers = {f"blind AUROC, {row['part']}": row["value"] for row in controls}
+    numbers |= {name: summary[key] for name, key in _PLOTTED.items()}
+    matched = {} if report.matched is None else {"matched sides": _matched_table(report.matched["achieved"])}
+    return {
+        **rows(len(found)),
+        "verdict": report.quality.verdict,
+        "in words": VERDICT_IN_WORDS[report.quality.verdict],
+        "worst control": summary["worst_control"] or "none was read",
+        **{name: value for name, value in numbers.items() if value is not None},
+        "blind controls": markdown_table(
+            ("control", "AUROC", "95% interval", "by it alone", "method"),
+            [(row["part"], *_with_interval(row, "value"), row["verdict"] or "–", row["method"]) for row in controls],
+        ),
+        "sides": markdown_table(
+            ("measure", "of", "side", "value"),
+            [
+                (row["measure"].replace("_", " "), row["part"], row["side"], _number(row["value"]))
+                for row in found
+                if row["measure"] in _SHOWN
+            ],
+        ),
+        **matched,
+    }
+
+
+def _matched_table(achieved: Mapping[str, Mapping[str, Any]]) -> dg.MetadataValue:  # type: ignore[type-arg]
+    return markdown_table(
+        ("texts", "blind AUROC", "95% interval", "n"),
+        [(name.replace("_", " "), *_with_interval(one, "blind_auroc"), one["n"]) for name, one in achieved.items()],
+    )
+
+
+_PLOTTED = {
+    "near-duplicate pairs between the sides": "near_duplicate_pairs_between",
+    "7-gram overlap, mean": "overlap_7_mean",
+    "13-gram overlap, mean": "overlap_13_mean",
+}
+_SHOWN = {"texts", "groups", "uneven_collections", "ngram_overlap_mean", "near_duplicate_pairs", "language_mismatch"}
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _with_interval(row: Mapping[str, Any], name: str) -> tuple[str, str]:
+    low, high = row["ci_low"], row["ci_high"]
+    return _number(row[name]), "–" if low is None else f"{low:.3f} to {high:.3f}"
+
+
+def _sides_alike(report: SplitReport) -> dg.AssetCheckResult:
+    """A warning where the sides can be told apart by their words; what cannot be read passes and says so."""
+    quality = report.quality
+    was_read = quality.summary["blind_auroc"] is not None
+    return dg.AssetCheckResult(
+        check_name="sides_alike",
+        passed=quality.verdict != "separable without a model",
+        severity=dg.AssetCheckSeverity.WARN,
+        description=VERDICT_IN_WORDS[quality.verdict] if was_read else str(quality.summary["blind_method"]),
+        metadata={"verdict": quality.verdict},
     )

@@ -24,6 +24,8 @@ from audit_pipeline.errors import ConfigError
 from audit_pipeline.lineage import Step
 from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.orchestration.resources import AuditData, Models
+from audit_pipeline.warehouse.plots import as_png, markdown_image, study_panels
+from audit_pipeline.warehouse.study_plots import panels_of
 
 CODE_VERSION = "1"
 _LOG_STEPS = 50
@@ -133,9 +135,11 @@ def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Mo
         for row in table.to_pylist()
         if row["auroc"] is not None
     ]
+    panels = study_panels(panels_of(table))
     return dg.MaterializeResult(
         metadata={
             **rows(table.num_rows),
+            "AUROC": dg.MetadataValue.md(markdown_image(as_png(panels), f"AUROC over the settings of {study.name}")),
             "results": markdown_table(
                 ("setting", "value", "seed", "detector", "AUROC"),
                 [(*start, f"{auroc:.3f}") for *start, auroc in found],

@@ -37,6 +37,7 @@ OUT = Console(emoji=False)
 TELL = Console(stderr=True, emoji=False)
 _NAMED_SKIPS = 5
 _ALL = "all"
+_CHECK = "instrument_check"
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -91,7 +92,13 @@ def main() -> None:
 @main.command()
 @click.option("--model", default="smollm2-135m", show_default=True, help="Which model to audit.")
 def demo(model: str) -> None:
-    """A first audit of a real model on real dated texts; a few minutes on two cores."""
+    """A check of the instrument, and a first audit of a real model on real dated texts; minutes on two cores."""
+    from audit_pipeline.controls.config import load_controls
+
+    if _CHECK in load_controls():
+        _check_instrument(_CHECK, None, show=False)
+    else:
+        _tell(f"no instrument check: config/controls.yaml has no control '{_CHECK}'")
     _audit(model, "demo", refresh=False, device=None, kinds=("base",), logits_budget_gb=None)
     paths = DataPaths.from_environment()
     OUT.print("\nNext:")
@@ -157,6 +164,7 @@ def _audit(
     device: str | None,
     kinds: tuple[Any, ...],
     logits_budget_gb: float | None,
+    show: bool = True,
 ) -> None:
     from audit_pipeline.definitions import defs
     from audit_pipeline.models.config import load_models, resolve_model
@@ -175,8 +183,9 @@ def _audit(
         _tell(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_applicable.items():
         _tell(f"{partition} could not run: {reason}", style="red")
-    _show_findings(paths, name, [spec.name for spec in specs if spec.name not in outcome.left_out])
-    OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
+    if show:
+        _show_findings(paths, name, [spec.name for spec in specs if spec.name not in outcome.left_out])
+        OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
     if outcome.failed is not None:
         raise outcome.failed
 
@@ -466,10 +475,14 @@ _CHECKED = ("min_k", "min_k_plus_plus", "infilling")
 
 
 @main.command()
-@click.argument("name", default="instrument_check")
+@click.argument("name", default=_CHECK)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
 def control(name: str, device: str | None) -> None:
     """Train a control with known truth (config/controls.yaml) and audit its two models on its texts."""
+    _check_instrument(name, device, show=True)
+
+
+def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.controls.config import control_named, load_controls
     from audit_pipeline.models.config import load_models
@@ -479,12 +492,12 @@ def control(name: str, device: str | None) -> None:
     benchmarks = [spec.name for spec in load_benchmarks().values() if spec.control == name]
     if not models or not benchmarks:
         raise ConfigError(
-            f"the control {name} has no model or no benchmark: name it in config/models.yaml (control: {{name: {name}, "
-            f"role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
+            f"the control {name} has no model or no benchmark: name it in config/models.yaml "
+            f"(control: {{name: {name}, role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
         )
     for model in models.values():
         for benchmark in benchmarks:
-            _audit(model, benchmark, refresh=False, device=device, kinds=("base",), logits_budget_gb=None)
+            _audit(model, benchmark, refresh=False, device=device, kinds=("base",), logits_budget_gb=None, show=show)
     for benchmark in benchmarks:
         _show_check(DataPaths.from_environment(), benchmark, models)
 

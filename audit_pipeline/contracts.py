@@ -260,9 +260,46 @@ OUTCOMES = pa.schema(
     ]
 )
 
+SPLIT_QUALITY = pa.schema(
+    [
+        _column("benchmark", pa.string(), "the benchmark"),
+        _column(
+            "measure",
+            pa.string(),
+            "what was measured: blind_auroc, worst_blind_auroc, ngram_overlap_*, near_duplicate_*, texts*, groups, "
+            "uneven_collections, years_mentioned, latest_year_mentioned, length_*, language_*",
+        ),
+        _column(
+            "part",
+            pa.string(),
+            "of which there are several: the control, n of the n-grams, the collection, year, unit or language; "
+            "'all' where there is one only",
+        ),
+        _column("side", pa.string(), "members | nonmembers | unlabelled | both | between (pairs of one text each)"),
+        _column("value", pa.float64(), "the measure; null where it was not read", null=True),
+        _column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
+        _column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
+        _column("n", pa.int64(), "texts that the value is of"),
+        _column("method", pa.string(), "how the value was computed, or why it is null"),
+        _column(
+            "verdict",
+            pa.string(),
+            "of a blind control: the split verdict that its interval alone would give; null for other measures",
+            null=True,
+        ),
+        _column(
+            "split_verdict",
+            pa.string(),
+            "by the blind control of words, of the texts that were read; as in evaluations",
+        ),
+        RUN_ID,
+    ]
+)
+
 SCHEMAS: Mapping[str, pa.Schema] = {
     "documents": DOCUMENTS,
     "examples": EXAMPLES,
+    "split_quality": SPLIT_QUALITY,
     "token_statistics": TOKEN_STATISTICS,
     "scores": SCORES,
     "evaluations": EVALUATIONS,

@@ -127,7 +127,7 @@ def names_kept(dimension: Dimension, paths: DataPaths) -> set[str]:
     if dimension == "model":
         cards = (_card(path) for path in _card_files(paths))
         return names | {pair.model for pair in pairs} | {str(card["name"]) for card in cards if "name" in card}
-    built = {entry.partition for entry in entries if entry.table == "examples"}
+    built = {entry.partition for entry in entries if entry.table in ("examples", "split_quality")}
     return names | built | {pair.benchmark for pair in pairs} | set(_benchmark_folders(paths))
 
 
@@ -235,10 +235,11 @@ def _of_benchmark(target: Target, paths: DataPaths) -> Removal:
             kept.append(
                 f"{strangers} cached rows of texts that stand in no benchmark (files that were scored, earlier builds)"
             )
-    of_pairs, of_examples = _lineage_of(target, paths)
+    of_others, of_examples = _lineage_of(target, paths)
     lots = [
         *_tables_of(target, paths),
-        _Lot.of(_LINEAGE, of_pairs),
+        _Lot.of("split_quality", [paths.split_quality(target.name).parent]),
+        _Lot.of(_LINEAGE, of_others),
         _Lot.of("examples and manifest", [paths.examples(target.name).parent]),
         _Lot.of(_LINEAGE, of_examples),
     ]
@@ -287,15 +288,12 @@ def _tables_of(target: Target, paths: DataPaths) -> Iterator[_Lot]:
 
 
 def _lineage_of(target: Target, paths: DataPaths) -> tuple[list[Path], list[Path]]:
-    """The folders of lineage that explain rows of its pairs, and those that explain its examples."""
+    """The folders of lineage that explain its examples, last, and before them those of all that was made of them."""
     entries = _entries(paths)
+    own = [entry for entry in entries if target == Target("benchmark", entry.partition)]
     of_pairs = [entry.folder for entry in entries if entry.pair is not None and target.covers(entry.pair)]
-    of_examples = [
-        entry.folder
-        for entry in entries
-        if entry.table == "examples" and target == Target("benchmark", entry.partition)
-    ]
-    return of_pairs, of_examples
+    of_splits = [entry.folder for entry in own if entry.table == "split_quality"]
+    return [*of_pairs, *of_splits], [entry.folder for entry in own if entry.table == "examples"]
 
 
 def _fingerprints(paths: DataPaths) -> dict[str, _Fingerprints]:

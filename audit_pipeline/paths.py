@@ -57,6 +57,10 @@ class DataPaths:
     def benchmark_manifest(self, benchmark: str) -> Path:
         return self.examples(benchmark).with_name("manifest.json")
 
+    def split_quality(self, benchmark: str) -> Path:
+        """What is known of a benchmark's two sides without any model; rewritten with every assessment."""
+        return self.root / "split_quality" / f"benchmark={segment(benchmark)}" / "quality.parquet"
+
     def token_statistics(self, kind: str, model_fingerprint: str) -> Path:
         return self.root / "token_statistics" / f"kind={kind}" / f"model={model_fingerprint}"
 

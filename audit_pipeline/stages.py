@@ -12,12 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.build import BuildReport, build, read_examples, read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
+from audit_pipeline.benchmarks.drawn import MATCHED
 from audit_pipeline.benchmarks.rolling import keep_day
+from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.contracts import SCORES, Pair, digest, texts_read
 from audit_pipeline.detectors import dc_pdd, infilling
 from audit_pipeline.detectors.needs import Need
@@ -25,6 +28,7 @@ from audit_pipeline.detectors.registry import Overrides, select, settings_up_to,
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.errors import AuditError, ConfigError, DataError, ModelError, TransientError
 from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, evaluate, score_columns
+from audit_pipeline.evaluation.split_quality.quality import MOST_PER_SIDE, Quality, split_quality
 from audit_pipeline.lineage import Step, latest_run, record, table_version
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
@@ -58,6 +62,20 @@ class ScoreReport:
     reasons: Mapping[str, int]
     data_version: str
     columns: Sequence[ScoreColumn]
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """What is known of a benchmark's two sides without any model, as written.
+
+    ``matched`` is what matching achieved, where the sides were chosen to be hard to tell apart.
+    """
+
+    benchmark: str
+    quality: Quality
+    design: str
+    matched: Mapping[str, Any] | None
+    data_version: str
 
 
 @dataclass(frozen=True)
@@ -118,6 +136,38 @@ def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildR
         )
 
     return build(spec, paths, step.run_id, before_writing=before_writing)
+
+
+def assess_split(benchmark: str, paths: DataPaths, step: Step, *, most_per_side: int = MOST_PER_SIDE) -> SplitReport:
+    """How far the two sides of a built benchmark differ in anything but membership; no model's scores are read.
+
+    Of a side of more than ``most_per_side`` texts so many are read. Raises DataError where it has not been built.
+    """
+    manifest = read_manifest(paths, benchmark)
+    examples = read_examples(paths, benchmark)
+    spec = manifest["spec"]
+    quality = split_quality(
+        examples,
+        manifest["design"],
+        _language(examples),
+        split=word_unit(spec["unit"]).split,
+        near_duplicate_threshold=spec["near_duplicate_threshold"],
+        run_id=step.run_id,
+        matched=MATCHED in manifest,
+        most_per_side=most_per_side,
+    )
+    version = table_version(quality.table)
+    record(
+        paths,
+        step,
+        table="split_quality",
+        partition=benchmark,
+        data_version=version,
+        upstream={f"examples/{benchmark}": manifest["digest"]},
+        benchmark_digest=manifest["digest"],
+    )
+    write_table(paths.split_quality(benchmark), quality.table)
+    return SplitReport(benchmark, quality, manifest["design"], manifest.get(MATCHED), version)
 
 
 def texts_of(pair: Pair, paths: DataPaths) -> list[str]:
@@ -250,12 +300,12 @@ def run_reference(
 ) -> str | None:
     """Run the model's reference model over the texts of ``pairs``; why that could not be, where it could not.
 
-    One detector goes without then. Benchmarks that are not fit are left to their own run to tell. Raises the error of a
-    hub that could not be reached: it may be reached later.
+    One detector goes without then. Pairs that cannot be audited are left to their own run to tell. Raises the error of
+    a hub that could not be reached: it may be reached later.
     """
     try:
         reference = _reference_model(model, paths)
-        compute(reference, _texts_of_all(pairs, paths), paths, partial(forward_of, reference))
+        compute(reference, _texts_of_all(pairs, model, paths), paths, partial(forward_of, reference))
     except AuditError as error:
         if isinstance(error, TransientError):
             raise
@@ -263,10 +313,11 @@ def run_reference(
     return None
 
 
-def _texts_of_all(pairs: Sequence[Pair], paths: DataPaths) -> list[str]:
+def _texts_of_all(pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths) -> list[str]:
     texts: list[str] = []
     for pair in pairs:
         with suppress(DataError):
+            require_belonging(pair, model, paths)
             texts.extend(texts_of(pair, paths))
     return texts
 
@@ -423,6 +474,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         language=_language(examples),
         run_id=step.run_id,
         overrides=overrides_of(pair.benchmark, paths),
+        matched=MATCHED in manifest,
     )
     version = table_version(evaluation.table)
     record(

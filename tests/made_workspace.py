@@ -5,6 +5,7 @@ What belongs here: making the surroundings that a user would have. What does not
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import shutil
@@ -21,6 +22,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+# Read before any test moves the configuration: the partitions of controls are fixed when this module is.
+from assets import controls
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.cli import main
 from audit_pipeline.lineage import Step
@@ -170,6 +173,46 @@ class Workspace:
 
     def instance(self) -> dg.DagsterInstance:
         return dg.DagsterInstance.from_config(str(self.paths.dagster_home))
+
+
+def tiny_control(**changes: Any) -> dict[str, Any]:
+    """The entry of a control over made-up documents that is trained in a second, in controls.yaml."""
+    return {
+        "description": "made up",
+        "sources": [SOURCE],
+        "words": 12,
+        "members": 24,
+        "held_out": 24,
+        "epochs": 20,
+        "learning_rate": 0.01,
+        "batch_size": 8,
+        "architecture": {
+            **{"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64},
+            **{"context": 64, "vocabulary": 320},
+        },
+        "seed": 5,
+        **changes,
+    }
+
+
+def controlled(control: str, words: int = 12, **changes: Any) -> dict[str, Any]:
+    """The entry of a control's texts in benchmarks.yaml."""
+    return {
+        **{"builder": "controlled", "description": "made up", "control": control, "words": [words], "seed": 5},
+        **changes,
+    }
+
+
+@contextmanager
+def partitions_of_controls() -> Iterator[None]:
+    """Controls and studies as the workspace's files name them: a new process would read those."""
+    importlib.reload(controls)
+    try:
+        yield
+    finally:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("CORPUS_AUDIT_CONFIG")
+            importlib.reload(controls)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.load import load_tokenizer, write_card
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.stages import evaluate_pair, run_tokens, score_pair
+from audit_pipeline.stages import assess_split, evaluate_pair, run_tokens, score_pair
 from audit_pipeline.tables import read_json, write_json, write_table
 from audit_pipeline.token_statistics import cache
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard, weigh
@@ -94,8 +94,9 @@ def audited_root(
         write_rows(made, "Twin", 8, range(8, 20))
         made.build("made")
         made.build("twin")
-        for model in ("one", "two"):
-            for benchmark in ("made_8", "made_12", "twin_8"):
+        for benchmark in ("made_8", "made_12", "twin_8"):
+            assess_split(benchmark, made.paths, Step.now(f"run-{benchmark}", "split_quality", "1"))
+            for model in ("one", "two"):
                 audit(made, benchmark, model)
     return root
 
@@ -163,10 +164,12 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
     assert [(one.what, one.files, one.rows) for one in gone] == [(one.what, one.files, one.rows) for one in planned]
     counted = {one.what: one for one in gone}
     # Two models, three kinds with the branches; a run is a file; token statistics, scores and evaluations have lineage,
-    # and so has the build.
+    # and so have the build and its assessment.
     assert counted["token statistics"].rows == len(own) * 6
     assert [counted[table].files for table in ("scores", "evaluations", "outcomes")] == [2, 2, 2]
-    assert counted["lineage"].files == 2 * 3 + 1
+    assert counted["lineage"].files == 2 * 3 + 2
+    assert counted["split_quality"].files == 1
+    assert counted["split_quality"].rows > 20
     assert (counted["examples and manifest"].files, counted["examples and manifest"].rows) == (2, 12)
     for (kind, model), rows in before.items():
         after = cached(workspace, kind, model)

@@ -13,7 +13,7 @@ from tiny_models import forward_of
 
 from audit_pipeline import stages
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
-from audit_pipeline.contracts import EVALUATIONS, LINEAGE, SCORES, Pair
+from audit_pipeline.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.errors import DataError
 from audit_pipeline.lineage import Step
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
@@ -205,3 +205,69 @@ def test_out_of_range_counts_values_and_interval_ends(workspace: Workspace) -> N
         PAIR, type(report.evaluation)(wrong, None, report.evaluation.split_verdict, "screening only", []), "v"
     )
     assert changed.out_of_range == 3
+
+
+def test_a_split_is_assessed_with_lineage_before_its_rows(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = workspace.paths
+    with pytest.raises(DataError, match="other_8 has not been built"):
+        stages.assess_split("other_8", paths, step("early"))
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "write_table", raise_full)
+        with pytest.raises(OSError, match="full"):
+            stages.assess_split("made_8", paths, step("killed"))
+    assert not paths.split_quality("made_8").exists()
+    report = stages.assess_split("made_8", paths, step("assessed"))
+    manifest = read_manifest(paths, "made_8")
+    written = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, what="the quality")
+    assert written.equals(report.quality.table)
+    assert set(written.column("run_id").to_pylist()) == {"assessed"}
+    assert (report.benchmark, report.design, report.matched) == ("made_8", "temporal", None)
+    rows = lineage(workspace)
+    for run_id in ("killed", "assessed"):
+        row = rows["split_quality", run_id]
+        assert (row["partition"], row["data_version"]) == ("made_8", report.data_version)
+        assert json.loads(str(row["upstream_data_versions"])) == {"examples/made_8": manifest["digest"]}
+        assert row["benchmark_digest"] == manifest["digest"]
+    # The texts of a side are counted, however few of them are read.
+    few = stages.assess_split("made_8", paths, step("few"), most_per_side=2)
+    members = [row for row in few.quality.table.to_pylist() if (row["measure"], row["side"]) == ("texts", "members")]
+    assert members[0]["value"] == manifest["counts"]["members"] > 2
+    assert any("read on 2 of" in method for method in few.quality.table["method"].to_pylist())
+
+
+def raise_full(*_: object) -> None:
+    raise OSError("the disk is full")
+
+
+def test_the_words_are_those_of_the_benchmarks_unit(workspace: Workspace) -> None:
+    manifest = read_json(workspace.paths.benchmark_manifest("made_8"))
+    manifest["spec"]["unit"] = "jieba"
+    write_json(workspace.paths.benchmark_manifest("made_8"), manifest)
+    found = stages.assess_split("made_8", workspace.paths, step("assessed")).quality.table.to_pylist()
+    lengths = {row["value"] for row in found if (row["measure"], row["part"]) == ("length_mean", "words")}
+    assert lengths == {8.0}, "jieba takes these words as they are"
+
+
+def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write_benchmarks(made=temporal([8], match={"per_side": 4}))
+    workspace.build("made_8")
+    told: dict[str, bool] = {}
+
+    def evaluate(*tables: object, **options: object) -> object:
+        told["matched"] = bool(options["matched"])
+        return actual(*tables, **options)  # type: ignore[arg-type]
+
+    actual = stages.evaluate
+    monkeypatch.setattr(stages, "evaluate", evaluate)
+    model, paths = workspace.model("tiny"), workspace.paths
+    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
+    stages.score_pair(PAIR, model, paths, step("scores"))
+    stages.evaluate_pair(PAIR, model, paths, step("evaluations"))
+    assert told == {"matched": True}
+    report = stages.assess_split("made_8", paths, step("assessed"))
+    assert report.matched is not None
+    assert set(report.matched["achieved"]) == {"before", "at_random", "after", "after_by_all"}

@@ -218,4 +218,5 @@ def _manifest(
         },
         "near_duplicates": next(dict(check.counts) for check in checks if check.name == "near_duplicates"),
         "checks": [asdict(check) for check in checks],
+        **drawn.notes,
     }

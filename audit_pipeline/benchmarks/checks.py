@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, TemporalSettings
-from audit_pipeline.benchmarks.near_duplicates import SHINGLE_WORDS, near_pairs
+from audit_pipeline.benchmarks.config import BenchmarkSpec, Settings, TemporalSettings
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.evaluation.split_quality.near_duplicates import SHINGLE_WORDS, near_pairs
 
 MAX_OFFENDERS = 20
 
@@ -73,11 +73,16 @@ def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[CheckResult]:
         no_text_on_both_sides(examples),
         no_text_twice(examples),
         *([exact_lengths(examples, spec.length, split)] if spec.is_exact else []),
-        balanced(examples, required=isinstance(settings, TemporalSettings) and settings.balance == "collection"),
+        balanced(examples, required=_is_balanced(settings)),
         both_classes(examples),
         groups_not_divided(examples),
         near_duplicates(examples, settings.near_duplicate_threshold, split),
     ]
+
+
+def _is_balanced(settings: Settings) -> bool:
+    # Matched sides are chosen out of a balanced pool, and not by collection.
+    return isinstance(settings, TemporalSettings) and settings.balance == "collection" and settings.match is None
 
 
 def dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from: date) -> CheckResult:

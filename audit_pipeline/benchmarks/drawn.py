@@ -6,8 +6,9 @@ What belongs here: the types that all builders share. What does not: how any of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +18,9 @@ from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.contracts import EXAMPLES, example_id
 from audit_pipeline.tables import table_from_rows
 from audit_pipeline.text_rows import Skipped
+
+MATCHED = "matched"
+"""The note, and so the key of the manifest, of sides that were chosen to be hard to tell apart without a model."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,14 @@ class Drawn:
     """A benchmark's examples and all that did not become one.
 
     ``documents_left_out`` and ``texts_left_out`` count by reason, ``skipped`` names rows that cannot be used.
+    ``notes`` is what else the builder has to say, as JSON values, for the manifest.
     """
 
     examples: pa.Table
     documents_left_out: Mapping[str, int]
     texts_left_out: Mapping[str, int]
     skipped: tuple[Skipped, ...] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: str) -> pa.Table:

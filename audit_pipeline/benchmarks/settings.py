@@ -122,14 +122,25 @@ class DocumentsSettings(FamilySettings):
         return self
 
 
+class Match(BaseModel):
+    """Of all texts, those that are hard to tell apart without a model (matching.py)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    per_side: Count
+
+
 class TemporalSettings(DocumentsSettings):
     """Members are windows of documents published before one date, non-members of those from another date on."""
+
+    added: ClassVar[frozenset[str]] = FamilySettings.added | {"match"}
 
     builder: Literal["temporal"]
     member_before: date
     nonmember_from: date
     per_side: Count | None = None
     balance: Literal["collection", "none"] = "collection"
+    match: Match | None = Field(default=None, description="so many a side that resemble each other; None: all")
     design: Literal["temporal"] = "temporal"
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec, TemporalSettings
-from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
+from audit_pipeline.benchmarks.drawn import MATCHED, Drawn, LabelledText, examples_table
 from audit_pipeline.benchmarks.quotas import even_quotas
 from audit_pipeline.benchmarks.windows import draw_windows
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
@@ -44,9 +44,10 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
     that depend on nothing but (seed, family, document_id) and the document. A text that was drawn twice on one side is
     kept once, one that was drawn on both sides on neither. Then sides are evened out within each collection, and cut
     to per_side with collections kept as even as they can be; documents take turns, so that no second window of a
-    document is taken before the first of all others.
+    document is taken before the first of all others. Where the entry asks for matched sides, these are chosen out of
+    what is left then, and ``notes`` says under ``matched`` what that achieved.
 
-    Raises DataError where a side is left empty, or where a document id stands twice.
+    Raises DataError where a side is left empty, or too small to be matched, or where a document id stands twice.
     """
     settings = spec.settings
     if not isinstance(settings, TemporalSettings):
@@ -75,7 +76,56 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
             f"{spec.name}: no collection has texts on both sides, so nothing is left once they are balanced; "
             "set balance: none, or add documents"
         )
-    return Drawn(examples_table(chosen, spec, run_id), _sorted(documents_left_out), _sorted(texts_left_out))
+    notes: dict[str, Any] = {}
+    if settings.match is not None:
+        pool = len(chosen)
+        chosen, notes[MATCHED] = _matched(chosen, settings.match.per_side, spec, settings)
+        texts_left_out["not matched"] += pool - len(chosen)
+    return Drawn(
+        examples_table(chosen, spec, run_id), _sorted(documents_left_out), _sorted(texts_left_out), notes=notes
+    )
+
+
+def _matched(
+    pool: Sequence[LabelledText], per_side: int, spec: BenchmarkSpec, settings: TemporalSettings
+) -> tuple[list[LabelledText], dict[str, Any]]:
+    """The texts of ``pool`` that are hard to tell apart, and what choosing them achieved, as JSON values."""
+    # A second of importing, for what few entries ask for.
+    from audit_pipeline.benchmarks.matching import match_sides  # noqa: PLC0415
+
+    languages = Counter(text.language for text in pool)
+    try:
+        matched = match_sides(
+            [text.text for text in pool],
+            [int(text.label == MEMBER) for text in pool],
+            [text.group for text in pool],
+            per_side,
+            settings.seed,
+            max(sorted(languages), key=lambda language: languages[language]),
+        )
+    except DataError as error:
+        raise DataError(f"{spec.name}: {error}") from error
+    measured = {
+        "before": matched.before,
+        "at_random": matched.at_random,
+        "after": matched.after,
+        "after_by_all": matched.after_by_all,
+    }
+    return [pool[index] for index in matched.indices], {
+        "per_side": per_side,
+        "texts_to_choose_from": len(pool),
+        "pairs_beyond_caliper": matched.beyond_caliper,
+        "achieved": {
+            name: {
+                "blind_auroc": one.value,
+                "ci_low": one.interval.low,
+                "ci_high": one.interval.high,
+                "n": one.n,
+                "method": one.method,
+            }
+            for name, one in measured.items()
+        },
+    }
 
 
 def _by_id(documents: pa.Table) -> list[dict[str, Any]]:

@@ -51,28 +51,30 @@ CLAIM_IN_WORDS: dict[ClaimLevel, str] = {
 }
 
 
-def split_verdict(design: str, blind: Interval) -> SplitVerdict:
+def split_verdict(design: str, blind: Interval, *, matched: bool = False) -> SplitVerdict:
     """What the two sides of a benchmark are, by its design and the 95% interval of the blind control's AUROC.
 
     Labels said to be randomised that the blind control tells apart (lower bound > .70) are not what they are said to
-    be: the verdict is then *separable without a model*. Raises ConfigError for an unknown design.
+    be: the verdict is then *separable without a model*. Of sides that were ``matched``, chosen because a classifier
+    hardly tells them apart, a low AUROC says how they were chosen: they are at best *undetermined*. Raises ConfigError
+    for an unknown design.
     """
     _check(design)
     if blind.low is not None and blind.low > SEPARABLE_ABOVE:
         return "separable without a model"
     if design == "randomised":
         return "randomised by design"
-    if blind.high is not None and blind.high < MILD_BELOW:
+    if not matched and blind.high is not None and blind.high < MILD_BELOW:
         return "mild shift"
     return "undetermined"
 
 
-def claim_level(design: str, blind: Interval) -> ClaimLevel:
-    """The most that may be claimed from a benchmark of this design with this blind control.
+def claim_level(design: str, blind: Interval, *, matched: bool = False) -> ClaimLevel:
+    """The most that may be claimed from a benchmark of this design with this blind control; ``matched`` as there.
 
     Raises ConfigError for an unknown design.
     """
-    verdict = split_verdict(design, blind)
+    verdict = split_verdict(design, blind, matched=matched)
     if verdict == "randomised by design":
         return "sound test"
     if design == "exchangeable" and verdict == "mild shift":

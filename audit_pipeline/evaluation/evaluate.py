@@ -161,21 +161,23 @@ def evaluate(
     language: str,
     run_id: str,
     overrides: registry.Overrides | None = None,
+    matched: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Evaluation:
     """The findings: every metric of every detector and setting, and of the blind control, on the evaluation split.
 
     ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; rows of other models and benchmarks are left
-    aside. ``overrides`` are defaults that the benchmark fixes. A detector is evaluated on the texts that it has a score
-    for, the others are counted. A metric that is not defined is null, with the reason in ``method``. Raises DataError
-    as :func:`score_columns` does, ConfigError for an unknown design or detector.
+    aside. ``overrides`` are defaults that the benchmark fixes; ``matched``: its sides were chosen to be hard to tell
+    apart. A detector is evaluated on the texts that it has a score for, the others are counted. A metric that is not
+    defined is null, with the reason in ``method``. Raises DataError as :func:`score_columns` does, ConfigError for an
+    unknown design or detector.
     """
     labelled = labelled_examples(examples)
     columns = _score_columns(scores, examples, labelled, model, benchmark, overrides)
     if not len(labelled):
         reason = "no finding: no example of the evaluation split has a label, so there is nothing to compare"
-        verdict, level = split_verdict(design, NO_INTERVAL), claim_level(design, NO_INTERVAL)
+        verdict, level = _verdict_and_level(design, NO_INTERVAL, matched)
         return Evaluation(EVALUATIONS.empty_table(), reason, verdict, level, columns)
     control = blind.blind_control(
         labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language=language, seed=seed
@@ -185,7 +187,7 @@ def evaluate(
     for same_texts in _by_texts([*columns, control_column]):
         measured.update(_measure(same_texts, control, resamples, seed))
     blind_auroc = measured[control_column.key].intervals["auroc"]
-    verdict, level = split_verdict(design, blind_auroc), claim_level(design, blind_auroc)
+    verdict, level = _verdict_and_level(design, blind_auroc, matched)
     rows = [
         {
             "model": model,
@@ -217,6 +219,10 @@ def evaluate(
         [*columns, *([control_column] if control.scores is not None else [])],
         {column.key: margin for column in columns if (margin := measured[column.key].margin) is not None},
     )
+
+
+def _verdict_and_level(design: str, blind: Interval, matched: bool) -> tuple[SplitVerdict, ClaimLevel]:
+    return split_verdict(design, blind, matched=matched), claim_level(design, blind, matched=matched)
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,51 @@ def auroc_forest(rows: Sequence[Interval], *, blind: Interval | None = None) -> 
     return figure
 
 
+@dataclass(frozen=True)
+class StudyPanel:
+    """AUROC over the values of one setting, a line a detector; ``lines`` has one interval a value for each."""
+
+    setting: str
+    values: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[Interval]]]
+
+
+def study_panels(panels: Sequence[StudyPanel]) -> Figure:
+    """How AUROC follows each setting that was varied (paper 003, Figure 5); values stand at equal distances."""
+    with matplotlib.rc_context(_STYLE):
+        columns = min(2, max(1, len(panels)))
+        lines = max(1, -(-len(panels) // columns))
+        figure = Figure(figsize=(3.5 * columns, 0.6 + 2.2 * lines), layout="constrained")
+        for index, panel in enumerate(panels):
+            axes = figure.add_subplot(lines, columns, index + 1)
+            places = range(len(panel.values))
+            axes.axhline(0.5, color=QUIET, linewidth=0.8, linestyle=(0, (1, 2)))
+            for number, (label, intervals) in enumerate(panel.lines):
+                colour = PALETTE[number % len(PALETTE)]
+                axes.plot(
+                    places,
+                    [np.nan if one.value is None else one.value for one in intervals],
+                    marker="o",
+                    markersize=4,
+                    color=colour,
+                    linestyle=LINE_STYLES[number % len(LINE_STYLES)],
+                    label=plain(label),
+                )
+                for place, one in zip(places, intervals, strict=True):
+                    if one.low is not None and one.high is not None:
+                        axes.plot([place, place], [one.low, one.high], color=colour, linewidth=1.6, alpha=0.45)
+            axes.set_xticks(list(places), [plain(value) for value in panel.values])
+            axes.set_xlim(-0.3, len(panel.values) - 0.7)
+            axes.set_ylim(0.4, 1.02)
+            axes.set_xlabel(plain(panel.setting.replace("_", " ")))
+            if index % columns == 0:
+                axes.set_ylabel("AUROC")
+        if panels:
+            handles, labels = figure.axes[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside upper center", ncols=4, handlelength=1.8)
+    return figure
+
+
 def score_histograms(panels: Sequence[ScorePanel]) -> Figure:
     """How the scores of members and non-members spread, one panel a detector, each side as a share of its own texts."""
     with matplotlib.rc_context(_STYLE):

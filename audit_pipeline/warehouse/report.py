@@ -32,10 +32,12 @@ from audit_pipeline.warehouse.plots import (
     auroc_forest,
     roc_curves,
     score_histograms,
+    study_panels,
 )
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.report_coverage import STATUS_IN_WORDS
 from audit_pipeline.warehouse.report_data import PairData, ReportData, read_report_data
+from audit_pipeline.warehouse.study_plots import panels_of
 
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
 TEMPLATE = "report.html.j2"
@@ -109,12 +111,21 @@ def render(data: ReportData, *, include_text: bool, written_at: datetime) -> str
     return environment.from_string(template).render(
         data=data,
         pictures={pair.number: pictures(pair) for pair in data.pairs},
+        study_pictures=study_pictures(data),
         numbers={(pair.model, pair.benchmark): pair.number for pair in data.pairs},
         status_words=STATUS_IN_WORDS,
         include_text=include_text,
         written_at=written_at,
         first_command=FIRST_COMMAND,
     )
+
+
+def study_pictures(data: ReportData) -> dict[str, Markup]:
+    """A picture for each study of a control."""
+    return {
+        name: Markup(as_svg(study_panels(panels_of(results)), f"AUROC over the settings that the study {name} varied"))  # noqa: S704
+        for name, results in data.studies.items()
+    }
 
 
 def pictures(pair: PairData) -> Pictures:

@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.warehouse.build import LineageGap, lineage_gaps
@@ -25,6 +26,7 @@ Row = Mapping[str, Any]
 Floats = npt.NDArray[np.float64]
 
 TOP_EXAMPLES = 5
+TOP_GROUPS = 25
 MAX_GAPS = 50
 
 
@@ -46,7 +48,10 @@ class LabelledScores:
 
 @dataclass(frozen=True)
 class PairData:
-    """The section of one model on one benchmark. ``headline``: rows of the leaderboard; ``scores``: an entry each."""
+    """The section of one model on one benchmark. ``headline``: rows of the leaderboard; ``scores``: an entry each.
+
+    ``groups``, by their mean score, are given where no text is labelled: what there is to say of a shelf.
+    """
 
     number: int
     model: str
@@ -58,6 +63,7 @@ class PairData:
     not_scored: Sequence[Row]
     top_detector: Row | None
     top: Sequence[Row]
+    groups: Sequence[Row]
     methods: Sequence[str]
 
 
@@ -98,14 +104,36 @@ class BenchmarkData:
 
 
 @dataclass(frozen=True)
+class SplitData:
+    """What tells a benchmark's two sides apart without a model: its ``row`` of split_summary, its blind controls.
+
+    ``matched``: what matching the sides achieved, a row a figure; none where they were not matched.
+    """
+
+    row: Row
+    controls: Sequence[Row]
+    matched: Sequence[Row]
+    lineage_number: int | None
+
+    @property
+    def name(self) -> str:
+        """The benchmark's."""
+        return str(self.row["benchmark"])
+
+
+@dataclass(frozen=True)
 class ReportData:
     """Everything that the report shows. ``lineage`` rows carry their number in the report as ``number``.
 
+    ``checks`` are rows of the view instrument_check, ``studies`` the results of studies of controls by their names.
     ``table`` holds the pairs of the table of findings and ``pairs`` those with a section: the ones that matter most,
     where there are more. ``lineage`` explains what is shown.
     """
 
     models: Sequence[Row]
+    checks: Sequence[Row]
+    studies: Mapping[str, pa.Table]
+    splits: Sequence[SplitData]
     benchmarks: Sequence[BenchmarkData]
     table: Sequence[ListedPair]
     pairs: Sequence[PairData]
@@ -132,6 +160,9 @@ def read_report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
     gaps = lineage_gaps(connection)
     return ReportData(
         models=_rows(connection, _MODELS),
+        splits=[_split(connection, row, entries) for row in _rows(connection, _SPLITS)],
+        checks=_rows(connection, "FROM instrument_check"),
+        studies=_studies(connection),
         benchmarks=[_benchmark(connection, row) for row in _rows(connection, _BENCHMARKS)],
         table=table,
         pairs=[_pair(connection, pair.section, pair) for pair in table if pair.section is not None],
@@ -153,6 +184,11 @@ def read_report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
     )
 
 
+def _studies(connection: duckdb.DuckDBPyConnection) -> dict[str, pa.Table]:
+    names = [row["study"] for row in _rows(connection, "SELECT DISTINCT study FROM control_studies ORDER BY study")]
+    return {name: connection.sql(_STUDY, params={"study": name}).to_arrow_table() for name in names}
+
+
 def flattened(value: object, *, key: str = "") -> list[tuple[str, str]]:
     """Nested JSON as lines of (key, value): keys joined with ›, plain lists on one line, empty values left out."""
     if isinstance(value, Mapping):
@@ -172,6 +208,8 @@ FROM models LEFT JOIN findings ON findings.model_fingerprint = models.fingerprin
 GROUP BY ALL ORDER BY models.name, models.fingerprint
 """
 
+_STUDY = "SELECT * FROM control_studies WHERE study = $study"
+
 _CONFIG_IS_KNOWN = "SELECT 1 WHERE EXISTS (FROM configured_models) AND EXISTS (FROM configured_benchmarks)"
 
 _BENCHMARKS = """
@@ -181,10 +219,22 @@ FROM benchmarks FULL JOIN (SELECT DISTINCT benchmark FROM examples) AS built
 ORDER BY 1
 """
 
+_SPLITS = """
+SELECT summary.*, benchmarks.manifest -> 'matched' -> 'achieved' AS achieved
+FROM split_summary AS summary SEMI JOIN current_runs ON current_runs.benchmark = summary.benchmark
+LEFT JOIN benchmarks ON benchmarks.benchmark = summary.benchmark ORDER BY summary.benchmark
+"""
+
+_CONTROLS = """
+SELECT part AS name, "value" AS auroc, ci_low, ci_high, n, method, verdict FROM split_quality
+WHERE benchmark = $benchmark AND measure = 'blind_auroc'
+ORDER BY list_position(['words', 'characters', 'length', 'dates'], part)
+"""
+
 _SIDES = """
-SELECT label, split, words, language, count(*) AS texts, count(DISTINCT "group") AS groups,
-    min(published) AS earliest, max(published) AS latest
-FROM examples WHERE benchmark = $benchmark GROUP BY ALL ORDER BY words, label DESC NULLS LAST, split
+SELECT label, split, min(words) AS fewest, max(words) AS most, language, count(*) AS texts,
+    count(DISTINCT "group") AS groups, min(published) AS earliest, max(published) AS latest
+FROM examples WHERE benchmark = $benchmark GROUP BY ALL ORDER BY label DESC NULLS LAST, split, language
 """
 
 _SOURCES = """
@@ -238,6 +288,12 @@ WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND par
 ORDER BY score DESC, example_id LIMIT $count
 """
 
+_GROUPS = """
+SELECT * FROM group_scores WHERE model = $model AND benchmark = $benchmark
+    AND detector = $detector AND parameters = $parameters
+ORDER BY mean_score DESC, "group" LIMIT $count
+"""
+
 _METHODS = """
 SELECT DISTINCT metric, method FROM shown_evaluations
 WHERE model = $model AND benchmark = $benchmark AND is_default ORDER BY ALL
@@ -248,6 +304,7 @@ WITH used AS (
     SELECT "table", benchmark || '|' || model AS "partition", run_id FROM current_runs
     {those}
     UNION SELECT 'examples', benchmark, run_id FROM examples
+    UNION SELECT 'split_quality', benchmark, run_id FROM split_quality
     UNION SELECT 'documents', source, run_id FROM documents
 ), explaining AS (
     FROM lineage SEMI JOIN used
@@ -299,7 +356,7 @@ def _lineage(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 def _benchmark(connection: duckdb.DuckDBPyConnection, row: Row) -> BenchmarkData:
     name = row["benchmark"]
     manifest = json.loads(row["manifest"]) if row["manifest"] else {}
-    shown_apart = ("benchmark", "digest", "design", "description", "checks")
+    shown_apart = ("benchmark", "digest", "design", "description", "checks", "matched")
     return BenchmarkData(
         name=name,
         digest=row["digest"],
@@ -309,6 +366,16 @@ def _benchmark(connection: duckdb.DuckDBPyConnection, row: Row) -> BenchmarkData
         manifest=flattened({key: value for key, value in manifest.items() if key not in shown_apart}),
         sides=_rows(connection, _SIDES, benchmark=name),
         sources=_rows(connection, _SOURCES, benchmark=name),
+    )
+
+
+def _split(connection: duckdb.DuckDBPyConnection, row: Row, entries: Mapping[tuple[str, str, str], int]) -> SplitData:
+    achieved = json.loads(row["achieved"]) if row["achieved"] else {}
+    return SplitData(
+        row=row,
+        controls=_rows(connection, _CONTROLS, benchmark=row["benchmark"]),
+        matched=[{"name": name, **one} for name, one in achieved.items()],
+        lineage_number=entries.get(("split_quality", row["benchmark"], row["run_id"])),
     )
 
 
@@ -335,18 +402,13 @@ def _pair(connection: duckdb.DuckDBPyConnection, number: int, listed: ListedPair
     headline = listed.headline
     blind = _rows(connection, _BLIND, **where)
     top_detector = next(iter(headline or _rows(connection, _PLAINEST, **where)), None)
-    top = (
-        _rows(
-            connection,
-            _TOP,
-            **where,
-            detector=top_detector["detector"],
-            parameters=top_detector["parameters"],
-            count=TOP_EXAMPLES,
-        )
-        if top_detector
-        else []
-    )
+    top: list[dict[str, Any]] = []
+    groups: list[dict[str, Any]] = []
+    if top_detector is not None:
+        by = {"detector": top_detector["detector"], "parameters": top_detector["parameters"]}
+        top = _rows(connection, _TOP, **where, **by, count=TOP_EXAMPLES)
+        if not headline:
+            groups = _rows(connection, _GROUPS, **where, **by, count=TOP_GROUPS)
     return PairData(
         number=number,
         model=listed.model,
@@ -361,6 +423,7 @@ def _pair(connection: duckdb.DuckDBPyConnection, number: int, listed: ListedPair
         not_scored=_rows(connection, _NOT_SCORED, **where),
         top_detector=top_detector,
         top=top,
+        groups=groups,
         methods=list(dict.fromkeys(row["method"] for row in _rows(connection, _METHODS, **where))),
     )
 

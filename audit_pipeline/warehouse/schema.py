@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from audit_pipeline.contracts import (
+    CONTROL_STUDIES,
     DOCUMENTS,
     EVALUATIONS,
     EXAMPLES,
     LINEAGE,
     OUTCOMES,
     SCORES,
+    SPLIT_QUALITY,
     TOKEN_STATISTICS,
     description_of,
 )
@@ -83,6 +85,7 @@ _SQL_TYPES: Mapping[pa.DataType, str] = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
     pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
     pa.float64(): "DOUBLE",
     pa.date32(): "DATE",
     pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
@@ -157,6 +160,11 @@ def examples_table(*, include_text: bool) -> Table:
     return Table("examples", "the labelled texts of the benchmarks", tuple(columns))
 
 
+SPLIT_QUALITY_TABLE = Table(
+    "split_quality",
+    "how far the two sides of a benchmark differ without any model; split_summary has a row a benchmark",
+    _columns(SPLIT_QUALITY),
+)
 SCORES_TABLE = Table("scores", "every score of every run; current_scores holds the latest", _columns(SCORES))
 EVALUATIONS_TABLE = Table(
     "evaluations", "every metric of every run; current_evaluations holds the latest", _columns(EVALUATIONS)
@@ -212,6 +220,12 @@ BENCHMARKS_TABLE = Table(
     ),
 )
 
+CONTROL_STUDIES_TABLE = Table(
+    "control_studies",
+    "what makes members easier to tell: controls trained again with one setting changed, an AUROC a detector each",
+    _columns(CONTROL_STUDIES),
+)
+
 CONFIGURED_MODELS_TABLE = Table(
     "configured_models",
     "the models of config/models.yaml when the warehouse was built; empty where the file could not be read",
@@ -243,7 +257,17 @@ CONFIGURED_BENCHMARKS_TABLE = Table(
     ),
 )
 
-PARQUET_TABLES = ("documents", "examples", "token_statistics", "scores", "evaluations", "lineage", "outcomes")
+PARQUET_TABLES = (
+    "documents",
+    "examples",
+    "split_quality",
+    "token_statistics",
+    "scores",
+    "evaluations",
+    "lineage",
+    "outcomes",
+    "control_studies",
+)
 
 
 def tables(*, include_text: bool) -> tuple[Table, ...]:
@@ -251,11 +275,13 @@ def tables(*, include_text: bool) -> tuple[Table, ...]:
     return (
         DOCUMENTS_TABLE,
         examples_table(include_text=include_text),
+        SPLIT_QUALITY_TABLE,
         TOKEN_STATISTICS_TABLE,
         SCORES_TABLE,
         EVALUATIONS_TABLE,
         LINEAGE_TABLE,
         OUTCOMES_TABLE,
+        CONTROL_STUDIES_TABLE,
         MODELS_TABLE,
         BENCHMARKS_TABLE,
         CONFIGURED_MODELS_TABLE,
@@ -291,6 +317,50 @@ SELECT every.* FROM {table} AS every SEMI JOIN (SELECT * FROM current_runs WHERE
 """  # noqa: S608 - a name from this module
 
 
+def _measured(measure: str, part: str = "all", side: str = "both", column: str = "value") -> str:
+    return f"max({column}) FILTER (measure = '{measure}' AND part = '{part}' AND side = '{side}')"
+
+
+_CONTROLS = {
+    "words": "the blind control of words, which binds",
+    "characters": "the blind control of characters",
+    "length": "the blind control of lengths and compressibility",
+    "dates": "the blind control of years and months mentioned",
+}
+
+_CONTROL_COLUMNS = ", ".join(
+    f"{_measured('blind_auroc', control, column=column)} AS {control}_auroc{end}"
+    for control in _CONTROLS
+    for column, end in (("value", ""), ("ci_low", "_low"), ("ci_high", "_high"))
+)
+
+_SPLIT_SUMMARY = f"""
+SELECT quality.benchmark, max(split_verdict) AS split_verdict,
+    max(part) FILTER (measure = 'worst_blind_auroc') AS worst_control,
+    max("value") FILTER (measure = 'worst_blind_auroc') AS worst_control_auroc,
+    max(ci_low) FILTER (measure = 'worst_blind_auroc') AS worst_control_auroc_low,
+    max(ci_high) FILTER (measure = 'worst_blind_auroc') AS worst_control_auroc_high,
+    {_CONTROL_COLUMNS},
+    {_measured("blind_auroc", "words", column="method")} AS words_method,
+    {_measured("ngram_overlap_mean", "7", "nonmembers")} AS overlap_7,
+    {_measured("ngram_overlap_mean", "13", "nonmembers")} AS overlap_13,
+    {_measured("near_duplicate_pairs", side="between")}::BIGINT AS near_duplicate_pairs,
+    {_measured("language_mismatch", side="members")} AS other_language_members,
+    {_measured("language_mismatch", side="nonmembers")} AS other_language_nonmembers,
+    {_measured("texts", side="members")}::BIGINT AS texts_members,
+    {_measured("texts", side="nonmembers")}::BIGINT AS texts_nonmembers,
+    {_measured("groups", side="members")}::BIGINT AS groups_members,
+    {_measured("groups", side="nonmembers")}::BIGINT AS groups_nonmembers,
+    {_measured("uneven_collections")}::BIGINT AS uneven_collections,
+    max(quality.run_id) AS run_id, max(lineage.benchmark_digest) AS benchmark_digest,
+    coalesce(max(lineage.benchmark_digest) = max(benchmarks.digest), TRUE) AS is_current
+FROM split_quality AS quality
+LEFT JOIN lineage ON lineage."table" = 'split_quality' AND lineage."partition" = quality.benchmark
+    AND lineage.run_id = quality.run_id
+LEFT JOIN benchmarks ON benchmarks.benchmark = quality.benchmark
+GROUP BY quality.benchmark ORDER BY quality.benchmark
+"""  # noqa: S608 - names from this module
+
 _LEADERBOARD = f"""
 WITH headline AS (
     SELECT model, benchmark, detector, parameters,
@@ -317,6 +387,7 @@ SELECT headline.model, headline.benchmark, headline.detector, headline.parameter
     headline.fpr_at_95_tpr, headline.fpr_at_95_tpr_low, headline.fpr_at_95_tpr_high,
     headline.n_members, headline.n_nonmembers, headline.n, headline.n_groups, headline.n_not_scored,
     blind.auroc AS blind_auroc, blind.auroc_low AS blind_auroc_low, blind.auroc_high AS blind_auroc_high,
+    split_summary.worst_control, split_summary.worst_control_auroc,
     headline.margin, headline.margin_low, headline.margin_high,
     headline.split_verdict, headline.claim_level, headline.run_id,
     coalesce(lineage.benchmark_digest = benchmarks.digest, TRUE) AS is_current
@@ -324,6 +395,8 @@ FROM headline LEFT JOIN blind ON blind.model = headline.model AND blind.benchmar
 LEFT JOIN lineage ON lineage."table" = 'evaluations' AND lineage.run_id = headline.run_id
     AND lineage."partition" = headline.benchmark || '|' || headline.model
 LEFT JOIN benchmarks ON benchmarks.benchmark = headline.benchmark
+LEFT JOIN split_summary ON split_summary.benchmark = headline.benchmark
+    AND split_summary.benchmark_digest = lineage.benchmark_digest
 WHERE headline.detector <> '{BLIND_CONTROL}'
 ORDER BY headline.model, headline.benchmark, headline.auroc DESC NULLS LAST, headline.detector, headline.parameters
 """  # noqa: S608 - a name from this module
@@ -346,12 +419,50 @@ FROM current_evaluations AS evaluated LEFT JOIN lineage
 
 _WITH_INTERVAL = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr", "blind_auroc", "margin")
 
+_GROUP_SCORES = """
+WITH by_group AS (
+    SELECT scores.model, scores.benchmark, examples."group", scores.detector, scores.parameters,
+        count(*) AS texts, avg(score) AS mean_score, median(score) AS median_score,
+        max(score) AS highest_score, min(score) AS lowest_score
+    FROM current_scores AS scores JOIN examples
+        ON examples.example_id = scores.example_id AND examples.benchmark = scores.benchmark
+    WHERE scores.status = 'ok' GROUP BY ALL
+)
+SELECT *,
+    rank() OVER (PARTITION BY model, benchmark, detector, parameters ORDER BY mean_score DESC) AS rank_in_benchmark
+FROM by_group
+"""
+
+
+_INSTRUMENT_CHECK = r"""
+WITH controls AS (
+    SELECT DISTINCT name AS model,
+        regexp_extract(resolved_from, '^control (.*), (exposed|twin): version', 1) AS control,
+        regexp_extract(resolved_from, '^control (.*), (exposed|twin): version', 2) AS role
+    FROM models WHERE resolved_from LIKE 'control %'
+)
+SELECT controls.control, leaderboard.benchmark, leaderboard.detector, leaderboard.parameters,
+    max(auroc) FILTER (role = 'exposed') AS exposed_auroc,
+    max(auroc_low) FILTER (role = 'exposed') AS exposed_low,
+    max(auroc_high) FILTER (role = 'exposed') AS exposed_high,
+    max(auroc) FILTER (role = 'twin') AS twin_auroc,
+    max(auroc_low) FILTER (role = 'twin') AS twin_low,
+    max(auroc_high) FILTER (role = 'twin') AS twin_high,
+    max(blind_auroc) AS blind_auroc, max(blind_auroc_low) AS blind_low, max(blind_auroc_high) AS blind_high
+FROM leaderboard JOIN controls ON controls.model = leaderboard.model
+GROUP BY ALL HAVING max(auroc) IS NOT NULL
+ORDER BY controls.control, leaderboard.benchmark, exposed_auroc DESC NULLS LAST, leaderboard.detector
+"""
+
+
 _LINEAGE_GAPS = """
 WITH written AS (
     SELECT 'documents' AS "table", source AS "partition", run_id FROM documents
     UNION ALL SELECT 'examples', benchmark, run_id FROM examples
+    UNION ALL SELECT 'split_quality', benchmark, run_id FROM split_quality
     UNION ALL SELECT 'scores', benchmark || '|' || model, run_id FROM scores
     UNION ALL SELECT 'evaluations', benchmark || '|' || model, run_id FROM evaluations
+    UNION ALL SELECT 'control_studies', study, run_id FROM control_studies
 ), counted AS (SELECT "table", "partition", run_id, count(*) AS rows FROM written GROUP BY ALL)
 SELECT counted."table", counted."partition", counted.run_id, counted.rows, count(lineage.run_id) AS lineage_rows
 FROM counted LEFT JOIN lineage
@@ -381,6 +492,39 @@ VIEWS = (
         ("evaluations",),
     ),
     View(
+        "split_summary",
+        "what tells the two sides of a benchmark apart without any model, one row a benchmark",
+        _SPLIT_SUMMARY,
+        ("split_quality", "lineage"),
+        {
+            "worst_control": "the blind control with the highest AUROC: words, characters, length or dates",
+            "worst_control_auroc": "its AUROC; the highest of four, so above chance a little more often than each",
+            "worst_control_auroc_low": "lower end of its 95% interval",
+            "worst_control_auroc_high": "upper end of its 95% interval",
+            **{
+                f"{name}_auroc{end}": f"{what}the AUROC of {seen}"
+                for name, seen in _CONTROLS.items()
+                for end, what in (
+                    ("", ""),
+                    ("_low", "lower end of the 95% interval of "),
+                    ("_high", "upper end of it: "),
+                )
+            },
+            "words_method": "how the control of words was computed, or why it was not read",
+            "overlap_7": "mean share of a non-member's 7-grams that stand in some member",
+            "overlap_13": "mean share of a non-member's 13-grams that stand in some member",
+            "near_duplicate_pairs": "pairs of a member and a non-member that nearly are each other",
+            "other_language_members": "share of members whose detected language is not the declared one",
+            "other_language_nonmembers": "share of non-members whose detected language is not the declared one",
+            "texts_members": "members of the evaluation split",
+            "texts_nonmembers": "non-members of the evaluation split",
+            "groups_members": "groups that the members are of",
+            "groups_nonmembers": "groups that the non-members are of",
+            "uneven_collections": "collections of which the sides have unequally many texts",
+            "is_current": "whether the benchmark is still the build that was assessed; if not, build it again",
+        },
+    ),
+    View(
         "leaderboard",
         "one row a model, benchmark and detector at its default parameters, the blind control beside it",
         _LEADERBOARD,
@@ -393,6 +537,8 @@ VIEWS = (
             "fpr_at_95_tpr": "non-members taken for members while at least 95% of members are found",
             "n": "texts with a score, both sides together",
             "blind_auroc": "AUROC of a classifier that never sees the model: what the texts alone give away",
+            "worst_control": "of the four blind controls of the same build, the one with the highest AUROC",
+            "worst_control_auroc": "its AUROC; the highest of four, so above chance a little more often than each",
             "is_current": "whether the benchmark is still the build that was audited; if not, audit it again",
             "margin": "AUROC less the blind control's, paired; never raises the claim level",
         },
@@ -408,6 +554,38 @@ VIEWS = (
         "the current metrics beside the lineage entry that explains them",
         _FINDINGS,
         ("evaluations", "lineage"),
+    ),
+    View(
+        "group_scores",
+        "scores of the latest runs by the group that texts belong to: the book, patent, article or release",
+        _GROUP_SCORES,
+        ("scores", "examples"),
+        {
+            "texts": "texts of the group with a score",
+            "mean_score": "their mean",
+            "median_score": "their median",
+            "highest_score": "the highest",
+            "lowest_score": "the lowest",
+            "rank_in_benchmark": "place among the benchmark's groups by mean score, 1 the highest",
+        },
+    ),
+    View(
+        "instrument_check",
+        "what detectors made of texts of which it is known what the model was trained on: the exposed model, its twin",
+        _INSTRUMENT_CHECK,
+        ("evaluations",),
+        {
+            "control": "the control, in config/controls.yaml",
+            "exposed_auroc": "AUROC of members against held-out texts in the model that was trained on the members",
+            "exposed_low": "lower end of its 95% interval",
+            "exposed_high": "upper end of its 95% interval",
+            "twin_auroc": "the same in the twin, which saw neither: 0.5 but for chance",
+            "twin_low": "lower end of its 95% interval",
+            "twin_high": "upper end of its 95% interval",
+            "blind_auroc": "AUROC of the blind control, which sees no model: 0.5 but for chance",
+            "blind_low": "lower end of its 95% interval",
+            "blind_high": "upper end of its 95% interval",
+        },
     ),
     View(
         "lineage_gaps",

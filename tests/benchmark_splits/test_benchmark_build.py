@@ -81,6 +81,7 @@ def test_everything_else_is(tmp_path: Path) -> None:
             {"calibration_fraction": 0.5},
             {"nonmember_from": date(2025, 1, 2)},
             {"language": "en"},
+            {"match": {"per_side": 9}},
         )
     ]
     changed.append(benchmark_digest(temporal_spec(), {"made": "2"}))
@@ -278,3 +279,13 @@ def test_the_shipped_configuration_builds_from_documents_like_the_real_ones(tmp_
     assert report.counts["by_split"] == {"evaluation": {"members": 60, "nonmembers": 60, "unlabelled": 0}}
     assert {tuple(sides.values()) for sides in report.counts["by_collection"].values()} == {(20, 20, 0)}
     assert report.failed == ()
+
+
+def test_what_a_builder_notes_is_in_the_manifest(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    build(temporal_spec(), paths, "run", lambda source: some_documents())
+    assert "matched" not in read_manifest(paths, "made_10")
+    build(temporal_spec(match={"per_side": 3}), paths, "run", lambda source: some_documents())
+    manifest = read_manifest(paths, "made_10")
+    assert manifest["spec"]["match"] == {"per_side": 3}
+    assert manifest["matched"]["achieved"]["after"]["n"] == manifest["counts"]["texts"] == 6

@@ -1,4 +1,4 @@
-"""The checks find what they look for, and near-duplicates are those that a brute force finds."""
+"""The checks find what they look for."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from datetime import date
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
 
 from audit_pipeline.benchmarks import checks
-from audit_pipeline.benchmarks import near_duplicates as near
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
-from audit_pipeline.benchmarks.near_duplicates import near_pairs
 from audit_pipeline.benchmarks.temporal import draw_temporal
 from audit_pipeline.contracts import EXAMPLES
 from audit_pipeline.tables import table_from_rows
@@ -141,59 +136,6 @@ def test_offenders_are_capped_but_all_are_counted() -> None:
     check = by_name(table(*(example(f"m{number}", 1, words=9) for number in range(50))))["exact_lengths"]
     assert len(check.offenders) == checks.MAX_OFFENDERS
     assert check.counts == {"other lengths": 50}
-
-
-# ---------------------------------------------------------------- near-duplicates
-
-
-def shingles(text: str, n: int = 5) -> set[tuple[str, ...]]:
-    words = text.lower().split()
-    if len(words) < n:
-        return {tuple(words)}
-    return {tuple(words[start : start + n]) for start in range(len(words) - n + 1)}
-
-
-def brute_force(texts: list[str], threshold: float) -> list[tuple[int, int, float]]:
-    pairs = []
-    for first, one in enumerate(texts):
-        for second in range(first + 1, len(texts)):
-            a, b = shingles(one), shingles(texts[second])
-            similarity = len(a & b) / len(a | b)
-            if similarity >= threshold:
-                pairs.append((first, second, similarity))
-    return pairs
-
-
-def test_similarity_by_hand() -> None:
-    # 10 words have 6 shingles; shifting by one word shares 5 of 7, by three words 3 of 9.
-    words = words_of("w", 13).split()
-    base, by_one, by_three = (" ".join(words[start : start + 10]) for start in (0, 1, 3))
-    found = near_pairs([base, by_one.upper(), by_three], 0.3)
-    expected = [(0, 1, 5 / 7), (0, 2, 3 / 9), (1, 2, 4 / 8)]
-    assert [(pair.first, pair.second, pytest.approx(pair.similarity)) for pair in found] == expected
-    assert [(pair.first, pair.second) for pair in near_pairs([base, by_one, by_three], 0.5)] == [(0, 1), (1, 2)]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    texts=st.lists(
-        st.lists(st.sampled_from(["a", "A", "b", "c", "ab"]), max_size=12).map(" ".join), min_size=0, max_size=14
-    ),
-    threshold=st.sampled_from([0.01, 0.25, 0.5, 0.75, 1.0]),
-    block=st.integers(1, 5),
-)
-def test_near_pairs_are_those_of_a_brute_force(texts: list[str], threshold: float, block: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(near, "_BLOCK", block)
-        found = near_pairs(texts, threshold)
-    assert [(pair.first, pair.second) for pair in found] == [pair[:2] for pair in brute_force(texts, threshold)]
-    assert [pair.similarity for pair in found] == pytest.approx([pair[2] for pair in brute_force(texts, threshold)])
-
-
-def test_a_threshold_outside_its_range_is_refused() -> None:
-    for threshold in (0, -1, 1.5):
-        with pytest.raises(ValueError, match="threshold"):
-            near_pairs(["a", "b"], threshold)
 
 
 def test_near_duplicates_between_sides_warn_and_those_within_are_counted_across_groups() -> None:

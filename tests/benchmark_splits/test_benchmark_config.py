@@ -20,8 +20,9 @@ from audit_pipeline.benchmarks.config import (
     TemporalSettings,
     load_benchmarks,
     resolve,
+    standing,
 )
-from audit_pipeline.benchmarks.settings import Design
+from audit_pipeline.benchmarks.settings import Design, Part
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.evaluation import claims
 from audit_pipeline.paths import PROJECT_ROOT
@@ -55,7 +56,7 @@ def write(folder: Path, families: str) -> Path:
 
 def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
-    assert list(benchmarks) == [
+    assert list(standing(benchmarks)) == [
         *("demo_32", "demo_64"),
         *("release_notes_32", "release_notes_64", "release_notes_128"),
         "recent_64",
@@ -77,7 +78,30 @@ def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     assert (wikimia.hub, wikimia.calibration_fraction) == ("swj0419/WikiMIA", 0)
     assert benchmarks["demo_32"].sources == ("release_notes",)
     assert benchmarks["wikimia_32"].sources == ()
-    assert {spec.design for spec in benchmarks.values()} == {"temporal"}
+    assert {spec.design for spec in standing(benchmarks).values()} == {"temporal"}
+
+
+def test_what_the_shipped_file_has_on_request_is_one_of_every_builder() -> None:
+    benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
+    asked_for = {name: spec for name, spec in benchmarks.items() if name not in standing(benchmarks)}
+    assert {spec.settings.builder for spec in benchmarks.values()} == set(BUILDER_NAMES)
+    # What needs no file and no answer of the user's takes no turn by itself either: the control is trained for it.
+    assert asked_for["instrument_check_64"].control == "instrument_check"
+    assert asked_for["instrument_check_64"].design == "randomised"
+    assert {spec.sources for spec in asked_for.values() if spec.sources} == {
+        *(("chinese_changelogs",), ("wikipedia",), ("patents",), ("books",), ("local_files",)),
+    }
+    assert [spec.settings.parts for spec in asked_for.values() if spec.family == "mimir_github"] == [
+        (
+            Part(files=("cache_100_200_1000_512/train/{subset}_ngram_13_0.8.jsonl",)),
+            Part(files=("cache_100_200_1000_512/test/{subset}_ngram_13_0.8.jsonl",)),
+        )
+    ]
+    humaneval = asked_for["humaneval"]
+    assert (humaneval.words, humaneval.design, humaneval.is_exact) == (None, "unlabelled", False)
+    online = asked_for["wikimia_online_shuffled_32"].settings
+    assert isinstance(online, OnlineSettings)
+    assert (online.order, online.lengths) == ("random", (32, 64, 128))
 
 
 def test_a_name_is_a_benchmark_or_a_family(tmp_path: Path) -> None:
@@ -205,6 +229,8 @@ def test_entries_from_before_keep_their_digests(monkeypatch: pytest.MonkeyPatch,
     first = {name: replace(builder, version=1) for name, builder in BUILDERS.items()}
     monkeypatch.setattr("audit_pipeline.benchmarks.build.BUILDERS", first)
     spec = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))[name]
+    # The shipped demo was given one since, and so another digest.
+    spec = replace(spec, settings=spec.settings.model_copy(update={"infilling_m": None}))
     assert benchmark_digest(spec, dict.fromkeys(spec.sources or ["swj0419/WikiMIA"], "1")) == digest
 
 

@@ -138,19 +138,70 @@ def test_a_source_that_is_not_set_up_fails_nothing(workspace: Workspace, run: Ru
 def test_a_benchmark_carries_its_digest_as_data_version_and_every_check(workspace: Workspace, run: Runner) -> None:
     workspace.fetch(*made_documents(2, 40))
     run_id = run("build_benchmarks", partition_key="made_8")
-    [(asset, metadata)] = run.materialisations(run_id).items()
+    found = run.materialisations(run_id)
+    assert list(found) == [("benchmark", "made_8"), ("split_quality", "made_8")]
+    metadata = found["benchmark", "made_8"]
     manifest = read_manifest(workspace.paths, "made_8")
     examples = read_examples(workspace.paths, "made_8")
-    assert asset == ("benchmark", "made_8")
     assert metadata["data version tag"] == metadata["digest"] == manifest["digest"]
     assert metadata["dagster/row_count"] == len(examples) == metadata["members"] + metadata["non-members"]
     assert metadata["members"] == metadata["non-members"] == examples.column("label").to_pylist().count(1)
     assert metadata["groups"] == len(set(examples.column("group").to_pylist()))
     checks = run.checks(run_id)
-    assert set(checks) == {("benchmark", name) for name in CHECKS}
+    assert set(checks) == {*(("benchmark", name) for name in CHECKS), ("split_quality", "sides_alike")}
     assert all(check.passed for check in checks.values())
     [entry] = lineage(workspace, "examples")
     assert (entry["run_id"], entry["benchmark_digest"]) == (run_id, manifest["digest"])
+
+
+def test_a_build_is_assessed_too(workspace: Workspace, run: Runner) -> None:
+    workspace.fetch(*made_documents(2, 40))
+    workspace.write_benchmarks(made=temporal([8, 12], match={"per_side": 4}))
+    run_id = run("build_benchmarks", partition_key="made_8")
+    metadata = run.materialisations(run_id)["split_quality", "made_8"]
+    written = pq.read_table(workspace.paths.split_quality("made_8"), partitioning=None)
+    assert set(written.column("run_id").to_pylist()) == {run_id}
+    assert metadata["dagster/row_count"] == len(written)
+    assert (metadata["verdict"], metadata["worst control"]) == ("undetermined", "none was read")
+    assert "8 labelled examples, it needs 200" in metadata["blind controls"]
+    assert "| texts | all | members | 4 |" in metadata["sides"]
+    assert "| after by all | – | – | 8 |" in metadata["matched sides"]
+    assert metadata["near-duplicate pairs between the sides"] == 0
+    [entry] = lineage(workspace, "split_quality")
+    assert (entry["partition"], entry["data_version"]) == ("made_8", metadata["data version tag"])
+    check = run.checks(run_id)["split_quality", "sides_alike"]
+    assert (check.passed, check.blocking) == (True, False)
+    assert check.description == "the blind control was not read: 8 labelled examples, it needs 200"
+
+
+def test_sides_that_words_alone_tell_apart_are_warned_of(workspace: Workspace, run: Runner) -> None:
+    workspace.fetch(*made_documents(18, 40))
+    config = {"split_quality": {"most_per_side": 104}}
+    run_id = run("build_benchmarks", partition_key="made_12", ops=config)
+    metadata = run.materialisations(run_id)["split_quality", "made_12"]
+    assert metadata["verdict"] == "separable without a model"
+    assert metadata["worst control"] in ("words", "characters")
+    assert metadata["blind AUROC, words"] > 0.7
+    assert "dates, " not in str(sorted(metadata)), "no text mentions a date"
+    assert "read on 104 of 108 members and 104 of 108 nonmembers" in metadata["blind controls"]
+    assert "matched sides" not in metadata
+    check = run.checks(run_id)["split_quality", "sides_alike"]
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert str(check.description).startswith("The two sides can be told apart without any model")
+
+
+def test_what_nobody_has_labelled_is_assessed_without_two_sides(workspace: Workspace, run: Runner) -> None:
+    workspace.fetch(*made_documents(1, 40))
+    shelf = {"builder": "shelf", "description": "made up", "sources": [SOURCE], "words": [8], "seed": 5}
+    workspace.write_benchmarks(own={**shelf, "windows_per_document": 2})
+    register(run.instance, benchmarks=["own_8"])
+    run_id = run("build_benchmarks", partition_key="own_8")
+    metadata = run.materialisations(run_id)["split_quality", "own_8"]
+    assert metadata["verdict"] == "undetermined"
+    assert "| texts | all | unlabelled | 12 |" in metadata["sides"]
+    check = run.checks(run_id)["split_quality", "sides_alike"]
+    assert check.passed
+    assert "the blind control was not read" in str(check.description)
 
 
 def test_a_blocking_check_that_fails_stops_what_comes_after(workspace: Workspace, run: Runner) -> None:

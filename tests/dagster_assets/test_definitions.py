@@ -7,7 +7,17 @@ import pyarrow as pa
 import pytest
 
 from audit_pipeline.benchmarks.checks import CHECKS
-from audit_pipeline.contracts import DOCUMENTS, EVALUATIONS, EXAMPLES, SCORES, TOKEN_FREQUENCIES, TOKEN_STATISTICS
+from audit_pipeline.contracts import (
+    CONTROL_STUDIES,
+    CONTROL_TEXTS,
+    DOCUMENTS,
+    EVALUATIONS,
+    EXAMPLES,
+    SCORES,
+    SPLIT_QUALITY,
+    TOKEN_FREQUENCIES,
+    TOKEN_STATISTICS,
+)
 from audit_pipeline.orchestration.metadata import column_schema
 from audit_pipeline.sources.registry import SOURCES
 
@@ -15,6 +25,9 @@ DOCUMENT_KEYS = [f"documents/{name}" for name in SOURCES]
 GROUPS = {
     **dict.fromkeys(DOCUMENT_KEYS, "sources"),
     "benchmark": "benchmarks",
+    "split_quality": "benchmarks",
+    "controlled_contamination": "controls",
+    "control_study": "controls",
     "token_frequencies": "references",
     "token_statistics": "token_statistics",
     "scores": "scores",
@@ -25,16 +38,22 @@ GROUPS = {
 EDGES = {
     **{key: set() for key in DOCUMENT_KEYS},
     "benchmark": set(DOCUMENT_KEYS),
+    "split_quality": {"benchmark"},
+    "controlled_contamination": {"documents/sotu"},
+    "control_study": {"documents/sotu"},
     "token_frequencies": {"documents/sotu"},
     "token_statistics": {"benchmark"},
     "scores": {"benchmark", "token_statistics", "token_frequencies"},
     "evaluations": {"benchmark", "scores"},
-    "warehouse": {"benchmark", "scores", "evaluations"},
+    "warehouse": {"benchmark", "split_quality", "scores", "evaluations"},
     "contamination_report": {"warehouse"},
 }
 TABLES = {
     **dict.fromkeys(DOCUMENT_KEYS, DOCUMENTS),
     "benchmark": EXAMPLES,
+    "split_quality": SPLIT_QUALITY,
+    "controlled_contamination": CONTROL_TEXTS,
+    "control_study": CONTROL_STUDIES,
     "token_frequencies": TOKEN_FREQUENCIES,
     "token_statistics": TOKEN_STATISTICS,
     "scores": SCORES,
@@ -80,6 +99,8 @@ def test_an_asset_that_writes_a_table_shows_its_columns(
 def test_one_model_and_one_writer_at_a_time(definitions: dg.Definitions) -> None:
     pools = {key: asset(definitions, key).op.pool for key in GROUPS}
     assert {key: pool for key, pool in pools.items() if pool} == {
+        "controlled_contamination": "gpu",
+        "control_study": "gpu",
         "token_frequencies": "references",
         "token_statistics": "gpu",
         "warehouse": "duckdb_writer",
@@ -93,13 +114,14 @@ def test_partitions_and_the_range_in_one_run(definitions: dg.Definitions) -> Non
         assert isinstance(partitions, dg.MultiPartitionsDefinition)
         assert [one.name for one in partitions.partitions_defs] == ["benchmark", "model"]
         assert by_key[key].backfill_policy == dg.BackfillPolicy.single_run()
-    assert isinstance(by_key["benchmark"].partitions_def, dg.DynamicPartitionsDefinition)
+    for key in ("benchmark", "split_quality"):
+        assert isinstance(by_key[key].partitions_def, dg.DynamicPartitionsDefinition)
     for key in (*DOCUMENT_KEYS, "warehouse", "contamination_report"):
         assert by_key[key].partitions_def is None
 
 
 def test_no_model_runs_by_itself(specs: dict[str, dg.AssetSpec]) -> None:
-    for key in ("token_statistics", "scores", "evaluations"):
+    for key in ("controlled_contamination", "control_study", "token_statistics", "scores", "evaluations"):
         assert specs[key].automation_condition is None
 
 
@@ -118,6 +140,8 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
         "metrics_in_range",
     }
     assert {(key, name) for key, name in checks if key not in (*DOCUMENT_KEYS, "benchmark")} == {
+        ("controlled_contamination", "training_converged"),
+        ("split_quality", "sides_alike"),
         ("token_frequencies", "counts_belong_to_tokenizer"),
         ("token_frequencies", "every_row_counted"),
         ("token_statistics", "cache_intact"),
@@ -131,7 +155,10 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
 
 
 def test_jobs_cover_every_asset_once(definitions: dg.Definitions) -> None:
-    names = ("refresh_sources", "build_benchmarks", "count_tokens", "audit_pairs", "publish")
+    names = (
+        *("refresh_sources", "build_benchmarks", "count_tokens", "train_controls", "run_studies"),
+        *("audit_pairs", "publish"),
+    )
     covered = [
         key.to_user_string()
         for name in names

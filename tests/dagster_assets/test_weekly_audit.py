@@ -15,6 +15,7 @@ from made_workspace import (
     NEW,
     SOURCE,
     Workspace,
+    controlled,
     count_loads,
     made_document,
     made_documents,
@@ -22,6 +23,7 @@ from made_workspace import (
     make_workspace,
     quick_folder,
     temporal,
+    tiny_control,
 )
 
 from audit_pipeline.benchmarks.build import read_manifest
@@ -101,6 +103,25 @@ def test_from_nothing_to_a_report_and_then_nothing_new(workspace: Workspace, wee
     assert week.jobs == ["refresh_sources", "publish"], "the source is asked every time, and the report says when"
     assert week.summary.startswith("nothing new")
     assert loads == []
+
+
+def test_what_is_on_request_and_a_controls_models_are_left_alone(workspace: Workspace, week: Weeks) -> None:
+    folders = {name: {"path": workspace.model(name).located.folder} for name in ("one", "two")}
+    workspace.write_models(**folders, exposed={"control": {"name": "check", "role": "exposed"}})
+    workspace.write_config("controls", {"controls": {"check": tiny_control()}})
+    workspace.write_benchmarks(known=controlled("check"), made=temporal([8], on_request=True))
+    week()
+    assert week.jobs == ["publish"]
+    assert week.summary.startswith("nothing new: 0 source(s)")
+    assert week.instance.get_dynamic_partitions("benchmark") == []
+    assert week.instance.get_dynamic_partitions("model") == ["one", "two"]
+    told = rows(workspace, "SELECT name, on_request FROM configured_models")
+    assert told == [
+        {"name": "one", "on_request": False},
+        {"name": "two", "on_request": False},
+        {"name": "exposed", "on_request": True},
+    ]
+    assert rows(workspace, "FROM coverage") == []
 
 
 def test_new_documents_rebuild_what_is_drawn_from_them(workspace: Workspace, week: Weeks) -> None:

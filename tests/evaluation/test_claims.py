@@ -37,6 +37,20 @@ def test_verdict_and_level(design, blind, verdict, level):
     assert claim_level(design, blind) == level
 
 
+@pytest.mark.parametrize(("design", "blind", "verdict", "level"), TABLE)
+def test_matched_sides_are_at_best_undetermined_unless_chance_made_them(design, blind, verdict, level):
+    if verdict == "mild shift":
+        verdict, level = "undetermined", "screening only"
+    assert split_verdict(design, blind, matched=True) == verdict
+    assert claim_level(design, blind, matched=True) == level
+
+
+def test_an_auroc_below_chance_is_no_mild_shift_of_matched_sides():
+    misled = Interval(0.2, 0.35)
+    assert split_verdict("temporal", misled) == "mild shift"
+    assert split_verdict("temporal", misled, matched=True) == "undetermined"
+
+
 def test_the_table_reaches_every_verdict_and_level():
     assert {row[2] for row in TABLE} == set(get_args(SplitVerdict))
     assert {row[3] for row in TABLE} == set(get_args(ClaimLevel))

@@ -246,6 +246,20 @@ def test_designs_decide_the_claim():
         run(scores, examples, design="secret")
 
 
+def test_matched_sides_are_no_mild_shift(large):
+    scores, examples = large
+    # Texts of one vocabulary, in random order: the blind control is at chance.
+    alike = [{**row, "text": " ".join(GENERATOR.choice(WORDS[:12], 12))} for row in examples]
+    for design in ("temporal", "exchangeable"):
+        plain, matched = (run(scores, alike, design=design, matched=matched) for matched in (False, True))
+        assert plain.split_verdict == "mild shift"
+        assert (matched.split_verdict, matched.claim_level) == ("undetermined", "screening only")
+        assert set(matched.table["split_verdict"].to_pylist()) == {"undetermined"}
+        assert matched.table.drop_columns(["split_verdict", "claim_level"]).equals(
+            plain.table.drop_columns(["split_verdict", "claim_level"])
+        )
+
+
 def test_columns_serve_plots(large):
     scores, examples = large
     (column,) = score_columns(scores_table(scores), examples_table(examples), model="m", benchmark="b")

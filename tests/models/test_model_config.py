@@ -36,8 +36,8 @@ def test_entries_keep_the_files_order(tmp_path: Path) -> None:
     ("content", "words"),
     [
         ("models:\n  m: {hub: a/b, colour: red}", ["m", "colour"]),
-        ("models:\n  m: {hub: a/b, path: /x}", ["m", "exactly one of hub, path and package"]),
-        ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path and package"]),
+        ("models:\n  m: {hub: a/b, path: /x}", ["m", "exactly one of hub, path, package and control"]),
+        ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path, package and control"]),
         ("models:\n  a|b: {hub: a/b}", ["a|b", "holds no '|'"]),
         ("models:\n  '': {hub: a/b}", ["not empty"]),
         ("models:\n  m: {path: /x, revision: main}", ["m", "revision goes with hub"]),

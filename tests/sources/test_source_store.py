@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -15,7 +16,9 @@ from audit_pipeline.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.books_settings import BooksSettings
 from audit_pipeline.sources.config import LocalFilesSettings, ReleaseNotesSettings, SourceSettings
+from audit_pipeline.sources.patents_settings import PatentsSettings
 from audit_pipeline.sources.registry import SOURCES, source_named
 from audit_pipeline.sources.store import SourceReport, harvest_version, is_stale, keep, read_documents, refresh
 from audit_pipeline.tables import read_json, write_json
@@ -231,3 +234,53 @@ def test_documents_are_fetched_again_when_their_settings_change(paths: DataPaths
     assert is_stale("release_notes", paths, given), "a table of an earlier release, without columns of this one"
     paths.source_manifest("release_notes").write_text("{")
     assert is_stale("release_notes", paths, given)
+
+
+def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_path: Path, paths: DataPaths) -> None:
+    folder, other = tmp_path / "pages", tmp_path / "other"
+    (folder / "inner").mkdir(parents=True)
+    other.mkdir()
+    page = folder / "inner" / "page.html"
+    page.write_text("a page")
+    given = SourceSettings(patents=PatentsSettings(pages=folder), books=BooksSettings(folder=other))
+
+    def fetched() -> None:
+        keep(
+            "patents", Harvest((document("a", "1"),)), paths, "run", DAY_1, settings_digest=given.digest_for("patents")
+        )
+
+    assert is_stale("patents", paths, given)
+    fetched()
+    assert not is_stale("patents", paths, given)
+    page.read_text()
+    (other / "book.txt").write_text("another source's")
+    (tmp_path / "beside.html").write_text("not inside")
+    assert not is_stale("patents", paths, given)
+    times = page.stat().st_atime_ns, page.stat().st_mtime_ns
+    for change, back in (
+        (lambda: os.utime(page, ns=(times[0], times[1] + 1)), lambda: os.utime(page, ns=times)),
+        (lambda: page.rename(folder / "page.html"), lambda: (folder / "page.html").rename(page)),
+        (lambda: (folder / "new.html").write_text("new"), (folder / "new.html").unlink),
+    ):
+        change()
+        assert is_stale("patents", paths, given)
+        back()
+        assert not is_stale("patents", paths, given)
+    page.write_text("a page, longer")
+    assert is_stale("patents", paths, given)
+    fetched()
+    assert not is_stale("patents", paths, given)
+    page.unlink()
+    assert is_stale("patents", paths, given)
+
+
+def test_a_single_file_and_a_file_that_is_not_there_yet(tmp_path: Path, paths: DataPaths) -> None:
+    numbers = tmp_path / "numbers.txt"
+    given = SourceSettings(patents=PatentsSettings(crawl=numbers, contact="me@example.invalid"))
+    before = given.digest_for("patents")
+    numbers.write_text("CN1\n")
+    written = given.digest_for("patents")
+    assert written != before
+    numbers.write_text("CN1\nCN2\n")
+    assert given.digest_for("patents") not in (before, written)
+    assert SourceSettings().digest_for("patents") not in (before, written)

@@ -22,6 +22,7 @@ from audit_pipeline.contracts import (
     LINEAGE,
     OUTCOMES,
     SCORES,
+    SPLIT_QUALITY,
     TOKEN_STATISTICS,
     Pair,
     canonical_json,
@@ -46,6 +47,10 @@ DETECTORS: Sequence[tuple[str, Mapping[str, object], bool]] = (
     *(("min_k", {"k": k / 10}, k == 2) for k in range(1, 11)),
     *(("min_k_plus_plus", {"k": k / 10}, k == 2) for k in range(1, 11)),
 )
+CONTROLS: Mapping[str, Mapping[str, float | None]] = {
+    "notes_32": {"words": 0.512, "characters": 0.534, "length": 0.521, "dates": 0.876},
+    "speeches_64": {"words": None, "characters": None, "length": None, "dates": None},
+}
 METRICS = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr")
 WORDS = ("query", "parser", "cache", "session", "handler", "warning", "option", "backend", "migration", "raises")
 
@@ -162,6 +167,44 @@ class Folder:
                 ],
             },
         )
+
+    def write_split_quality(
+        self, benchmark: str, controls: Mapping[str, float | None], run_id: str = "run-quality", **lineage: object
+    ) -> None:
+        """The quality of a split: each control's AUROC (None: not read), and what goes with it."""
+        read = {name: value for name, value in controls.items() if value is not None}
+        worst = max(read, key=lambda name: read[name], default=None)
+        given: list[tuple[str, str, str, float | None]] = [
+            *(("blind_auroc", name, "both", value) for name, value in controls.items()),
+            *([("worst_blind_auroc", worst, "both", read[worst])] if worst is not None else []),
+            *(("ngram_overlap_mean", size, "nonmembers", share) for size, share in (("7", 0.111), ("13", 0.022))),
+            ("near_duplicate_pairs", "all", "between", 3),
+            ("near_duplicate_pairs", "one group", "members", 77),
+            *(("language_mismatch", "all", side, share) for side, share in (("members", 0.055), ("nonmembers", 0.066))),
+            *(("texts", "all", side, count) for side, count in (("members", 24), ("nonmembers", 24))),
+            *(("groups", "all", side, count) for side, count in (("members", 6), ("nonmembers", 5))),
+            ("uneven_collections", "all", "both", 1),
+        ]
+        rows: list[Row] = [
+            {
+                "benchmark": benchmark,
+                "measure": measure,
+                "part": part,
+                "side": side,
+                "value": value,
+                "ci_low": value - 0.08 if "blind" in measure and value is not None else None,
+                "ci_high": value + 0.07 if "blind" in measure and value is not None else None,
+                "n": 48,
+                "method": "not read: 48 texts, 200 needed" if value is None else "made up",
+                "verdict": "mild shift" if "blind" in measure and value is not None else None,
+                "split_verdict": "undetermined",
+                "run_id": run_id,
+            }
+            for measure, part, side, value in given
+        ]
+        write_table(self.paths.split_quality(benchmark), table_from_rows(rows, SPLIT_QUALITY))
+        columns = {"benchmark_digest": digest(benchmark), **lineage}
+        self.write_lineage("split_quality", benchmark, run_id, DAY, **columns)
 
     def rewrite_examples(self, benchmark: str) -> None:
         """The examples as they stand in ``examples`` now, and nothing else."""
@@ -382,6 +425,7 @@ def _audited_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Fol
         folder.write_documents(source)
     for benchmark in BENCHMARKS:
         folder.write_examples(benchmark)
+        folder.write_split_quality(benchmark, CONTROLS[benchmark])
     for position, model in enumerate(MODELS):
         folder.write_card(model)
         folder.write_token_statistics(model, ["one two three", "four five"])

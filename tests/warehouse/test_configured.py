@@ -43,19 +43,17 @@ def test_models_as_their_entries_say(made: Workspace) -> None:
                 "hubbed": {"hub": "owner/name", "training_cutoff": date(2023, 12, 31)},
                 "pinned": {"hub": "owner/name", "revision": "main"},
                 "own": {"path": "weights/own"},
+                "trained": {"control": {"name": "check", "role": "twin"}},
             }
         },
     )
+    unknown = {"release_date": None, "training_cutoff": None, "on_request": False}
     assert told(made, "FROM configured_models") == [
-        {
-            "name": "packed",
-            "origin": "package a-package: a.gguf",
-            "release_date": date(2024, 11, 1),
-            "training_cutoff": None,
-        },
-        {"name": "hubbed", "origin": "hub owner/name", "release_date": None, "training_cutoff": date(2023, 12, 31)},
-        {"name": "pinned", "origin": "hub owner/name at main", "release_date": None, "training_cutoff": None},
-        {"name": "own", "origin": f"path {made.config / 'weights/own'}", "release_date": None, "training_cutoff": None},
+        {**unknown, "name": "packed", "origin": "package a-package: a.gguf", "release_date": date(2024, 11, 1)},
+        {**unknown, "name": "hubbed", "origin": "hub owner/name", "training_cutoff": date(2023, 12, 31)},
+        {**unknown, "name": "pinned", "origin": "hub owner/name at main"},
+        {**unknown, "name": "own", "origin": f"path {made.config / 'weights/own'}"},
+        {**unknown, "name": "trained", "origin": "control check: twin", "on_request": True},
     ]
 
 
@@ -78,6 +76,16 @@ def test_benchmarks_as_their_entries_say_and_whether_they_are_up_to_date(made: W
     assert told(made, columns) == rows(up_to_date=False)
     made.paths.documents(SOURCE).unlink()
     assert told(made, columns) == rows(up_to_date=None)
+
+
+def test_what_is_on_request_is_told(made: Workspace) -> None:
+    made.write_benchmarks(made=temporal([8, 16]), other=temporal([8], on_request=True))
+    columns = "SELECT benchmark, on_request FROM configured_benchmarks"
+    assert [(row["benchmark"], row["on_request"]) for row in told(made, columns)] == [
+        ("made_8", False),
+        ("made_16", False),
+        ("other_8", True),
+    ]
 
 
 def test_a_manifest_that_cannot_be_read_leaves_it_open(made: Workspace) -> None:

@@ -20,6 +20,7 @@ from audit_pipeline.warehouse.plots import (
     Interval,
     RocCurve,
     ScorePanel,
+    StudyPanel,
     as_png,
     as_svg,
     auroc_forest,
@@ -27,6 +28,7 @@ from audit_pipeline.warehouse.plots import (
     plain,
     roc_curves,
     score_histograms,
+    study_panels,
 )
 
 NASTY = [
@@ -60,7 +62,12 @@ def histograms(label: str, n: int) -> Figure:
     return score_histograms([panel(label)] * n)
 
 
-FIGURES = (roc, forest, histograms)
+def study(label: str, n: int) -> Figure:
+    lines = [(label, [Interval("1", 0.6, 0.5, 0.7), Interval("2", 0.9, None, None)])] * n
+    return study_panels([StudyPanel("learning_rate", ["1", "2"], lines)] * 3)
+
+
+FIGURES = (roc, forest, histograms, study)
 
 
 def texts(svg: str) -> str:

@@ -7,14 +7,15 @@ measuring any of it, and where the rows are written. No model's scores are read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER
+from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, SPLIT_QUALITY, digest
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation.claims import VERDICT_IN_WORDS, SplitVerdict, split_verdict
 from audit_pipeline.evaluation.intervals import NO_INTERVAL, RESAMPLES, Interval
@@ -38,6 +39,9 @@ from audit_pipeline.tables import checked, table_from_rows
 BETWEEN = "between"
 BOTH = "both"
 MEMBERS, NONMEMBERS = SIDES[MEMBER], SIDES[NON_MEMBER]
+
+MOST_PER_SIDE = 1000
+"""Texts of a side that are read, at most: 2,000 of 128 words take 15 s on one core."""
 
 MEASURES: Mapping[str, str] = {
     "blind_auroc": "AUROC of a classifier that sees no model",
@@ -66,37 +70,6 @@ MEASURES: Mapping[str, str] = {
 }
 
 
-def _column(name: str, type_: pa.DataType, description: str, *, null: bool = False) -> pa.Field:
-    return pa.field(name, type_, nullable=null, metadata={"description": description})
-
-
-SPLIT_QUALITY = pa.schema(
-    [
-        _column("benchmark", pa.string(), "the benchmark"),
-        _column("measure", pa.string(), f"what was measured: {' | '.join(MEASURES)}"),
-        _column(
-            "part",
-            pa.string(),
-            "of which there are several: the control, n of the n-grams, the collection, year, unit or language; "
-            "'all' where there is one only",
-        ),
-        _column("side", pa.string(), "members | nonmembers | unlabelled | both | between (pairs of one text each)"),
-        _column("value", pa.float64(), "the measure; null where it was not read", null=True),
-        _column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
-        _column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
-        _column("n", pa.int64(), "texts that the value is of"),
-        _column("method", pa.string(), "how the value was computed, or why it is null"),
-        _column(
-            "verdict",
-            pa.string(),
-            "of a blind control: the split verdict that its interval alone would give; null for other measures",
-            null=True,
-        ),
-        _column("split_verdict", pa.string(), "the binding verdict, by the blind control of words"),
-    ]
-)
-
-
 @dataclass(frozen=True, eq=False)
 class Quality:
     """What is known of a split without any model.
@@ -113,15 +86,17 @@ class Quality:
 
 @dataclass(frozen=True, eq=False)
 class _Texts:
-    """The texts of the evaluation split by group and id: [n] each; ``sides`` are the positions of each side's.
-
-    ``words`` are those of each text in lower case, taken apart once for all that needs them: jieba is slow.
-    """
+    """The texts of the evaluation split by group and id: [n] each; ``sides`` are the positions of each side's."""
 
     benchmark: str
     columns: Mapping[str, list[object]]
     sides: Mapping[str, list[int]]
-    words: list[list[str]]
+    split: Callable[[str], list[str]]
+
+    @cached_property
+    def words(self) -> list[list[str]]:
+        """The words of each text in lower case, taken apart once for all that needs them: jieba is slow."""
+        return [self.split(str(text).lower()) for text in self.columns["text"]]
 
     def of(self, name: str, places: Sequence[int]) -> list[object]:
         column = self.columns[name]
@@ -144,6 +119,24 @@ class _Texts:
         there_are_none = " and no ".join(lacking)
         return f"not defined: the evaluation split holds no {there_are_none}" if lacking else None
 
+    def sample(self, most: int, seed: int) -> tuple[_Texts, str]:
+        """At most ``most`` texts of each side, drawn by ``seed``, and in words which; "" where these are all."""
+        ids = self.columns["example_id"]
+        kept: list[int] = []
+        drawn = []
+        for side, places in self.sides.items():
+            if len(places) > most:
+                kept += sorted(places, key=lambda place: digest(seed, "sample", ids[place]))[:most]
+                drawn.append(f"{most} of {len(places)} {side}")
+            else:
+                kept += places
+        if not drawn:
+            return self, ""
+        kept.sort()
+        columns = {name: [column[place] for place in kept] for name, column in self.columns.items()}
+        sample = _Texts(self.benchmark, columns, _sides_of(columns), self.split)
+        return sample, f"read on {' and '.join(drawn)}, drawn at random (seed {seed})"
+
 
 @dataclass(frozen=True)
 class _Row:
@@ -165,30 +158,42 @@ def split_quality(
     seed: int = 0,
     resamples: int = RESAMPLES,
     near_duplicate_threshold: float = 0.5,
+    *,
+    run_id: str,
+    matched: bool = False,
+    most_per_side: int = MOST_PER_SIDE,
 ) -> Quality:
     """The quality of the evaluation split of one benchmark's ``examples`` (schema EXAMPLES).
 
-    ``design`` and ``language`` (ISO 639-1) are the benchmark's, ``split`` gives a text's words in its unit. Two sides
-    are compared where both are there; what cannot be measured is null, with the reason in ``method``. The result
+    ``design`` and ``language`` (ISO 639-1) are the benchmark's, ``split`` gives a text's words in its unit; ``matched``
+    says that its sides were chosen to be hard to tell apart. Two sides are compared where both are there; what cannot
+    be measured is null, with the reason in ``method``. Of a side of more than ``most_per_side`` texts so many are
+    read, drawn at random, and ``method`` says so; texts, groups, collections and dates are counted of all. The result
     depends on the examples and on ``seed``, not on the order of rows.
 
     Raises DataError for examples of no benchmark or of several, a missing column, a label other than 0, 1 and null, and
-    an example_id that stands twice; ConfigError for an unknown design; ValueError for a threshold outside (0, 1].
+    an example_id that stands twice; ConfigError for an unknown design; ValueError for a threshold outside (0, 1] or no
+    text a side.
     """
-    texts = _evaluation_texts(examples, split)
+    if most_per_side < 1:
+        raise ValueError(f"at least one text of a side is read, not {most_per_side}")
+    everything = _evaluation_texts(examples, split)
+    texts, sampled = everything.sample(most_per_side, seed)
     controls = _controls(texts, language, seed, resamples)
     binding = next(one for one in controls if one.name == WORDS)
-    verdict = split_verdict(design, binding.interval)
+    verdict = split_verdict(design, binding.interval, matched=matched)
     strongest = worst(controls)
-    rows = [
-        *_control_rows(controls, strongest, design),
+    read = [
+        *_control_rows(controls, strongest, lambda interval: split_verdict(design, interval, matched=matched)),
         *_overlap_rows(texts),
         *_near_duplicate_rows(texts, near_duplicate_threshold),
-        *_balance_rows(texts),
-        *_date_rows(texts),
+        *_mention_rows(texts),
         *_length_rows(texts),
         *_language_rows(texts),
     ]
+    if sampled:
+        read = [replace(row, method=f"{row.method}; {sampled}") for row in read]
+    rows = [*read, *_balance_rows(everything), *_published_rows(everything)]
     table = table_from_rows(
         (
             {
@@ -203,6 +208,7 @@ def split_quality(
                 "method": row.method,
                 "verdict": row.verdict,
                 "split_verdict": verdict,
+                "run_id": run_id,
             }
             for row in rows
         ),
@@ -227,8 +233,11 @@ def _evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> 
     columns = {name: table[name].to_pylist() for name in names}
     if not set(columns["label"]) <= set(SIDES):
         raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
-    words = [split(text.lower()) for text in columns["text"]]
-    return _Texts(benchmarks[0], columns, by_side(columns["label"]), words)
+    return _Texts(benchmarks[0], columns, _sides_of(columns), split)
+
+
+def _sides_of(columns: Mapping[str, list[object]]) -> dict[str, list[int]]:
+    return by_side(columns["label"])  # type: ignore[arg-type]
 
 
 def _controls(texts: _Texts, language: str, seed: int, resamples: int) -> list[ControlAuroc]:
@@ -247,7 +256,9 @@ def _controls(texts: _Texts, language: str, seed: int, resamples: int) -> list[C
     return measure_controls(controls, labels, groups, resamples=resamples, seed=seed)
 
 
-def _control_rows(controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, design: str) -> list[_Row]:
+def _control_rows(
+    controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, verdict_of: Callable[[Interval], SplitVerdict]
+) -> list[_Row]:
     rows = [
         _Row(
             "blind_auroc",
@@ -257,7 +268,7 @@ def _control_rows(controls: Iterable[ControlAuroc], strongest: ControlAuroc | No
             one.n,
             one.method,
             one.interval,
-            split_verdict(design, one.interval) if one.auroc is not None else None,
+            verdict_of(one.interval) if one.auroc is not None else None,
         )
         for one in controls
     ]
@@ -272,7 +283,7 @@ def _control_rows(controls: Iterable[ControlAuroc], strongest: ControlAuroc | No
                 strongest.n,
                 f"{highest}; {strongest.method}",
                 strongest.interval,
-                split_verdict(design, strongest.interval),
+                verdict_of(strongest.interval),
             )
         )
     return rows
@@ -362,19 +373,29 @@ def _balance_rows(texts: _Texts) -> list[_Row]:
     return [*rows, _Row("uneven_collections", "all", BOTH, compared, len(texts.labelled), method)]
 
 
-def _date_rows(texts: _Texts) -> list[_Row]:
+def _published_rows(texts: _Texts) -> list[_Row]:
     published = texts.columns["published"]
     unit = histograms.date_unit(published)  # type: ignore[arg-type]
     bins = histograms.date_bins(published, unit)  # type: ignore[arg-type]
-    found = [dates_in(text) for text in texts.strings("text", range(len(published)))]
+    return [
+        _Row(
+            "texts_published",
+            name,
+            side,
+            count,
+            len(places),
+            f"by {unit} of the document's date; {share:.1%} of the side",
+        )
+        for side, places in texts.sides.items()
+        for name, (count, share) in histograms.shares(bins[place] for place in places).items()
+    ]
+
+
+def _mention_rows(texts: _Texts) -> list[_Row]:
     rows = []
     for side, places in texts.sides.items():
         n = len(places)
-        rows += [
-            _Row("texts_published", name, side, count, n, f"by {unit} of the document's date; {share:.1%} of the side")
-            for name, (count, share) in histograms.shares(bins[place] for place in places).items()
-        ]
-        mentioned = [found[place].years for place in places]
+        mentioned = [dates_in(text).years for text in texts.strings("text", places)]
         latest = [max(years) for years in mentioned if years]
         read = "numbers of four digits from 1500 to 2099 in the text"
         rows += [

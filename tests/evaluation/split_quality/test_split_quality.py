@@ -1,5 +1,6 @@
 import json
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.contracts import EXAMPLES, description_of
+from audit_pipeline.contracts import EXAMPLES, SPLIT_QUALITY, description_of, digest
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evaluation.split_quality.quality import MEASURES, SPLIT_QUALITY, split_quality
+from audit_pipeline.evaluation.split_quality import quality as module
+from audit_pipeline.evaluation.split_quality.quality import MEASURES
+
+split_quality = partial(module.split_quality, run_id="run")
 
 WIKIMIA = Path(__file__).parents[4] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length64.jsonl"
 
@@ -202,6 +206,77 @@ def test_order_of_rows_does_not_matter(order):
     found = split_quality(examples.take(pa.array(order)), "temporal", "en", resamples=20)
     assert found.table.equals(expected.table)
     assert found.summary == expected.summary
+
+
+def test_large_sides_are_sampled_and_counted_whole():
+    texts, labels = made(300)
+    labels = [int(index < 200) for index in range(300)]
+    examples = table(texts, labels, group=[f"g{index // 2}" for index in range(300)])
+    quality = split_quality(examples, "temporal", "en", resamples=20, most_per_side=120)
+    found = values(quality)
+    drawn = "read on 120 of 200 members, drawn at random (seed 0)"
+    for key, n in (
+        (("blind_auroc", "words", "both"), 220),
+        (("ngram_overlap_mean", "7", "members"), 120),
+        (("near_duplicate_pairs", "all", "between"), 220),
+        (("length_mean", "words", "members"), 120),
+        (("language_mismatch", "all", "members"), 120),
+        (("years_mentioned", "all", "nonmembers"), 100),
+    ):
+        assert found[key]["n"] == n
+        assert found[key]["method"].endswith(drawn)
+    for key, value in (
+        (("texts", "all", "members"), 200),
+        (("groups", "all", "members"), 100),
+        (("texts_of_collection", "one", "members"), 200),
+    ):
+        assert found[key]["value"] == value
+        assert "drawn" not in found[key]["method"]
+    dated = [row for (measure, _, side), row in found.items() if (measure, side) == ("texts_published", "members")]
+    assert sum(row["value"] for row in dated) == 200
+    order = pa.array(np.random.default_rng(2).permutation(300))
+    again = split_quality(examples.take(order), "temporal", "en", resamples=20, most_per_side=120)
+    assert again.table.equals(quality.table)
+    other = split_quality(examples, "temporal", "en", resamples=20, most_per_side=120, seed=1)
+    assert values(other)["blind_auroc", "length", "both"]["value"] != found["blind_auroc", "length", "both"]["value"]
+    everything = split_quality(examples, "temporal", "en", resamples=20, most_per_side=200)
+    assert not any("drawn" in method for method in everything.table["method"].to_pylist())
+    with pytest.raises(ValueError, match="at least one"):
+        split_quality(examples, "temporal", "en", most_per_side=0)
+
+
+def test_a_sample_is_what_its_texts_alone_would_give():
+    texts, labels = made(300)
+    examples = table(texts, labels)
+    sampled = split_quality(examples, "temporal", "en", resamples=20, most_per_side=110).table
+    kept = [
+        index
+        for side in (0, 1)
+        for index in sorted(
+            (index for index in range(300) if labels[index] == side),
+            key=lambda index: digest(0, "sample", f"{index:05d}"),
+        )[:110]
+    ]
+    alone = split_quality(examples.take(pa.array(sorted(kept))), "temporal", "en", resamples=20).table
+    measured = [(row["measure"], row["part"], row["side"], row["value"]) for row in sampled.to_pylist()]
+    assert [row for row in measured if not row[0].startswith(("texts", "groups", "uneven"))] == [
+        (row["measure"], row["part"], row["side"], row["value"])
+        for row in alone.to_pylist()
+        if not row["measure"].startswith(("texts", "groups", "uneven"))
+    ]
+
+
+def test_matched_sides_are_at_best_undetermined():
+    # One vocabulary of 12 words on both sides.
+    generator = np.random.default_rng(0)
+    texts = [" ".join(f"w{index}" for index in generator.integers(0, 12, 12)) for _ in range(400)]
+    labels = [index % 2 for index in range(400)]
+    plain, matched = (
+        split_quality(table(texts, labels), "temporal", "en", resamples=50, matched=matched)
+        for matched in (False, True)
+    )
+    assert (plain.verdict, matched.verdict) == ("mild shift", "undetermined")
+    assert "mild shift" not in matched.table["verdict"].to_pylist()
 
 
 @pytest.mark.skipif(not WIKIMIA.exists(), reason="the WikiMIA files are not beside the repository")

@@ -1,0 +1,171 @@
+"""What the warehouse and the report make of controls, of studies of them, and of groups of unlabelled texts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from audit_pipeline.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
+from audit_pipeline.warehouse.query import open_read_only
+from audit_pipeline.warehouse.report import build_report
+from audit_pipeline.warehouse.study_plots import panels_of
+
+from .conftest import DAY, MODELS, Folder
+
+EXPOSED, TWIN = MODELS
+
+
+def study_rows(setting: str, values: list[object], aurocs: list[float], seed: int = 1) -> list[dict[str, object]]:
+    return [
+        {
+            "study": "how_often",
+            "control": "check",
+            "setting": setting,
+            "value": canonical_json(value),
+            "seed": seed,
+            "detector": detector,
+            "parameters": "{}",
+            "n_members": 30,
+            "n_nonmembers": 30,
+            "auroc": auroc - (0.1 if detector == "loss" else 0.0),
+            "ci_low": auroc - 0.15,
+            "ci_high": min(1.0, auroc + 0.05),
+            "training_tokens": 1000,
+            "parameters_of_model": 7,
+            "final_loss": 3.5,
+            "run_id": "run-study",
+        }
+        for value, auroc in zip(values, aurocs, strict=True)
+        for detector in ("min_k", "loss")
+    ]
+
+
+@pytest.fixture
+def checked(folder: Folder) -> Folder:
+    """Two models of a control, audited on one benchmark, and a study."""
+    made = folder
+    made.write_documents("notes")
+    made.write_examples("notes_32")
+    for place, (model, signal) in enumerate(((EXPOSED, 3.0), (TWIN, 0.0))):
+        made.write_audit("notes_32", model, f"run-{place}", DAY + timedelta(hours=place), signal=signal, blind=0.51)
+        made.write_card(model)
+        card = made.paths.model_card(MODELS[model])
+        role = ("exposed", "twin")[place]
+        write_json(card, {**read_json(card), "resolved_from": f"control check, {role}: version abc"})
+    rows = study_rows("occurrences", [1, 2, 10], [0.6, 0.7, 0.99]) + study_rows("learning_rate", [0.001], [0.8])
+    write_table(made.paths.study("how_often"), table_from_rows(rows, CONTROL_STUDIES))
+    made.write_lineage("control_studies", "how_often", "run-study", DAY)
+    return made
+
+
+def told(paths: DataPaths, statement: str) -> list[tuple[object, ...]]:
+    with open_read_only(paths.warehouse) as connection:
+        return connection.sql(statement).fetchall()
+
+
+def test_exposed_and_twin_stand_side_by_side(checked: Folder) -> None:
+    build_warehouse(checked.paths)
+    rows = told(checked.paths, "SELECT control, detector, exposed_auroc, twin_auroc, blind_auroc FROM instrument_check")
+    leaderboard = {
+        (model, detector): auroc
+        for model, detector, auroc in told(checked.paths, "SELECT model, detector, auroc FROM leaderboard")
+    }
+    assert {row[1] for row in rows} == {"loss", "zlib", "min_k", "min_k_plus_plus"}
+    for control, detector, exposed, twin, blind in rows:
+        assert (control, blind) == ("check", 0.51)
+        assert exposed == leaderboard[EXPOSED, detector]
+        assert twin == leaderboard[TWIN, detector]
+        assert exposed > 0.9 > twin  # type: ignore[operator]
+
+
+def test_studies_join_to_their_lineage(checked: Folder) -> None:
+    build_warehouse(checked.paths)
+    [(count,)] = told(checked.paths, "SELECT count(*) FROM control_studies JOIN lineage USING (run_id)")
+    assert count == 8
+    with open_read_only(checked.paths.warehouse) as connection:
+        assert not lineage_gaps(connection)
+    checked.paths.run_file("lineage", "control_studies|how_often", "run-study").unlink()
+    build_warehouse(checked.paths)
+    with open_read_only(checked.paths.warehouse) as connection:
+        assert [(gap.table, gap.partition, gap.rows) for gap in lineage_gaps(connection)] == [
+            ("control_studies", "how_often", 8)
+        ]
+
+
+def test_groups_by_their_mean_against_a_twin_in_python(checked: Folder) -> None:
+    build_warehouse(checked.paths)
+    statement = """SELECT "group", texts, mean_score, rank_in_benchmark FROM group_scores
+        WHERE model = $$tiny-125m$$ AND detector = 'loss' ORDER BY rank_in_benchmark"""
+    rows = told(checked.paths, statement)
+    scores = told(
+        checked.paths,
+        """SELECT "group", score FROM scores_with_examples
+        WHERE model = $$tiny-125m$$ AND detector = 'loss' AND status = 'ok'""",
+    )
+    by_group: dict[object, list[float]] = {}
+    for group, score in scores:
+        by_group.setdefault(group, []).append(float(str(score)))
+    twin = sorted(by_group, key=lambda group: -sum(by_group[group]) / len(by_group[group]))
+    assert [row[0] for row in rows] == twin
+    assert [row[1] for row in rows] == [len(by_group[group]) for group in twin]
+    assert [row[2] for row in rows] == [pytest.approx(sum(by_group[group]) / len(by_group[group])) for group in twin]
+    assert [row[3] for row in rows] == list(range(1, len(twin) + 1))
+
+
+def test_the_report_shows_the_check_and_a_picture_of_the_study(checked: Folder, tmp_path: Path) -> None:
+    build_warehouse(checked.paths)
+    build_report(checked.paths.warehouse, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    section = page[page.index('<section id="instrument">') : page.index("</section>", page.index('id="instrument"'))]
+    assert "Instrument check" in section
+    assert section.count("<tr>") == 5, "a head and four detectors"
+    assert "how often" in section
+    assert section.count("<svg") == 1
+    for value in ("occurrences", "learning rate", "10", "0.001", "min_k"):
+        assert value in section
+    assert '<a href="#instrument">' in page
+
+
+def test_a_warehouse_without_controls_has_no_such_section(warehouse: Path, tmp_path: Path) -> None:
+    build_report(warehouse, tmp_path / "report.html")
+    assert "Instrument check" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_unlabelled_texts_are_told_by_group(checked: Folder, tmp_path: Path) -> None:
+    for row in checked.examples["notes_32"]:
+        row["label"] = None
+    checked.rewrite_examples("notes_32")
+    for file in checked.paths.table("evaluations").rglob("*.parquet"):
+        file.unlink()
+    build_warehouse(checked.paths)
+    build_report(checked.paths.warehouse, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<h4>By group</h4>") == 2
+    statement = """SELECT "group" FROM group_scores WHERE detector = 'loss' AND model = 'tiny-125m'
+        ORDER BY mean_score DESC LIMIT 1"""
+    [(first,)] = told(checked.paths, statement)
+    assert f'<td class="n">1</td><td class="name">{first}</td>' in page
+
+
+def test_panels_average_seeds_and_order_values_as_numbers() -> None:
+    rows = [
+        *study_rows("occurrences", [10, 2], [0.9, 0.7]),
+        *study_rows("occurrences", [2], [0.5], seed=2),
+        *study_rows("learning_rate", [0.001], [0.8]),
+    ]
+    rows[0]["auroc"] = None
+    occurrences, rate = panels_of(table_from_rows(rows, CONTROL_STUDIES))
+    assert (occurrences.setting, occurrences.values) == ("occurrences", ["2", "10"])
+    assert [name for name, _ in occurrences.lines] == ["loss", "min_k"]
+    lines = dict(occurrences.lines)
+    two, ten = lines["min_k"]
+    assert (two.value, two.low, two.high) == (pytest.approx(0.6), 0.5, 0.7)
+    assert ten.value is None, "the one training has no AUROC"
+    assert lines["loss"][1].value == pytest.approx(0.8)
+    [(_, [one]), _] = rate.lines
+    assert (one.value, one.low, one.high) == (pytest.approx(0.7), pytest.approx(0.65), pytest.approx(0.85))
