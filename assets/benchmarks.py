@@ -155,7 +155,7 @@ def _quality_metadata(report: SplitReport) -> dict[str, Any]:
     }
 
 
-def _matched_table(achieved: Mapping[str, Mapping[str, Any]]) -> dg.MetadataValue:  # type: ignore[type-arg]
+def _matched_table(achieved: Mapping[str, Mapping[str, Any]]) -> dg.MetadataValue:
     return markdown_table(
         ("texts", "blind AUROC", "95% interval", "n"),
         [(name.replace("_", " "), *_with_interval(one, "blind_auroc"), one["n"]) for name, one in achieved.items()],

@@ -488,7 +488,9 @@ def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
     from audit_pipeline.models.config import load_models
 
     control_named(name, load_controls())
-    models = {one.control.role: one.name for one in load_models().values() if one.control and one.control.name == name}
+    models: dict[str, str] = {
+        one.control.role: one.name for one in load_models().values() if one.control and one.control.name == name
+    }
     benchmarks = [spec.name for spec in load_benchmarks().values() if spec.control == name]
     if not models or not benchmarks:
         raise ConfigError(

@@ -295,34 +295,41 @@ def test_windows_of_a_document_never_overlap_in_the_examples() -> None:
 
 
 def topics(a_side: int = 12) -> pa.Table:
-    """Windows of one word stock each: half of a side's documents are of a stock that both sides have."""
+    """Documents of ten words; all but the first of each side are of one stock of words, which the sides share."""
     rows = []
     for published, own, start in ((OLD, "old", 0), (NEW, "new", 3)):
         for number in range(a_side):
-            stock = "shared" if number % 2 else own
-            text = " ".join(f"{stock}{(start + 7 * number + place) % 30}" for place in range(10))
+            stock = "all" if number else own
+            text = " ".join(f"{stock}{(start + 7 * number + place) % 100:02d}" for place in range(10))
             rows.append(document(f"{own}{number}", published, text=text, collection=f"c{number % 3}"))
     return documents_table(rows)
 
 
 def test_matched_sides_are_those_that_resemble_each_other() -> None:
-    spec = temporal_spec(windows_per_document=1, match={"per_side": 5})
+    spec = temporal_spec(windows_per_document=1, match={"per_side": 11})
     pool = draw_temporal(topics(), temporal_spec(windows_per_document=1), "run")
     drawn = draw_temporal(topics(), spec, "run")
     rows = drawn.examples.to_pylist()
-    assert Counter(row["label"] for row in rows) == {1: 5, 0: 5}
+    assert Counter(row["label"] for row in rows) == {1: 11, 0: 11}
     assert {row["example_id"] for row in rows} < {row["example_id"] for row in pool.examples.to_pylist()}
-    assert all(row["text"].startswith("shared") for row in rows)
-    assert drawn.texts_left_out == {"not matched": 14}
+    assert all(row["text"].startswith("all") for row in rows)
+    assert drawn.texts_left_out == {"not matched": 2}
     assert spec.design == "temporal"
     matched = drawn.notes["matched"]
-    assert (matched["per_side"], matched["texts_to_choose_from"]) == (5, 24)
+    assert (matched["per_side"], matched["texts_to_choose_from"]) == (11, 24)
     assert list(matched["achieved"]) == ["before", "at_random", "after", "after_by_all"]
-    assert [one["n"] for one in matched["achieved"].values()] == [24, 10, 10, 10]
+    assert [one["n"] for one in matched["achieved"].values()] == [24, 22, 22, 22]
     assert "24 labelled examples, it needs 200" in matched["achieved"]["before"]["method"]
     assert not pool.notes
-    # Balance was that of the pool: of the chosen it is no fault.
-    assert all(check.passed for check in run_checks(drawn.examples, spec) if check.blocking)
+
+
+def test_the_pool_is_balanced_and_matched_sides_need_not_be() -> None:
+    spec = temporal_spec(windows_per_document=1, match={"per_side": 9})
+    checks = run_checks(draw_temporal(topics(), spec, "run").examples, spec)
+    assert all(check.passed for check in checks if check.blocking)
+    [balanced] = [check for check in checks if check.name == "balanced"]
+    assert "not asked of this benchmark" in balanced.what
+    assert balanced.counts["members"] == balanced.counts["nonmembers"] == 9
 
 
 def test_matching_needs_enough_texts_and_says_of_what() -> None:
