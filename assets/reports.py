@@ -35,7 +35,7 @@ class QuotingConfig(dg.Config):
     kinds={"duckdb", "sql"},
     owners=OWNERS,
     code_version=CODE_VERSION,
-    deps=["benchmark", "split_quality", "scores", "evaluations"],
+    deps=["benchmark", "split_quality", "control_study", "scores", "evaluations"],
     pool="duckdb_writer",
     automation_condition=REBUILT,
     freshness_policy=WEEKLY,
@@ -43,8 +43,8 @@ class QuotingConfig(dg.Config):
         dg.AssetCheckSpec(
             "every_number_has_one_lineage_row",
             asset="warehouse",
-            description="Every row of documents, examples, split_quality, scores and evaluations joins to exactly one "
-            "lineage row.",
+            description="Every row of documents, examples, split_quality, studies, scores and evaluations joins to "
+            "exactly one lineage row.",
         ),
         dg.AssetCheckSpec(
             "every_file_readable",

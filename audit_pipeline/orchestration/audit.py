@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.staleness import is_stale, up_to_date
 from audit_pipeline.contracts import Pair
 from audit_pipeline.controls.config import control_named, load_controls, load_studies, study_named
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError, SourceError
-from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions
 from audit_pipeline.orchestration.controls import ensure_control
@@ -79,6 +79,7 @@ def audit(
     Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
     """
     entry = resolve_model(request.model, load_models())
+    _refuse_strangers(entry, request.benchmarks)
     outcome = AuditOutcome()
     if entry.control is not None:
         _train(entry.control.name, request, definitions, paths, on_step, outcome)
@@ -106,6 +107,17 @@ def audit(
         publishing = definitions.resolve_job_def("publish")
         outcome.runs["publish"] = in_process.run_job(publishing, instance, on_wait=on_step)
     return outcome
+
+
+def _refuse_strangers(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
+    """Raise DataError, before anything is trained, where one of model and benchmark is of a control, the other not."""
+    of_model = entry.control.name if entry.control is not None else None
+    for spec in benchmarks:
+        if spec.control != of_model:
+            raise DataError(
+                f"{entry.name} and {spec.name} do not belong together: a control's texts are asked of its own models, "
+                "and those of nothing else (corpus-audit control)"
+            )
 
 
 def _train(

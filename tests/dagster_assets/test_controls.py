@@ -125,8 +125,8 @@ def test_a_training_that_came_to_nothing_is_told(workspace: Workspace, instance:
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
     said = {name: entry.value for name, entry in found.metadata.items()}
     vocabulary = read_control(CONTROL, workspace.paths)["vocabulary"]
-    assert said["loss of guessing"] == pytest.approx(math.log(vocabulary), abs=1e-3)
-    assert said["loss of the last epoch"]["exposed"] > said["loss of guessing"]
+    assert said["must be below"] == pytest.approx(0.9 * math.log(vocabulary), abs=1e-3)
+    assert said["loss of the last epoch"]["exposed"] > said["must be below"]
 
 
 def aurocs(workspace: Workspace) -> dict[str, dict[str, float]]:
@@ -247,3 +247,11 @@ def test_a_controls_model_between_two_others_is_in_no_range_of_theirs(
         ("made_8|one", "made_8|one"),
         ("made_8|two", "made_8|two"),
     ]
+
+
+def test_a_model_that_does_not_belong_is_refused_before_anything_is_trained(workspace: Workspace) -> None:
+    for model, benchmark in (("one", "known"), ("exposed", "made")):
+        result = workspace.run("audit", "--model", model, "--benchmark", benchmark)
+        assert result.exit_code == 2
+        assert "do not belong together" in result.stderr
+    assert not workspace.paths.control_pointer(CONTROL).exists()

@@ -45,7 +45,7 @@ EDGES = {
     "token_statistics": {"benchmark"},
     "scores": {"benchmark", "token_statistics", "token_frequencies"},
     "evaluations": {"benchmark", "scores"},
-    "warehouse": {"benchmark", "split_quality", "scores", "evaluations"},
+    "warehouse": {"benchmark", "split_quality", "control_study", "scores", "evaluations"},
     "contamination_report": {"warehouse"},
 }
 TABLES = {
