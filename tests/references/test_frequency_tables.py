@@ -184,7 +184,7 @@ def test_the_first_token_must_be_scored(model: TokenizedModel, paths: DataPaths)
 
 def test_the_shipped_corpora() -> None:
     shipped = load_references(ROOT / "config")
-    assert list(shipped) == ["sotu", "c4_en", "chinesewebtext"]
+    assert list(shipped) == ["sotu", "c4_en", "chinesewebtext", "debian_reference_zh"]
     assert (shipped["c4_en"].hub, shipped["chinesewebtext"].hub) == ("allenai/c4", "CASIA-LM/ChineseWebText")
     assert all(entry.max_tokens_per_document is None for entry in shipped.values())
 
