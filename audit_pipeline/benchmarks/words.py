@@ -7,6 +7,7 @@ taken (windows.py).
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ def _jieba_split() -> Callable[[str], list[str]]:
         jieba = importlib.import_module("jieba")
     except ModuleNotFoundError as error:
         raise ConfigError("unit: jieba needs the package jieba, which is not installed: pip install jieba") from error
+    # It tells on standard error how long its dictionary took to load.
+    jieba.setLogLevel(logging.WARNING)
 
     def split(text: str) -> list[str]:
         return [word for word in jieba.lcut(text) if word.strip()]
