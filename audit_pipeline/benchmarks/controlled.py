@@ -47,15 +47,7 @@ def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """Members and held-out texts as examples; those of the twin and the surrounding ones are asked of nobody."""
     rows = texts.to_pylist()
     asked = [
-        LabelledText(
-            document_id=row["document_id"],
-            group=row["group"],
-            collection=row["collection"],
-            text=row["text"],
-            label=MEMBER if row["exposed"] else NON_MEMBER,
-            published=row["published"],
-            language=row["language"],
-        )
+        LabelledText.of(row, row["text"], MEMBER if row["exposed"] else NON_MEMBER)
         for row in rows
         if row["role"] in _ASKED
     ]

@@ -36,6 +36,12 @@ class LabelledText:
     language: str
     context: str | None = None
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any], text: str, label: int | None) -> LabelledText:
+        """A text out of a document, or of another row that says where it comes from as documents do."""
+        places = {name: row[name] for name in ("document_id", "group", "collection", "published", "language")}
+        return cls(text=text, label=label, **places)
+
 
 @dataclass(frozen=True)
 class Drawn:

@@ -55,7 +55,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
                 texts_left_out["another number of words when taken by itself"] += 1
             else:
                 seen.add(text)
-                texts.append(_text(document, text))
+                texts.append(LabelledText.of(document, text, None))
     if not texts:
         reasons = "; ".join(
             f"{count} {reason}" for reason, count in sorted((documents_left_out + texts_left_out).items())
@@ -95,15 +95,3 @@ def _windows(
         places.sort(key=lambda place: digest(*seeded, place))
         places = sorted(places[: settings.windows_per_document])
     return [unit.join(words[place * length : (place + 1) * length]) for place in places]
-
-
-def _text(document: Mapping[str, Any], text: str) -> LabelledText:
-    return LabelledText(
-        document_id=document["document_id"],
-        group=document["group"],
-        collection=document["collection"],
-        text=text,
-        label=None,
-        published=document["published"],
-        language=document["language"],
-    )

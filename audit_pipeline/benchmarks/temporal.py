@@ -169,17 +169,7 @@ def _windows(
         if len(unit.split(text)) != spec.length:
             left_out["another number of words when taken by itself"] += 1
             continue
-        windows.append(
-            LabelledText(
-                document_id=document["document_id"],
-                group=document["group"],
-                collection=document["collection"],
-                text=text,
-                label=label,
-                published=document["published"],
-                language=document["language"],
-            )
-        )
+        windows.append(LabelledText.of(document, text, label))
     return windows
 
 

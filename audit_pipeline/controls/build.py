@@ -13,11 +13,12 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.contracts import CONTROL_TEXTS, digest, text_sha256
 from audit_pipeline.controls.config import ControlEntry
@@ -29,7 +30,13 @@ from audit_pipeline.controls.training import Trained, new_model, train
 from audit_pipeline.errors import DataError
 from audit_pipeline.lineage import Step, package_versions, record
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, default_device, load_tokenizer
+from audit_pipeline.models.load import (
+    TokenizedModel,
+    default_device,
+    load_tokenizer,
+    load_weights,
+    with_overrides,
+)
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.store import harvest_version, read_documents
 from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
@@ -128,7 +135,7 @@ def train_into(
     Returns what the manifest says of it.
     """
     write_table(folder / "texts.parquet", texts_table(texts))
-    base = load_tokenizer(resolve_model(entry.base, load_models()), paths) if entry.base is not None else None
+    base = _base(entry, paths)
     tokenizer, start_id = _tokenizer(texts, entry, base)
     models = {}
     for role in roles:
@@ -143,7 +150,7 @@ def train_into(
             entry,
             role=role,
             device=device,
-            tell=None if tell is None else lambda step, steps, loss, role=role: tell(role, step, steps, loss),  # type: ignore[misc]
+            tell=None if tell is None else partial(tell, role),
         )
         models[role] = _save(folder / role, done, tokenizer)
     return {
@@ -163,6 +170,13 @@ def texts_table(texts: Sequence[DrawnText]) -> pa.Table:
     return table_from_rows(rows, CONTROL_TEXTS)
 
 
+def _base(entry: ControlEntry, paths: DataPaths) -> TokenizedModel | None:
+    """The model to train on from, whose weights are read in float32 whatever its entry says; None for a new one."""
+    if entry.base is None:
+        return None
+    return load_tokenizer(with_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
+
+
 def _tokenizer(
     texts: Sequence[DrawnText], entry: ControlEntry, base: TokenizedModel | None
 ) -> tuple[PreTrainedTokenizerBase, int]:
@@ -179,13 +193,8 @@ def _tokenizer(
 def _begin(entry: ControlEntry, tokenizer: PreTrainedTokenizerBase, start_id: int, base: TokenizedModel | None) -> Any:
     if base is None:
         return new_model(entry.architecture, len(tokenizer), start_id, entry.seed)
-    located = base.located
-    gguf = (
-        {}
-        if located.gguf is None
-        else {"gguf_file": located.gguf.name, "quantization_config": GgufConfig(dequantize=True)}
-    )
-    model = AutoModelForCausalLM.from_pretrained(located.folder, dtype="float32", use_safetensors=True, **gguf)
+    # On a copy in memory: load_weights is where formats and damaged files are dealt with.
+    model = load_weights(base, "cpu").requires_grad_(requires_grad=True)
     if hasattr(model.config, "quantization_config"):
         # What is saved are plain weights.
         del model.config.quantization_config

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -162,8 +162,3 @@ def _too_few(entry: ControlEntry, wanted: Mapping[str, int], there: int) -> str:
         f"but {', '.join(entry.sources)} hold{'s' * (len(entry.sources) == 1)} {there} "
         f"by {entry.randomise}; ask for fewer, or for shorter ones"
     )
-
-
-def members_and_held_out(texts: Iterable[DrawnText]) -> list[DrawnText]:
-    """Those that the benchmark is made of."""
-    return [text for text in texts if text.role in (MEMBER, HELD_OUT)]

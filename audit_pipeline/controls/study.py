@@ -14,10 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.contracts import CONTROL_STUDIES, EXAMPLES, canonical_json, digest, example_id
-from audit_pipeline.controls.build import documents_of, train_into
+from audit_pipeline.benchmarks.config import BenchmarkSpec, ControlledSettings
+from audit_pipeline.benchmarks.controlled import draw_controlled
+from audit_pipeline.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.controls.build import documents_of, texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
-from audit_pipeline.controls.draw import DrawnText, draw_texts, members_and_held_out
+from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, select
 from audit_pipeline.detectors.score import score_texts
@@ -124,22 +126,22 @@ def measure(
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
         selection = select(list(detectors), overrides=overrides)
         passes = passes_for(selection)
-        asked = members_and_held_out(texts)
-        run_passes(model, [text.text for text in asked], scratch, lambda: forward, passes)
-        statistics = Statistics(model, [text.text for text in asked], scratch, passes)
-        examples = examples_of(asked, entry)
-        ids = examples.column("example_id").to_pylist()
-        scored = score_texts(statistics.of_examples(zip(ids, (text.text for text in asked), strict=True)), selection)
+        examples = examples_of(texts, entry)
+        ids, asked = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
+        run_passes(model, asked, scratch, lambda: forward, passes)
+        statistics = Statistics(model, asked, scratch, passes)
+        scored = score_texts(statistics.of_examples(zip(ids, asked, strict=True)), selection)
+    benchmark: str = examples.column("benchmark")[0].as_py()
     scores = scored.append_column("model", pa.repeat(entry.name, len(scored)))
-    scores = scores.append_column("benchmark", pa.repeat(entry.name, len(scored)))
+    scores = scores.append_column("benchmark", pa.repeat(benchmark, len(scored)))
     scores = scores.append_column("run_id", pa.repeat("study", len(scored)))
     evaluation = evaluate(
         scores,
         examples,
         model=entry.name,
-        benchmark=entry.name,
+        benchmark=benchmark,
         design="randomised",
-        language=asked[0].language,
+        language=texts[0].language,
         run_id="study",
         overrides=overrides,
         resamples=RESAMPLES,
@@ -149,26 +151,16 @@ def measure(
 
 
 def examples_of(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
-    """Members and held-out texts as examples (schema EXAMPLES), all of them evaluated."""
-    rows = [
-        {
-            "example_id": example_id(entry.name, text.document_id, text.text),
-            "benchmark": entry.name,
-            "document_id": text.document_id,
-            "text": text.text,
-            "context": None,
-            "label": int(text.exposed > 0),
-            "split": "evaluation",
-            "published": text.published,
-            "words": entry.words,
-            "language": text.language,
-            "collection": text.collection,
-            "group": text.group,
-            "run_id": "study",
-        }
-        for text in texts
-    ]
-    return table_from_rows(rows, EXAMPLES)
+    """Members and held-out texts as examples (schema EXAMPLES), all of them evaluated: the control's own benchmark."""
+    settings = ControlledSettings(
+        builder="controlled",
+        description=entry.description,
+        control=entry.name,
+        words=(entry.words,),
+        unit=entry.unit,
+        seed=entry.seed,
+    )
+    return draw_controlled(texts_table(texts), BenchmarkSpec(entry.name, entry.words, settings), "study").examples
 
 
 def _rows(study: StudyEntry, condition: Condition, measured: Measured, run_id: str) -> Iterator[dict[str, object]]:
@@ -193,11 +185,3 @@ def _rows(study: StudyEntry, condition: Condition, measured: Measured, run_id: s
             "final_loss": measured.training["losses"][-1],
             "run_id": run_id,
         }
-
-
-def conditions_digest(study: StudyEntry, control: ControlEntry, versions: dict[str, str]) -> str:
-    """What decides a study's results: every training of it, its detectors, and the documents."""
-    planned = [
-        (one.setting, canonical_json(one.value), one.entry.settings_digest) for one in conditions(study, control)
-    ]
-    return digest(planned, list(study.detectors), versions)[:16]

@@ -91,7 +91,7 @@ def train(
         torch.manual_seed(int(digest(entry.seed, role, "dropout"), 16) % 2**63)
         for epoch in range(entry.epochs):
             order = schedule[:]
-            random.Random(int(digest(entry.seed, entry.name, role, "order", epoch), 16)).shuffle(order)  # noqa: S311
+            random.Random(int(digest(entry.seed, entry.name, role, "order", epoch), 16)).shuffle(order)  # noqa: S311 - repeatable
             total = 0.0
             for start in range(0, len(order), entry.batch_size):
                 batch = [encoded[place] for place in order[start : start + entry.batch_size]]

@@ -27,6 +27,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.pypi import MEBIBYTE, Archive
+from audit_pipeline.sources.registry_faults import cause, may_pass, public
 from audit_pipeline.tables import write_atomically
 
 Version = tuple[int, int, int]
@@ -34,7 +35,6 @@ Version = tuple[int, int, int]
 _DOCUMENT_LIMIT = 100 * MEBIBYTE
 _ARCHIVE_LIMIT = 200 * MEBIBYTE
 _CHUNK = 256 * 1024
-_TRANSIENT_STATUS = frozenset((429, 500, 502, 503, 504))
 # The short form of a package's document where a registry has one: versions and files, but no readmes.
 _SHORT = {"Accept": "application/vnd.npm.install-v1+json; q=1.0, application/json; q=0.8"}
 _PACKAGE = re.compile(r"(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*")
@@ -239,7 +239,7 @@ def _document(session: requests.Session, package: str, registry: Registry) -> Ma
         except requests.HTTPError as error:
             if error.response is not None and error.response.status_code == requests.codes.not_found:
                 raise SourceError(f"{package}: the registry has no such package") from None
-            raise _FetchError(f"no usable answer from the registry ({_public(error)})") from error
+            raise _FetchError(f"no usable answer from the registry ({public(error)})") from error
         file.seek(0)
         try:
             document = json.load(file)
@@ -258,7 +258,7 @@ def _archive(session: requests.Session, package: str, release: Release, registry
             try:
                 _download(session, release.address, file, _ARCHIVE_LIMIT, registry)
             except requests.HTTPError as error:
-                raise _FetchError(f"{path.name} cannot be fetched ({_public(error)})") from error
+                raise _FetchError(f"{path.name} cannot be fetched ({public(error)})") from error
         if _sha512(temporary) != release.sha512:
             raise _FetchError(f"{path.name} is not the file that the registry describes: wrong sha512")
 
@@ -277,7 +277,7 @@ def _download(session: requests.Session, address: str, file: IO[bytes], limit: i
     retrying = Retrying(
         stop=stop_after_attempt(registry.attempts),
         wait=wait_exponential(multiplier=registry.pause),
-        retry=retry_if_exception(_may_pass),
+        retry=retry_if_exception(may_pass),
         reraise=True,
     )
     try:
@@ -287,7 +287,7 @@ def _download(session: requests.Session, address: str, file: IO[bytes], limit: i
     except requests.HTTPError:
         raise
     except requests.RequestException as error:
-        raise _FetchError(f"no usable answer from the registry ({_cause(error)})") from error
+        raise _FetchError(f"no usable answer from the registry ({cause(error)})") from error
 
 
 def _download_once(session: requests.Session, address: str, file: IO[bytes], limit: int, registry: Registry) -> None:
@@ -301,27 +301,6 @@ def _download_once(session: requests.Session, address: str, file: IO[bytes], lim
             if length > limit:
                 raise _FetchError(f"an answer of more than {limit} bytes, larger than a package should be")
             file.write(chunk)
-
-
-def _may_pass(error: BaseException) -> bool:
-    if isinstance(error, requests.HTTPError):
-        return error.response is not None and error.response.status_code in _TRANSIENT_STATUS
-    passing = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-    return isinstance(error, passing) and not isinstance(error, requests.exceptions.SSLError)
-
-
-def _cause(error: requests.RequestException) -> str:
-    if isinstance(error, requests.Timeout):
-        return "no answer in time"
-    if isinstance(error, requests.ConnectionError) and not isinstance(error, requests.exceptions.SSLError):
-        return "the connection failed"
-    return _public(error)
-
-
-def _public(error: Exception) -> str:
-    """The first line of an error's message, less any password in an address."""
-    message = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return re.sub(r"//[^/@\s]+@", "//***@", message)
 
 
 def _path(package: str, release: Release, folder: Path) -> Path:

@@ -42,11 +42,11 @@ from pypi_simple import (
 )
 
 from audit_pipeline.errors import SourceError
+from audit_pipeline.sources.registry_faults import cause, may_pass, public
 from audit_pipeline.tables import write_atomically
 
 MEBIBYTE = 1024 * 1024
 _SUFFIX = ".tar.gz"
-_TRANSIENT_STATUS = frozenset((429, 500, 502, 503, 504))
 _PIP_SECTIONS = ("global", "install", "download", ":env:")
 
 Result = TypeVar("Result")
@@ -317,7 +317,7 @@ def _project_page(client: PyPISimple, project: str, index: Index) -> ProjectPage
     except NoSuchProjectError:
         raise SourceError(f"{project}: the package index has no such project") from None
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValidationError) as error:
-        raise _FetchError(f"the index's answer is not a package list ({_public(error)})") from error
+        raise _FetchError(f"the index's answer is not a package list ({public(error)})") from error
 
 
 def _cached_or_downloaded(client: PyPISimple, package: DistributionPackage, folder: Path, index: Index) -> Path:
@@ -374,31 +374,10 @@ def _with_retries(action: Callable[[], Result], index: Index) -> Result:
         try:
             return action()
         except requests.RequestException as error:
-            if attempt == index.attempts or not _may_pass(error):
-                raise _FetchError(f"no usable answer from the package index ({_cause(error)})") from error
+            if attempt == index.attempts or not may_pass(error):
+                raise _FetchError(f"no usable answer from the package index ({cause(error)})") from error
             time.sleep(index.pause * attempt)
     raise ValueError("an index needs at least one attempt")
-
-
-def _may_pass(error: requests.RequestException) -> bool:
-    if isinstance(error, requests.HTTPError):
-        return error.response is not None and error.response.status_code in _TRANSIENT_STATUS
-    passing = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-    return isinstance(error, passing) and not isinstance(error, requests.exceptions.SSLError)
-
-
-def _cause(error: requests.RequestException) -> str:
-    if isinstance(error, requests.Timeout):
-        return "no answer in time"
-    if isinstance(error, requests.ConnectionError) and not isinstance(error, requests.exceptions.SSLError):
-        return "the connection failed"
-    return _public(error)
-
-
-def _public(error: Exception) -> str:
-    """The first line of an error's message, less any password in an address."""
-    message = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return re.sub(r"//[^/@\s]+@", "//***@", message)
 
 
 def _newest_cached(project: str, folder: Path) -> tuple[Version, Path] | None:

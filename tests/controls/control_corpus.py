@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
@@ -41,9 +42,13 @@ ENTRY = ControlEntry(
 def documents(count: int = 8, words: int = 180) -> pa.Table:
     """Documents of random words, the same every time."""
     draw = random.Random(11)
+    return table_of([" ".join(draw.choice(WORDS) for _ in range(words)) for _ in range(count)])
+
+
+def table_of(texts: Sequence[str]) -> pa.Table:
+    """A document a text."""
     rows = []
-    for number in range(count):
-        text = " ".join(draw.choice(WORDS) for _ in range(words))
+    for number, text in enumerate(texts):
         rows.append(
             {
                 "document_id": f"made:c:{number}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.sources.store import read_documents
+from audit_pipeline.tables import write_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -194,7 +195,6 @@ def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
     assert [(one.setting, one.value) for one in planned] == [("occurrences", 1), ("occurrences", 8), ("epochs", 1)]
     paths = DataPaths(tmp_path)
     build(paths)
-    read_documents(paths, "made")
     heard: list[str] = []
     table = run_study(study, ENTRY.changed(epochs=1, occurrences=8), paths, step(), device="cpu", tell=heard.append)
     rows = [row for row in table.to_pylist() if row["detector"] == "loss"]
@@ -208,3 +208,33 @@ def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
     assert rows[0]["final_loss"] > rows[1]["final_loss"]
     assert len(heard) == 3
     assert paths.study("s").exists()
+
+
+def test_a_control_goes_on_from_a_model_that_there_is(
+    tmp_path: Path, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a base: its tokenizer and start token, its weights where training begins, in float32, and left alone."""
+    folder = tiny_folder("llama")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "models.yaml").write_text(f"models:\n  one: {{path: {folder}, dtype: bfloat16}}\n")
+    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path / "config"))
+    before = load_file(folder / "model.safetensors")
+    paths = DataPaths(tmp_path / "data")
+    write_table(paths.documents("made"), documents())
+    report = build_control(entry(base="one", epochs=1, learning_rate=1e-9), paths, step(), device="cpu")
+    trained = load_file(report.folder / "exposed" / "model.safetensors")
+    for name, weight in load_file(folder / "model.safetensors").items():
+        assert torch.equal(weight, before[name]), "the base is not written to"
+        assert trained[name].dtype == torch.float32
+        torch.testing.assert_close(trained[name], weight.float(), atol=1e-5, rtol=1e-2)
+    base = load_tokenizer(ModelEntry(name="one", path=folder), paths)
+    exposed = load_tokenizer(ModelEntry(name="e", control={"name": "c", "role": "exposed"}), paths)
+    assert exposed.tokenizer.get_vocab() == base.tokenizer.get_vocab()
+    assert report.manifest["start_token"] == base.start_token
+
+
+def test_the_other_family_learns_too() -> None:
+    architecture = ENTRY.architecture.model_copy(update={"family": "gpt_neox"})
+    control = entry(architecture=architecture)
+    found = measure(draw_texts(documents(), control), control, ("loss",), DataPaths(Path("/nowhere")), device="cpu")
+    assert found.training["losses"][-1] < 0.9 * found.training["losses"][0]
