@@ -22,6 +22,7 @@ from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.orchestration import in_process, partitions
 from audit_pipeline.orchestration.controls import ensure_control
+from audit_pipeline.orchestration.documents import ensure_documents
 from audit_pipeline.orchestration.frequencies import ensure_frequencies
 from audit_pipeline.orchestration.pair_runs import run_pairs
 from audit_pipeline.passes import in_context, plan_passes
@@ -135,28 +136,12 @@ def _train(
         )
 
 
-def train_control(
-    control: str,
-    definitions: dg.Definitions,
-    paths: DataPaths,
-    on_step: Callable[[str], None],
-    device: str | None = None,
-) -> AuditOutcome:
-    """Train a control's models unless they are there as its entry has them; raises the AuditError that stopped it."""
-    outcome = AuditOutcome()
-    _train(control, AuditRequest("", (), device=device), definitions, paths, on_step, outcome)
-    return outcome
-
-
 def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]) -> str:
     """Run a study of a control, then warehouse and report; returns the run's id."""
     with in_process.open_instance(paths) as instance:
         in_process.bury_dead_runs(instance)
-        for source in control_named(study_named(study_name, load_studies()).control, load_controls()).sources:
-            if source_is_stale(source, paths, load_source_settings()):
-                on_step(f"fetching documents: {source}")
-                job = definitions.resolve_job_def("refresh_sources")
-                in_process.run_job(job, instance, selection=[dg.AssetKey(["documents", source])])
+        control = control_named(study_named(study_name, load_studies()).control, load_controls())
+        ensure_documents(control.sources, definitions.resolve_job_def, instance, paths, on_step)
         run = in_process.run_job(
             definitions.resolve_job_def("run_studies"), instance, partition_key=study_name, on_wait=on_step
         )

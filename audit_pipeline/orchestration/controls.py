@@ -12,11 +12,8 @@ import dagster as dg
 from audit_pipeline.controls.build import is_current
 from audit_pipeline.controls.config import control_named, load_controls
 from audit_pipeline.orchestration import in_process
+from audit_pipeline.orchestration.documents import Jobs, ensure_documents
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import is_stale
-
-Jobs = Callable[[str], dg.JobDefinition]
 
 
 def ensure_control(
@@ -34,17 +31,7 @@ def ensure_control(
     Returns the runs that this took, by what they were for. Raises the AuditError that kept it from being trained.
     """
     entry = control_named(name, load_controls())
-    runs: dict[str, str] = {}
-    for source in entry.sources:
-        if is_stale(source, paths, load_source_settings()):
-            tell(f"fetching documents: {source}")
-            runs[f"documents/{source}"] = in_process.run_job(
-                jobs("refresh_sources"),
-                instance,
-                selection=[dg.AssetKey(["documents", source])],
-                tags=tags,
-                on_wait=tell,
-            )
+    runs = ensure_documents(entry.sources, jobs, instance, paths, tell, tags)
     if is_current(entry, paths):
         return runs
     tell(f"training the control {name}: one model on its members, its twin on other texts")

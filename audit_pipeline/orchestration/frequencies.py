@@ -13,13 +13,10 @@ import dagster as dg
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.orchestration import in_process
+from audit_pipeline.orchestration.documents import Jobs, ensure_documents
 from audit_pipeline.paths import DataPaths, config_dir
 from audit_pipeline.references.config import FILE_NAME, load_references, reference_named
 from audit_pipeline.references.frequencies import frequencies_of
-from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import is_stale
-
-Jobs = Callable[[str], dg.JobDefinition]
 
 
 def ensure_frequencies(
@@ -42,12 +39,8 @@ def ensure_frequencies(
     entry = reference_named(corpus, load_references())
     if entry.hub is not None or _is_there(corpus, model, paths):
         return runs
-    if entry.package is not None and is_stale(entry.package, paths, load_source_settings()):
-        tell(f"fetching documents: {entry.package}")
-        key = dg.AssetKey(["documents", entry.package])
-        runs[f"documents/{entry.package}"] = in_process.run_job(
-            jobs("refresh_sources"), instance, selection=[key], tags=tags, on_wait=tell
-        )
+    if entry.package is not None:
+        runs |= ensure_documents([entry.package], jobs, instance, paths, tell, tags)
     tell(f"counting tokens of {corpus} for {model.entry.name}")
     runs[f"token_frequencies/{corpus}"] = in_process.run_job(
         jobs("count_tokens"), instance, partition_key=f"{corpus}|{model.entry.name}", tags=tags, on_wait=tell

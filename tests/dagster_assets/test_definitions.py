@@ -37,7 +37,7 @@ GROUPS = {
 }
 EDGES = {
     **{key: set() for key in DOCUMENT_KEYS},
-    "benchmark": set(DOCUMENT_KEYS),
+    "benchmark": {*DOCUMENT_KEYS, "controlled_contamination"},
     "split_quality": {"benchmark"},
     "controlled_contamination": {"documents/sotu"},
     "control_study": {"documents/sotu"},
