@@ -35,7 +35,10 @@ CODE_VERSION = "1"
     owners=OWNERS,
     code_version=CODE_VERSION,
     partitions_def=benchmark_partitions,
-    deps=[*(dg.AssetKey(["documents", name]) for name in SOURCES), "controlled_contamination"],
+    deps=[
+        *(dg.AssetKey(["documents", name]) for name in SOURCES),
+        dg.AssetDep("controlled_contamination", partition_mapping=dg.AllPartitionMapping()),
+    ],
     metadata=schema_metadata(EXAMPLES),
     check_specs=[
         dg.AssetCheckSpec(name, asset="benchmark", description=check.description, blocking=check.blocking)
