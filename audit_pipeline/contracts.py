@@ -219,13 +219,171 @@ EVALUATIONS = pa.schema(
         _column("n_nonmembers", pa.int32(), "non-members with a score"),
         _column("n_groups", pa.int32(), "groups that the interval was resampled over"),
         _column("n_not_scored", pa.int32(), "labelled examples of the evaluation split without a score"),
-        _column("metric", pa.string(), "auroc | tpr_at_5_fpr | fpr_at_95_tpr | auroc_margin (over the blind control)"),
+        _column(
+            "metric", pa.string(), "auroc | tpr_at_5_fpr | tpr_at_1_fpr | tpr_at_0.1_fpr | fpr_at_95_tpr | auroc_margin"
+        ),
         _column("value", pa.float64(), "the metric; null where it is not defined", null=True),
         _column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
         _column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
         _column("method", pa.string(), "how value and interval were computed, or why they are null"),
         _column("split_verdict", pa.string(), "what the blind control says of the benchmark's two sides"),
         _column("claim_level", pa.string(), "screening only | statistical evidence | sound test"),
+        RUN_ID,
+    ]
+)
+
+DECISIONS = pa.schema(
+    [
+        EVALUATIONS.field("model"),
+        EVALUATIONS.field("benchmark"),
+        EVALUATIONS.field("detector"),
+        EVALUATIONS.field("parameters"),
+        EVALUATIONS.field("is_default"),
+        _column("rule", pa.string(), "largest_accuracy | marginal | certified: how the threshold was chosen"),
+        _column("alpha", pa.float64(), "the false-positive rate aimed at; null for largest_accuracy", null=True),
+        _column("threshold", pa.float64(), "texts with at least this score are called members; null: none", null=True),
+        _column("status", pa.string(), "ok | refused: there is no threshold, reason says why"),
+        _column("reason", pa.string(), "why there is no threshold; null where there is one", null=True),
+        _column("n_calibration_groups", pa.int32(), "groups of calibration non-members"),
+        _column("n_calibration_nonmembers", pa.int32(), "calibration non-members with a score"),
+        _column("n_calibration_members", pa.int32(), "calibration members with a score"),
+        _column("n_nonmembers", pa.int32(), "evaluation non-members that the rate was achieved on"),
+        _column("fpr", pa.float64(), "achieved on the evaluation split, which chose nothing", null=True),
+        _column("fpr_low", pa.float64(), "lower end of its 95% interval", null=True),
+        _column("fpr_high", pa.float64(), "upper end of its 95% interval", null=True),
+        _column("n_members", pa.int32(), "evaluation members that the rate was achieved on"),
+        _column("tpr", pa.float64(), "achieved on the evaluation split", null=True),
+        _column("tpr_low", pa.float64(), "lower end of its 95% interval", null=True),
+        _column("tpr_high", pa.float64(), "upper end of its 95% interval", null=True),
+        _column("method", pa.string(), "how threshold and intervals were computed"),
+        RUN_ID,
+    ]
+)
+
+GROUP_TESTS = pa.schema(
+    [
+        EVALUATIONS.field("model"),
+        EVALUATIONS.field("benchmark"),
+        EXAMPLES.field("group"),
+        EXAMPLES.field("collection"),
+        _column("label", pa.int8(), "1 member, 0 non-member, null unknown or of both", null=True),
+        EVALUATIONS.field("detector"),
+        EVALUATIONS.field("parameters"),
+        EVALUATIONS.field("is_default"),
+        _column("n_texts", pa.int32(), "texts of the group with a score"),
+        _column("n_compared", pa.int32(), "of them, how many the statistic is the mean of; the same in calibration"),
+        _column("statistic", pa.float64(), "mean score of the compared texts"),
+        _column("p_value", pa.float64(), "conformal: (1 + calibration groups with a statistic as high) / (n + 1)"),
+        _column("q_bh", pa.float64(), "Benjamini-Hochberg over the groups tested by this detector"),
+        _column("q_by", pa.float64(), "Benjamini-Yekutieli over the groups tested by this detector"),
+        _column("q_ledger", pa.float64(), "Benjamini-Yekutieli over the groups and every detector of the pair"),
+        _column("n_calibration_groups", pa.int32(), "calibration groups that it was compared with"),
+        _column("n_tests", pa.int32(), "groups tested by this detector"),
+        _column("n_ledger", pa.int32(), "groups tested by all detectors of the pair"),
+        EVALUATIONS.field("claim_level"),
+        _column("method", pa.string(), "how the p-value was computed"),
+        RUN_ID,
+    ]
+)
+
+CONTAMINATION_RATES = pa.schema(
+    [
+        EVALUATIONS.field("model"),
+        EVALUATIONS.field("benchmark"),
+        _column("unit", pa.string(), "group | collection | benchmark: what the rate is of"),
+        _column("name", pa.string(), "the group, collection or benchmark"),
+        EVALUATIONS.field("detector"),
+        EVALUATIONS.field("parameters"),
+        EVALUATIONS.field("is_default"),
+        _column("rule", pa.string(), "largest_accuracy | marginal | certified: the threshold that flags"),
+        _column("alpha", pa.float64(), "the false-positive rate aimed at; null for largest_accuracy", null=True),
+        _column("n_texts", pa.int32(), "texts with a score"),
+        _column("n_groups", pa.int32(), "groups that they are of"),
+        _column("n_flagged", pa.int32(), "texts with at least the threshold's score"),
+        _column("flagged", pa.float64(), "their share: the rate as papers print it (000 Table 4, 003 Table 2)"),
+        _column("flagged_low", pa.float64(), "lower end of its 95% interval", null=True),
+        _column("flagged_high", pa.float64(), "upper end of its 95% interval", null=True),
+        _column("status", pa.string(), "ok | refused: of the corrected rate"),
+        _column("reason", pa.string(), "why there is no corrected rate; null where there is one", null=True),
+        _column("corrected", pa.float64(), "(flagged - FPR) / (TPR - FPR), clipped to 0 and 1", null=True),
+        _column("corrected_low", pa.float64(), "lower end of its 95% interval, over all three terms", null=True),
+        _column("corrected_high", pa.float64(), "upper end of its 95% interval", null=True),
+        _column("assumption", pa.string(), "what must be true for the corrected rate to hold"),
+        EVALUATIONS.field("claim_level"),
+        RUN_ID,
+    ]
+)
+
+COMPARISONS = pa.schema(
+    [
+        EVALUATIONS.field("model"),
+        EVALUATIONS.field("benchmark"),
+        _column("detector", pa.string(), "the detector"),
+        _column("parameters", pa.string(), "canonical JSON of its parameters"),
+        _column("other", pa.string(), "the detector it is compared with, or blind_control"),
+        _column("other_parameters", pa.string(), "canonical JSON of its parameters"),
+        _column("n_members", pa.int32(), "members with a score of both"),
+        _column("n_nonmembers", pa.int32(), "non-members with a score of both"),
+        _column("n_groups", pa.int32(), "groups that were resampled"),
+        _column("difference", pa.float64(), "AUROC of the detector less that of the other, on the same texts"),
+        _column("standard_error", pa.float64(), "standard deviation of the resampled differences", null=True),
+        _column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
+        _column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
+        _column("p_value", pa.float64(), "two-sided, of no difference; null where there are no resamples", null=True),
+        _column("method", pa.string(), "how interval and p-value were computed, or why they are null"),
+        RUN_ID,
+    ]
+)
+
+CALIBRATION_CHECKS = pa.schema(
+    [
+        EVALUATIONS.field("model"),
+        EVALUATIONS.field("benchmark"),
+        EVALUATIONS.field("detector"),
+        EVALUATIONS.field("parameters"),
+        _column("rule", pa.string(), "marginal | certified"),
+        _column("alpha", pa.float64(), "the false-positive rate aimed at"),
+        _column("splits", pa.int32(), "random halves that the non-members were divided into"),
+        _column("n_groups", pa.int32(), "groups of non-members"),
+        _column("mean_fpr", pa.float64(), "mean false-positive rate on the other halves; null: refused", null=True),
+        _column("standard_error", pa.float64(), "of that mean over the splits (they overlap)", null=True),
+        _column("over_alpha", pa.float64(), "share of the splits whose rate exceeds alpha", null=True),
+        _column("reason", pa.string(), "why there is none; null where there is one", null=True),
+        RUN_ID,
+    ]
+)
+
+CORPUS_TESTS = pa.schema(
+    [
+        EVALUATIONS.field("model"),
+        _column("benchmark", pa.string(), "the benchmark, set of canaries or test set"),
+        _column("test", pa.string(), "dataset_inference | canary_rank | sharded_permutation"),
+        _column("status", pa.string(), "ok | refused: the test's conditions are not met, reason says which"),
+        _column("reason", pa.string(), "why there is no p-value; null where there is one", null=True),
+        _column("p_value", pa.float64(), "one-sided: the smaller, the less likely without training", null=True),
+        _column("statistic", pa.float64(), "what the test compares", null=True),
+        _column("n", pa.int64(), "audited texts; for canaries the alternatives, for a test set its items"),
+        _column("n_held_out", pa.int64(), "held-out texts, other canaries or permutations that it is compared with"),
+        _column("assumption", pa.string(), "what must be true for the p-value to hold"),
+        EVALUATIONS.field("claim_level"),
+        _column("method", pa.string(), "how it was computed"),
+        RUN_ID,
+    ]
+)
+
+HIGHLIGHTS = pa.schema(
+    [
+        EVALUATIONS.field("model"),
+        EVALUATIONS.field("benchmark"),
+        SCORES.field("example_id"),
+        EVALUATIONS.field("detector"),
+        EVALUATIONS.field("parameters"),
+        _column("place", pa.int32(), "1: the highest score of the evaluated texts"),
+        _column("score", pa.float64(), "the text's score"),
+        _column("pieces", _list(pa.string()), "at most 50 words of the text, in the model's tokens"),
+        _column("token_scores", _list(pa.float64()), "the score of each of those tokens"),
+        _column("counted", _list(pa.bool_()), "whether the token is among the lowest k% that the score averages"),
+        _column("n_tokens", pa.int32(), "scored tokens of the whole text"),
         RUN_ID,
     ]
 )
@@ -303,6 +461,13 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     "token_statistics": TOKEN_STATISTICS,
     "scores": SCORES,
     "evaluations": EVALUATIONS,
+    "decisions": DECISIONS,
+    "group_tests": GROUP_TESTS,
+    "contamination_rates": CONTAMINATION_RATES,
+    "comparisons": COMPARISONS,
+    "calibration_checks": CALIBRATION_CHECKS,
+    "corpus_tests": CORPUS_TESTS,
+    "highlights": HIGHLIGHTS,
     "lineage": LINEAGE,
     "outcomes": OUTCOMES,
 }
