@@ -154,12 +154,16 @@ def balanced(examples: pa.Table, *, required: bool) -> CheckResult:
 
 
 def both_classes(examples: pa.Table) -> CheckResult:
-    """The evaluation split holds members and non-members; examples of which none is labelled pass too."""
+    """The evaluation split holds members and non-members; where none of it is labelled (a shelf) it passes too."""
     rows = examples.select(["label", "split"]).to_pylist()
     labels = Counter(row["label"] for row in rows if row["split"] == "evaluation")
     counts = {"members": labels[MEMBER], "nonmembers": labels[NON_MEMBER], "unlabelled": labels[None]}
-    if rows and all(row["label"] is None for row in rows):
-        return CheckResult("both_classes", True, True, "nothing is labelled: scores, but no metrics", counts)
+    if rows and not labels[MEMBER] + labels[NON_MEMBER]:
+        held_out = sum(row["label"] == NON_MEMBER for row in rows)
+        what = "nothing that is audited is labelled: " + (
+            "compared with held-out texts" if held_out else "scores, but no metrics"
+        )
+        return CheckResult("both_classes", bool(labels[None]), True, what, {**counts, "held out": held_out})
     passed = bool(labels[MEMBER] and labels[NON_MEMBER])
     return CheckResult("both_classes", passed, True, "members and non-members in the evaluation split", counts)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.benchmarks.words import word_unit
-from audit_pipeline.contracts import EXAMPLES, example_id
+from audit_pipeline.contracts import EXAMPLES, Split, example_id
 from audit_pipeline.tables import table_from_rows
 from audit_pipeline.text_rows import Skipped
 
@@ -25,7 +25,10 @@ MATCHED = "matched"
 
 @dataclass(frozen=True)
 class LabelledText:
-    """One text with its label (1 member, 0 non-member, None unknown), on its way to being an example."""
+    """One text with its label (1 member, 0 non-member, None unknown), on its way to being an example.
+
+    ``split`` where the builder has chosen it; else groups are divided by the benchmark's calibration_fraction.
+    """
 
     document_id: str
     group: str
@@ -35,12 +38,13 @@ class LabelledText:
     published: date | None
     language: str
     context: str | None = None
+    split: Split | None = None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], text: str, label: int | None) -> LabelledText:
+    def of(cls, row: Mapping[str, Any], text: str, label: int | None, split: Split | None = None) -> LabelledText:
         """A text out of a document, or of another row that says where it comes from as documents do."""
         places = {name: row[name] for name in ("document_id", "group", "collection", "published", "language")}
-        return cls(text=text, label=label, **places)
+        return cls(text=text, label=label, split=split, **places)
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: s
     settings = spec.settings
     split_words = word_unit(settings.unit).split
     splits = split_groups(
-        (Placed(text.group, text.collection, text.label) for text in texts),
+        (Placed(text.group, text.collection, text.label) for text in texts if text.split is None),
         fraction=settings.calibration_fraction,
         seed=settings.seed,
         family=spec.family,
@@ -80,7 +84,7 @@ def examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: s
             "text": text.text,
             "context": text.context,
             "label": text.label,
-            "split": splits[text.group],
+            "split": text.split or splits[text.group],
             "published": text.published,
             # Builders of exact lengths have counted: nothing is segmented twice.
             "words": spec.length if spec.is_exact else len(split_words(text.text)),

@@ -153,19 +153,64 @@ class TemporalSettings(DocumentsSettings):
         return self
 
 
+class KnownTexts(BaseModel):
+    """Documents beside a shelf's own of which it is known on which side they are: a document fits if every line does.
+
+    A group is known only if all its documents are.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sources: tuple[Text, ...] = Field(default=(), description="only documents of these sources; empty: of all")
+    groups: tuple[Text, ...] = Field(default=(), description="only these groups (books, patents); empty: all")
+    collections: tuple[Text, ...] = Field(default=(), description="only these collections; empty: all")
+    published_from: date | None = Field(default=None, description="only documents dated on that day or later")
+    published_before: date | None = Field(default=None, description="only documents dated before that day")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self == type(self).model_construct():
+            raise ValueError("says of no document that it is known: name sources, groups, collections or a date")
+        return self
+
+
 class ShelfSettings(DocumentsSettings):
-    """Texts of which nobody knows whether they are members: windows that tile each document, without labels."""
+    """Texts of which nobody knows whether they are members: windows that tile each document.
+
+    ``held_out`` are documents that the model cannot have read, and ``members`` documents that it is known to have
+    read: their windows are labelled, calibrate thresholds and p-values, and are not audited themselves.
+    """
+
+    added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members"}
 
     builder: Literal["shelf"]
     short: Literal["drop", "keep"] = Field(
         default="drop", description="documents shorter than a window: left out and counted, or taken whole"
     )
-    calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0
-    design: Literal["unlabelled"] = "unlabelled"
+    held_out: KnownTexts | None = None
+    members: KnownTexts | None = None
+    calibration_fraction: Literal[0] = 0
+    design: Literal["unlabelled", "temporal", "exchangeable"] = Field(
+        default="unlabelled",
+        description="how the held-out documents differ from the audited: temporal, by their date; exchangeable, by "
+        "chance alone",
+    )
+
+    @property
+    def read_sources(self) -> tuple[str, ...]:
+        """The sources of the audited documents, then those of known ones."""
+        known = [name for one in (self.held_out, self.members) if one is not None for name in one.sources]
+        return tuple(dict.fromkeys([*self.sources, *known]))
 
     @property
     def every_length_exact(self) -> bool:
         return self.short == "drop"
+
+    @model_validator(mode="after")
+    def _design_of_held_out(self) -> Self:
+        if (self.held_out is None) != (self.design == "unlabelled"):
+            raise ValueError("design: says how held_out documents differ from the audited ones, and only of such")
+        return self
 
 
 class PackageFile(BaseModel):

@@ -1,13 +1,14 @@
 """Your own shelf: documents of which nobody knows whether a model has read them.
 
-What belongs here: the pure path from a documents table to an examples table without labels. What does not: fetching
-documents (sources/), files (build.py), and what is concluded of a group's scores (evaluation/).
+What belongs here: the pure path from a documents table to an examples table: audited texts without labels, and the
+labelled ones that they are compared with. What does not: fetching documents (sources/), files (build.py), and what is
+concluded of a group's scores (evaluation/).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,8 +16,9 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec, ShelfSettings
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
+from audit_pipeline.benchmarks.settings import KnownTexts
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.contracts import digest
+from audit_pipeline.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.errors import DataError
 
 VERSION = 1
@@ -30,7 +32,10 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     document's order. A document shorter than a window is left out, or with `short: keep` taken whole. Words behind the
     last whole window are in no text. A text that was met before, in the order of document ids, is not taken again.
 
-    Raises DataError where nothing is left, or where a document id stands twice.
+    Texts of documents that the settings know as held out have the label 0, of known members 1, and are in the
+    calibration split; documents of other sources than the shelf's that are neither are left out. All others are
+    audited: no label, evaluation split. Raises DataError where nothing to audit, or no held-out text where some were
+    named, is left, where a group is both held out and a member, or where a document id stands twice.
     """
     settings = spec.settings
     if not isinstance(settings, ShelfSettings):
@@ -40,7 +45,15 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     texts_left_out: Counter[str] = Counter()
     seen: set[str] = set()
     texts: list[LabelledText] = []
-    for document in _by_id(documents):
+    rows = _by_id(documents)
+    held_out, members = _known_groups(rows, settings.held_out), _known_groups(rows, settings.members)
+    if both := sorted(held_out & members):
+        raise DataError(f"{spec.name}: {both[0]} is named as held out and as a member; name it once")
+    for document in rows:
+        label = NON_MEMBER if document["group"] in held_out else MEMBER if document["group"] in members else None
+        if label is None and document["source"] not in settings.sources:
+            documents_left_out["of a source of known texts, but not known itself"] += 1
+            continue
         if settings.language is not None and document["language"] != settings.language:
             documents_left_out[f"not in the language {settings.language}"] += 1
             continue
@@ -55,19 +68,41 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
                 texts_left_out["another number of words when taken by itself"] += 1
             else:
                 seen.add(text)
-                texts.append(LabelledText.of(document, text, None))
-    if not texts:
+                texts.append(LabelledText.of(document, text, label, "evaluation" if label is None else "calibration"))
+    if settings.held_out is not None and all(text.label != NON_MEMBER for text in texts):
+        raise DataError(f"{spec.name}: no document is held out; mend held_out, or take it out and compare nothing")
+    if all(text.label is not None for text in texts):
         reasons = "; ".join(
             f"{count} {reason}" for reason, count in sorted((documents_left_out + texts_left_out).items())
         )
         raise DataError(
-            f"{spec.name}: no text is left ({reasons or 'there is no document'}); "
+            f"{spec.name}: no text is left to audit ({reasons or 'there is no document'}); "
             "shorten the windows, set short: keep, or add documents"
         )
     return Drawn(
         examples_table(texts, spec, run_id),
         dict(sorted(documents_left_out.items())),
         dict(sorted(texts_left_out.items())),
+    )
+
+
+def _known_groups(documents: Sequence[Mapping[str, Any]], known: KnownTexts | None) -> set[str]:
+    """The groups of which every document is as ``known`` has it."""
+    if known is None:
+        return set()
+    unknown = {document["group"] for document in documents if not _fits(document, known)}
+    return {document["group"] for document in documents} - unknown
+
+
+def _fits(document: Mapping[str, Any], known: KnownTexts) -> bool:
+    day = document["published"]
+    first = document["earliest"] or day
+    return (
+        (not known.sources or document["source"] in known.sources)
+        and (not known.groups or document["group"] in known.groups)
+        and (not known.collections or document["collection"] in known.collections)
+        and (known.published_from is None or (first is not None and first >= known.published_from))
+        and (known.published_before is None or (day is not None and day < known.published_before))
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_documents import OLD, document, documents_table, shelf_spec, words_of
+from made_documents import NEW, OLD, document, documents_table, shelf_spec, words_of
 from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import build
@@ -79,9 +79,9 @@ def test_the_same_text_is_taken_once_and_languages_are_chosen() -> None:
 
 
 def test_nothing_left_and_a_document_twice_are_errors() -> None:
-    with pytest.raises(DataError, match=r"shelf_10: no text is left \(1 shorter than 10 words\); shorten"):
+    with pytest.raises(DataError, match=r"shelf_10: no text is left to audit \(1 shorter than 10 words\); shorten"):
         rows_of([document("short", None, 3)])
-    with pytest.raises(DataError, match=r"no text is left \(there is no document\)"):
+    with pytest.raises(DataError, match=r"no text is left to audit \(there is no document\)"):
         rows_of([])
     with pytest.raises(DataError, match="the document id made:project:a stands twice"):
         rows_of([document("a", None), document("a", OLD)])
@@ -134,3 +134,74 @@ def test_windows_never_overlap_and_order_is_irrelevant(lengths: list[int], words
     assert len(every) == len(set(every))
     assert len(rows) == sum(min(most, n // words) for n in lengths)
     assert {row["words"] for row in rows} == {words}
+
+
+def test_held_out_and_known_documents_are_labelled_and_calibrate() -> None:
+    documents = [
+        document("audited", OLD, 10),
+        document("later", NEW, 10),
+        document("undated", None, 10),
+        document("read", OLD, 10, collection="classics"),
+        # Its windows are of a group that is not held out as a whole.
+        document("part", NEW, 10, group="mixed"),
+        document("other", OLD, 10, group="mixed"),
+        # First filed too early to be held out for sure.
+        document("filed", NEW, 10, earliest=OLD),
+    ]
+    rows = rows_of(
+        documents,
+        held_out={"published_from": "2024-01-01"},
+        members={"collections": ["classics"]},
+        design="temporal",
+    )
+    assert {row["document_id"].split(":")[-1]: (row["label"], row["split"]) for row in rows} == {
+        "audited": (None, "evaluation"),
+        "undated": (None, "evaluation"),
+        "part": (None, "evaluation"),
+        "other": (None, "evaluation"),
+        "filed": (None, "evaluation"),
+        "later": (0, "calibration"),
+        "read": (1, "calibration"),
+    }
+
+
+def test_another_source_gives_only_known_documents() -> None:
+    other = {**document("elsewhere", NEW, 10), "source": "other"}
+    unknown = {**document("early", OLD, 10), "source": "other"}
+    spec = shelf_spec(held_out={"sources": ["other"], "published_from": "2024-01-01"}, design="exchangeable")
+    assert spec.sources == ("made", "other")
+    drawn = draw_shelf(documents_table([document("mine", NEW, 10), other, unknown]), spec, "run")
+    labels = {row["document_id"].split(":")[-1]: row["label"] for row in drawn.examples.to_pylist()}
+    assert labels == {"mine": None, "elsewhere": 0}
+    assert drawn.documents_left_out == {"of a source of known texts, but not known itself": 1}
+
+
+def test_known_documents_that_are_not_there_or_contradict_are_errors() -> None:
+    with pytest.raises(DataError, match="no document is held out"):
+        rows_of([document("a", OLD, 10)], held_out={"groups": ["b"]}, design="temporal")
+    with pytest.raises(DataError, match=r"made:project:a is named as held out and as a member"):
+        rows_of(
+            [document("a", OLD, 10), document("b", OLD, 10)],
+            held_out={"groups": ["made:project:a"]},
+            members={"groups": ["made:project:a"]},
+            design="temporal",
+        )
+    with pytest.raises(DataError, match="no text is left to audit"):
+        rows_of([document("a", NEW, 10)], held_out={"published_from": "2024-01-01"}, design="temporal")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"held_out": {}}, "says of no document that it is known"),
+        ({"held_out": {"groups": ["a"]}}, "design"),
+        ({"design": "exchangeable"}, "design"),
+    ],
+)
+def test_what_is_known_must_be_said(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        shelf_spec(**changes)
+
+
+def test_a_shelf_without_known_texts_keeps_its_digest() -> None:
+    assert not {"held_out", "members"} & set(shelf_spec().described())
