@@ -31,7 +31,18 @@ from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, discard, no_c
 
 Dimension = Literal["benchmark", "model"]
 
-PAIR_TABLES = ("scores", "evaluations", "outcomes")
+PAIR_TABLES = (
+    "scores",
+    "highlights",
+    "evaluations",
+    "comparisons",
+    "decisions",
+    "group_tests",
+    "contamination_rates",
+    "calibration_checks",
+    "corpus_tests",
+    "outcomes",
+)
 _LINEAGE = "lineage"
 _CACHED = "token statistics"
 _DAMAGED = "damaged parts of the cache, which may hold its texts"

@@ -45,6 +45,8 @@ def table_version(table: pa.Table, *, without: tuple[str, ...] = ("run_id",)) ->
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 

@@ -29,6 +29,7 @@ from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.errors import AuditError, ConfigError, DataError, ModelError, TransientError
 from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, evaluate, score_columns
 from audit_pipeline.evaluation.split_quality.quality import MOST_PER_SIDE, Quality, split_quality
+from audit_pipeline.highlights import highlights
 from audit_pipeline.lineage import Step, latest_run, record, table_version
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
@@ -405,22 +406,29 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
     )
     table = checked(table, SCORES)
     version = table_version(table)
-    record(
-        paths,
-        step,
-        table="scores",
-        partition=pair.partition,
-        data_version=version,
-        upstream={
-            f"examples/{pair.benchmark}": benchmark,
-            f"token_statistics/{pair.partition}": statistics_version(model, benchmark),
-            **passes.upstream,
-        },
-        model_fingerprint=model.identity.model_fingerprint,
-        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
-        benchmark_digest=benchmark,
-    )
-    write_table(paths.run_file("scores", pair.partition, step.run_id), table)
+    upstream = {
+        f"examples/{pair.benchmark}": benchmark,
+        f"token_statistics/{pair.partition}": statistics_version(model, benchmark),
+    }
+    highlighted = highlights(table, examples, pair, model, paths, overrides)
+    written = {
+        "highlights": (highlighted, table_version(highlighted), {**upstream, f"scores/{pair.partition}": version}),
+        # Last: where they are, everything is that later stages read.
+        "scores": (table, version, {**upstream, **passes.upstream}),
+    }
+    for name, (rows, data_version, from_what) in written.items():
+        record(
+            paths,
+            step,
+            table=name,
+            partition=pair.partition,
+            data_version=data_version,
+            upstream=from_what,
+            model_fingerprint=model.identity.model_fingerprint,
+            tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+            benchmark_digest=benchmark,
+        )
+        write_table(paths.run_file(name, pair.partition, step.run_id), rows)
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
     columns = score_columns(table, examples, model=pair.model, benchmark=pair.benchmark, overrides=overrides)
     return ScoreReport(pair, len(table), Counter(table.column("status").to_pylist()), reasons, version, columns)
