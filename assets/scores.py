@@ -4,12 +4,15 @@ What belongs here: wiring and plots as metadata. What does not: detectors (audit
 (audit_pipeline/evaluation).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 
 from assets import OWNERS
 from audit_pipeline.contracts import EVALUATIONS, SCORES, Pair
+from audit_pipeline.evaluation.headline import headline_detector
 from audit_pipeline.lineage import Step
 from audit_pipeline.orchestration.automation import QUARTERLY
 from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
@@ -19,8 +22,10 @@ from audit_pipeline.orchestration.resources import AuditData, Models
 from audit_pipeline.stages import EvaluationReport, ScoreReport, evaluate_pair, score_pair
 from audit_pipeline.warehouse.pair_plots import forest_markdown, histograms_markdown, roc_markdown
 
-SCORES_VERSION = "1"
-EVALUATIONS_VERSION = "1"
+SCORES_VERSION = "2"
+EVALUATIONS_VERSION = "2"
+_TOLD = 0.05
+_SHOWN = 10
 
 
 @dg.asset(
@@ -87,8 +92,9 @@ def _score_metadata(report: ScoreReport) -> dict[str, Any]:
 
 @dg.asset(
     group_name="scores",
-    description="AUROC, TPR at 5% FPR and FPR at 95% TPR of every detector with 95% intervals from a bootstrap over "
-    "groups, the blind control that never sees the model, the split's verdict and the claim level. Append-only.",
+    description="What the scores allow to say: AUROC and TPR at low FPR of every detector with 95% intervals by group, "
+    "the blind control, claim level; paired comparisons; thresholds of known error; p- and q-values a document; "
+    "contamination rates; tests of the corpus. Append-only.",
     kinds={"scikitlearn", "parquet"},
     owners=OWNERS,
     code_version=EVALUATIONS_VERSION,
@@ -136,13 +142,65 @@ def _evaluation_metadata(report: EvaluationReport) -> dict[str, Any]:
         for row in found.table.to_pylist()
         if row["metric"] == "auroc" and row["is_default"] and row["value"] is not None
     }
+    tables = report.findings.tables
     return {
         **rows(found.table.num_rows),
         "status": "ok" if aurocs else "not_applicable",
         **({"reason": found.reason} if found.reason else {}),
         **aurocs,
+        **_decision_metadata(tables),
+        **{f"rows of {name}": table.num_rows for name, table in tables.items() if name != "evaluations"},
         **{name: dg.MetadataValue.md(picture) for name, picture in pictures.items() if picture},
         "claim level": found.claim_level,
         "split verdict": found.split_verdict,
         "data_version": report.data_version,
     }
+
+
+def _decision_metadata(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """Thresholds, documents and rates by the detector that answers; nothing where it decided nothing."""
+    detector = headline_detector(set(tables["decisions"]["detector"].to_pylist()))
+    decisions, tests, rates = (
+        [row for row in tables[name].to_pylist() if row["detector"] == detector]
+        for name in ("decisions", "group_tests", "contamination_rates")
+    )
+    found: dict[str, Any] = {}
+    if decisions:
+        found["thresholds"] = markdown_table(
+            ("rule", "alpha", "threshold", "FPR achieved", "TPR", "why not"),
+            [
+                (
+                    row["rule"],
+                    *(_short(row[name]) for name in ("alpha", "threshold", "fpr", "tpr")),
+                    row["reason"] or "",
+                )
+                for row in decisions
+            ],
+        )
+    if tests:
+        found["groups with q <= 0.05"] = sum(row["q_bh"] <= _TOLD for row in tests)
+        first = sorted(tests, key=lambda row: (row["p_value"], row["group"]))[:_SHOWN]
+        found["most suspicious groups"] = markdown_table(
+            ("group", "texts", "p", "q (Benjamini-Hochberg)"),
+            [(row["group"], row["n_texts"], _short(row["p_value"]), _short(row["q_bh"])) for row in first],
+        )
+    whole = [row for row in rates if row["unit"] == "benchmark"]
+    if whole:
+        found["contamination rate"] = markdown_table(
+            ("rule", "flagged", "corrected", "95% interval", "why not"),
+            [
+                (
+                    row["rule"],
+                    _short(row["flagged"]),
+                    _short(row["corrected"]),
+                    f"{_short(row['corrected_low'])} to {_short(row['corrected_high'])}",
+                    row["reason"] or "",
+                )
+                for row in whole
+            ],
+        )
+    return found
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"

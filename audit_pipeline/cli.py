@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from audit_pipeline.console import OUT, new_table, print_table, say, shown, tell, tell_skipped, visible
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.statistics_commands import canaries, evaluate, export, power, test
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from audit_pipeline.score_files import FileScores
 
 
-# No emoji codes: what is shown is other people's text, paths and SQL.
-OUT = Console(emoji=False)
-TELL = Console(stderr=True, emoji=False)
-_NAMED_SKIPS = 5
 _ALL = "all"
 _CHECK = "instrument_check"
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -51,7 +47,7 @@ class _Front(click.Group):
             # The reader of a pipe has enough: click ends quietly.
             raise
         except KeyboardInterrupt:
-            _tell("stopped; what was finished is kept")
+            tell("stopped; what was finished is kept")
             sys.exit(130)
         except Exception as error:
             from audit_pipeline.full_disk import full_disk
@@ -67,18 +63,8 @@ class _Front(click.Group):
 
 
 def _fail(error: AuditError | OSError) -> NoReturn:
-    _tell(f"Error: {' '.join(str(error).split())}", style="red")
+    tell(f"Error: {' '.join(str(error).split())}", style="red")
     sys.exit(2)
-
-
-def _tell(words: str, style: str | None = None) -> None:
-    """One line on standard error; what a file or a name holds is shown, never obeyed."""
-    TELL.print(_visible(words), style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-def _visible(text: str) -> str:
-    """``text`` with the codes spelled out that a terminal would obey."""
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 @click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})
@@ -98,7 +84,7 @@ def demo(model: str) -> None:
     if _CHECK in load_controls():
         _check_instrument(_CHECK, None, show=False)
     else:
-        _tell(f"no instrument check: config/controls.yaml has no control '{_CHECK}'")
+        tell(f"no instrument check: config/controls.yaml has no control '{_CHECK}'")
     _audit(model, "demo", refresh=False, device=None, kinds=("base",), logits_budget_gb=None)
     paths = DataPaths.from_environment()
     OUT.print("\nNext:")
@@ -109,8 +95,8 @@ def demo(model: str) -> None:
         (f"corpus-audit audit --model {model} --benchmark release_notes", "the whole benchmark"),
         (f"corpus-audit score --model {model} --texts FILE --out scores.parquet", "texts of your own"),
     ):
-        OUT.print(f"  {_program()}{command:<72} {what}", markup=False, highlight=False, soft_wrap=True)
-    OUT.print(f"\nEverything lies under {paths.root}", markup=False, highlight=False, soft_wrap=True)
+        say(f"  {_program()}{command:<72} {what}")
+    say(f"\nEverything lies under {paths.root}")
 
 
 def _program() -> str:
@@ -178,14 +164,14 @@ def _audit(
     request = AuditRequest(name, specs, refresh, device, kinds, logits_budget_gb, terminal=True, leave_out=leave_out)
     outcome = run_audit(request, defs(), paths, _tell_step)
     if outcome.buried:
-        _tell(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
+        tell(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
-        _tell(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
+        tell(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_applicable.items():
-        _tell(f"{partition} could not run: {reason}", style="red")
+        tell(f"{partition} could not run: {reason}", style="red")
     if show:
         _show_findings(paths, name, [spec.name for spec in specs if spec.name not in outcome.left_out])
-        OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
+        say(f"\nReport: {paths.report}")
     if outcome.failed is not None:
         raise outcome.failed
 
@@ -198,7 +184,7 @@ def _specs(benchmark: str) -> Sequence[BenchmarkSpec]:
 
 
 def _tell_step(what: str) -> None:
-    _tell(f"• {what}")
+    tell(f"• {what}")
 
 
 def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
@@ -209,7 +195,7 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
         rows = connection.sql(statement, params={"model": model, "benchmarks": list(benchmarks)})
         found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
     columns = ("benchmark", "detector", "AUROC [95% interval]", "TPR at 5% FPR", "FPR at 95% TPR", "texts")
-    table = _table(*columns)
+    table = new_table(*columns)
     for row in found:
         table.add_row(
             row["benchmark"],
@@ -218,26 +204,20 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
             f"{row['n_members']} + {row['n_nonmembers']}",
         )
     OUT.print()
-    _print_table(table)
+    print_table(table)
     OUT.print()
     for benchmark in benchmarks:
         rows_of = [row for row in found if row["benchmark"] == benchmark]
         if not rows_of:
-            OUT.print(
+            say(
                 f"{benchmark}: no metrics, because none of its texts to evaluate is labelled; "
-                "its scores are in the view scores_with_examples",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
+                "its scores are in the view scores_with_examples"
             )
         for row in rows_of[:1]:
             blind = "not read" if row["blind_auroc"] is None else _with_interval(row, "blind_auroc")
-            OUT.print(
+            say(
                 f"{benchmark}: {row['claim_level']}; split: {row['split_verdict']}; "
-                f"AUROC of the blind control, which never sees the model: {blind}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
+                f"AUROC of the blind control, which never sees the model: {blind}"
             )
 
 
@@ -265,8 +245,8 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
     plans = dry_run(AuditRequest(entry.name, specs, kinds=kinds, leave_out=benchmark == _ALL), tokenized, paths)
     for spec in specs:
         if spec.name not in plans:
-            _tell(f"{spec.name} is not built or not up to date: corpus-audit benchmarks --build {spec.name}")
-    table = _table(
+            tell(f"{spec.name} is not built or not up to date: corpus-audit benchmarks --build {spec.name}")
+    table = new_table(
         "benchmark", "texts", "cached", "to run", "passes", "tokens", "branch tokens", "bytes to write", "time"
     )
     for name, plan in plans.items():
@@ -276,7 +256,7 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
         counted = (plan.texts, plan.cached_texts, plan.texts_to_run)
         numbers = (*counted, plan.passes, plan.tokens_to_run, plan.branch_tokens, size)
         table.add_row(name, *(f"{number:,}" for number in numbers), f"about {seconds:,.0f} s")
-    _print_table(table)
+    print_table(table)
     OUT.print(
         "Nothing was run. Passes and tokens: the texts and their lower case; branches: about. Time: the model's "
         "arithmetic at this machine's measured speed; loading and a reference model's passes left out.",
@@ -346,7 +326,7 @@ def score(
         return ready
 
     beside = Beside(frequencies=frequencies, proposer=proposer, seed=seed, device=device)
-    with terminal_bar(entry.name) as tell:
+    with terminal_bar(entry.name) as on_progress:
         scores = score_file(
             file,
             out,
@@ -357,15 +337,15 @@ def score(
             beside=beside,
             text_column=text_column,
             label_column=label_column,
-            on_progress=tell,
+            on_progress=on_progress,
             on_step=_tell_step,
         )
-    _show_skipped(scores.skipped)
+    tell_skipped(scores.skipped)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
-    _tell(f"{own.texts} texts: {own.texts_from_cache} from the cache, {own.texts_computed} computed{rate}")
+    tell(f"{own.texts} texts: {own.texts_from_cache} from the cache, {own.texts_computed} computed{rate}")
     _show_separation(scores, overrides)
-    OUT.print(f"{len(scores.table):,} scores in {out}", markup=False, highlight=False, soft_wrap=True)
+    say(f"{len(scores.table):,} scores in {out}")
 
 
 def _show_separation(scores: FileScores, overrides: Overrides) -> None:
@@ -375,25 +355,13 @@ def _show_separation(scores: FileScores, overrides: Overrides) -> None:
     found = separation(scores, overrides)
     if not found:
         return
-    table = _table("detector", "AUROC [95% interval]", "texts")
+    table = new_table("detector", "AUROC [95% interval]", "texts")
     for one in found:
         row = {"auroc": one.auroc, "auroc_low": one.interval.low, "auroc_high": one.interval.high}
         name = f"{one.detector} {_setting(one.parameters)}".strip()
         table.add_row(name, _with_interval(row, "auroc"), f"{one.n_members} + {one.n_nonmembers}")
-    _print_table(table)
+    print_table(table)
     OUT.print("screening only: no control was run; `corpus-audit audit` on a benchmark runs one", soft_wrap=True)
-
-
-def _show_skipped(skipped: Sequence[Any], total: int | None = None) -> None:
-    """``total``: how many there are, where ``skipped`` are only the first of them."""
-    total = len(skipped) if total is None else total
-    if not total:
-        return
-    _tell(f"{total} row(s) skipped:")
-    for row in skipped[:_NAMED_SKIPS]:
-        _tell(f"  {row.location}: {row.reason}")
-    if total > _NAMED_SKIPS:
-        _tell(f"  and {total - _NAMED_SKIPS} more")
 
 
 @main.command()
@@ -420,13 +388,8 @@ def count(
     model = load_tokenizer(resolve_model(tokenizer, load_models()), DataPaths.from_environment())
     limits = Limits(max_tokens_per_document=max_tokens_per_document)
     counted = count_to_file(model, corpus, out, text_column, limits=limits)
-    _show_skipped(counted.skipped, counted.skipped_rows)
-    OUT.print(
-        f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    tell_skipped(counted.skipped, counted.skipped_rows)
+    say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")
 
 
 @main.command()
@@ -434,7 +397,7 @@ def detectors() -> None:
     """The detectors: what each needs and what it costs."""
     from audit_pipeline.detectors.registry import REGISTRY
 
-    table = _table(
+    table = new_table(
         "detector", "paper", "needs", "forward tokens a token", "own log-probabilities suffice", "parameters", "score"
     )
     for one in REGISTRY.values():
@@ -448,7 +411,7 @@ def detectors() -> None:
             parameters or "-",
             one.summary,
         )
-    _print_table(table)
+    print_table(table)
 
 
 @main.command()
@@ -457,7 +420,7 @@ def models() -> None:
     from audit_pipeline.models.config import load_models
     from audit_pipeline.warehouse.configured import origin
 
-    table = _table("model", "from", "dtype", "start token", "released", "training cutoff", "licence")
+    table = new_table("model", "from", "dtype", "start token", "released", "training cutoff", "licence")
     for entry in load_models().values():
         table.add_row(
             entry.name,
@@ -468,7 +431,7 @@ def models() -> None:
             str(entry.training_cutoff or "unknown"),
             entry.licence or "unknown",
         )
-    _print_table(table)
+    print_table(table)
 
 
 _CHECKED = ("min_k", "min_k_plus_plus", "infilling")
@@ -517,15 +480,15 @@ def study(name: str) -> None:
     with open_read_only(paths.warehouse) as connection:
         rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})
         found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
-    table = _table("setting", "value", "seed", "detector", "AUROC [95% interval]")
+    table = new_table("setting", "value", "seed", "detector", "AUROC [95% interval]")
     for row in found:
         shown = "not defined" if row["auroc"] is None else f"{row['auroc']:.3f}"
         if row["ci_low"] is not None:
             shown += f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
         detector = f"{row['detector']} {_setting(row['parameters'])}".strip()
         table.add_row(row["setting"], row["value"], str(row["seed"]), detector, shown)
-    _print_table(table)
-    OUT.print(f"\nReport: {paths.report}", markup=False, highlight=False, soft_wrap=True)
+    print_table(table)
+    say(f"\nReport: {paths.report}")
 
 
 def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
@@ -542,13 +505,10 @@ def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> 
         return ", ".join(shown) or "not audited"
 
     blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
-    OUT.print(
+    say(
         f"\nInstrument check: members told from held-out texts with AUROC {told('exposed')}; "
         f"twin model, which saw neither: {told('twin')}; "
-        f"without any model: {'not read' if blind is None else f'{blind:.2f}'}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        f"without any model: {'not read' if blind is None else f'{blind:.2f}'}"
     )
 
 
@@ -565,14 +525,14 @@ def benchmarks(build_name: str | None) -> None:
         from audit_pipeline.orchestration.audit import AuditRequest, prepare
 
         prepare(AuditRequest("", resolve(build_name)), defs(), paths, _tell_step)
-    table = _table("benchmark", "words", "design", "built", "members", "non-members", "description")
+    table = new_table("benchmark", "words", "design", "built", "members", "non-members", "description")
     for spec in load_benchmarks().values():
         built = paths.benchmark_manifest(spec.name).exists()
         counts = read_manifest(paths, spec.name)["counts"] if built else {}
         sides = (str(counts.get("members", "-")), str(counts.get("nonmembers", "-")))
         state = "yes" if built else "no"
         table.add_row(spec.name, str(spec.words or "any"), spec.design, state, *sides, spec.settings.description)
-    _print_table(table)
+    print_table(table)
 
 
 @main.command()
@@ -590,7 +550,7 @@ def report(open_it: bool, no_text: bool) -> None:
     paths = DataPaths.from_environment()
     include_text = not no_text and "CORPUS_AUDIT_NO_TEXT" not in os.environ
     publish(defs(), paths, _tell_step, include_text=include_text)
-    OUT.print(f"Report: {paths.report}", markup=False, highlight=False, soft_wrap=True)
+    say(f"Report: {paths.report}")
     if open_it:
         webbrowser.open(paths.report.as_uri())
 
@@ -645,30 +605,11 @@ def _cell(value: object) -> object:
 
 
 def _print_rows(rows: pa.Table) -> None:
-    table = _table(*rows.column_names)
+    table = new_table(*rows.column_names)
     for row in _rows(rows):
-        table.add_row(*(_shown(value) for value in row))
-    _print_table(table)
+        table.add_row(*(shown(value) for value in row))
+    print_table(table)
     OUT.print(f"{len(rows):,} row(s)", highlight=False)
-
-
-def _print_table(table: Table) -> None:
-    # A pipe has no width: nothing is folded there.
-    console = OUT if OUT.is_terminal else Console(width=10_000, emoji=False)
-    console.print(table, markup=False, highlight=False, crop=False)
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else _visible(str(value))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 @main.command()
@@ -682,8 +623,8 @@ def dev(host: str, port: int) -> None:
     paths = DataPaths.from_environment()
     with open_instance(paths) as instance:
         for run_id in bury_dead_runs(instance):
-            _tell(f"run {run_id} is marked failed: the process that ran it is gone")
-    _tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
+            tell(f"run {run_id} is marked failed: the process that ran it is gone")
+    tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
     dagster = Path(sys.executable).with_name("dagster")
     workspace = PROJECT_ROOT / "workspace.yaml"
     os.execv(dagster, [str(dagster), "dev", "-w", str(workspace), "-h", host, "-p", str(port)])  # noqa: S606
@@ -716,16 +657,16 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
 def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
     target = forgotten.target
     if forgotten.buried:
-        _tell(f"marked {len(forgotten.buried)} dead run(s) of this machine failed and freed their slots")
-    table = _table("would go" if dry_run else "went", "files", "rows", "bytes")
+        tell(f"marked {len(forgotten.buried)} dead run(s) of this machine failed and freed their slots")
+    table = new_table("would go" if dry_run else "went", "files", "rows", "bytes")
     for one in forgotten.gone:
         table.add_row(one.what, f"{one.files:,}", f"{one.rows:,}", f"{one.bytes:,}")
     if forgotten.had_partition:
         table.add_row("partition in Dagster", "", "", "")
     if table.row_count:
-        _print_table(table)
+        print_table(table)
     else:
-        OUT.print(f"Of {target} there is nothing to remove.", markup=False, highlight=False, soft_wrap=True)
+        say(f"Of {target} there is nothing to remove.")
     lines = [f"Stays: {one}" for one in forgotten.kept]
     lines.append("Stays: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
     lines += [f"Yours, left alone: {path}, the log of a session on an earlier warehouse" for path in forgotten.aside]
@@ -742,7 +683,7 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
     if dry_run:
         lines.append("Nothing was touched.")
     for line in lines:
-        OUT.print(_visible(line), markup=False, highlight=False, soft_wrap=True)
+        say(visible(line))
 
 
 @main.command()
@@ -757,9 +698,13 @@ def doctor() -> None:
 
     paths = DataPaths.from_environment()
     findings = [*examine(paths), *examine_dagster(paths, defs())]
-    table = _table("", "what", "finding")
+    table = new_table("", "what", "finding")
     for finding in findings:
         table.add_row("ok" if finding.ok else "!!", finding.what, finding.words)
-    _print_table(table)
+    print_table(table)
     if not all(finding.ok for finding in findings):
         sys.exit(1)
+
+
+for _command in (evaluate, power, canaries, test, export):
+    main.add_command(_command)

@@ -220,7 +220,7 @@ EVALUATIONS = pa.schema(
         _column("n_groups", pa.int32(), "groups that the interval was resampled over"),
         _column("n_not_scored", pa.int32(), "labelled examples of the evaluation split without a score"),
         _column(
-            "metric", pa.string(), "auroc | tpr_at_5_fpr | tpr_at_1_fpr | tpr_at_0.1_fpr | fpr_at_95_tpr | auroc_margin"
+            "metric", pa.string(), "auroc | tpr_at_5_fpr | tpr_at_1_fpr | tpr_at_01_fpr | fpr_at_95_tpr | auroc_margin"
         ),
         _column("value", pa.float64(), "the metric; null where it is not defined", null=True),
         _column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
@@ -362,7 +362,7 @@ CORPUS_TESTS = pa.schema(
         _column("reason", pa.string(), "why there is no p-value; null where there is one", null=True),
         _column("p_value", pa.float64(), "one-sided: the smaller, the less likely without training", null=True),
         _column("statistic", pa.float64(), "what the test compares", null=True),
-        _column("n", pa.int64(), "audited texts; for canaries the alternatives, for a test set its items"),
+        _column("n", pa.int64(), "audited texts, published canaries, or items of the test set"),
         _column("n_held_out", pa.int64(), "held-out texts, other canaries or permutations that it is compared with"),
         _column("assumption", pa.string(), "what must be true for the p-value to hold"),
         EVALUATIONS.field("claim_level"),

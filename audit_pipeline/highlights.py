@@ -21,7 +21,7 @@ from audit_pipeline.contracts import HIGHLIGHTS, Pair, text_sha256
 from audit_pipeline.detectors.min_k import selected, z_scores
 from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
-from audit_pipeline.evaluation.headline import headline_detector
+from audit_pipeline.evaluation.headline import PREFERRED, headline_detector
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import table_from_rows
@@ -55,7 +55,7 @@ def highlights(
     """
     ok = scores.filter(pc.equal(scores["status"], "ok"))
     detector = headline_detector(set(ok["detector"].to_pylist()))
-    if detector is None:
+    if detector not in PREFERRED:
         return HIGHLIGHTS.empty_table()
     own = ok.filter(pc.equal(ok["detector"], detector))
     settings = [one for one in own["parameters"].unique().to_pylist() if is_default(detector, one, overrides)]

@@ -27,8 +27,10 @@ from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.registry import Overrides, select, settings_up_to, settings_with
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.errors import AuditError, ConfigError, DataError, ModelError, TransientError
-from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, evaluate, score_columns
+from audit_pipeline.evaluation.audited_side import against_held_out
+from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, score_columns
 from audit_pipeline.evaluation.split_quality.quality import MOST_PER_SIDE, Quality, split_quality
+from audit_pipeline.findings import Design, Findings, find
 from audit_pipeline.highlights import highlights
 from audit_pipeline.lineage import Step, latest_run, record, table_version
 from audit_pipeline.models.config import load_models, resolve_model
@@ -84,8 +86,13 @@ class EvaluationReport:
     """The findings of a pair, as written."""
 
     pair: Pair
-    evaluation: Evaluation
+    findings: Findings
     data_version: str
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The metrics among the findings."""
+        return self.findings.evaluation
 
     @property
     def out_of_range(self) -> int:
@@ -147,8 +154,9 @@ def assess_split(benchmark: str, paths: DataPaths, step: Step, *, most_per_side:
     manifest = read_manifest(paths, benchmark)
     examples = read_examples(paths, benchmark)
     spec = manifest["spec"]
+    compared = against_held_out(examples)
     quality = split_quality(
-        examples,
+        examples if compared is None else compared,
         manifest["design"],
         _language(examples),
         split=word_unit(spec["unit"]).split,
@@ -456,7 +464,7 @@ def score_from_cache(
 
 
 def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> EvaluationReport:
-    """Metrics, intervals, the blind control and the claim level of a pair's latest scores.
+    """Everything that is concluded from a pair's latest scores: see :mod:`audit_pipeline.findings`.
 
     Raises DataError where the pair has not been scored, or was scored on another build of the benchmark, with other
     weights or under other conventions.
@@ -473,36 +481,55 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         paths.run_file("scores", pair.partition, written.run_id), SCORES, what=f"the scores of {pair.partition}"
     )
     examples = read_examples(paths, pair.benchmark)
-    evaluation = evaluate(
-        scores,
-        examples,
-        model=pair.model,
-        benchmark=pair.benchmark,
-        design=manifest["design"],
-        language=_language(examples),
-        run_id=step.run_id,
-        overrides=overrides_of(pair.benchmark, paths),
-        matched=MATCHED in manifest,
-    )
-    version = table_version(evaluation.table)
-    record(
+    design = Design(manifest["design"], _language(examples), MATCHED in manifest, overrides_of(pair.benchmark, paths))
+    found = find(scores, examples, pair, design, step.run_id)
+    upstream = {
+        f"examples/{pair.benchmark}": manifest["digest"],
+        f"scores/{pair.partition}": written.data_version,
+        statistics: version_now,
+        **{key: version for key, version in written.upstream.items() if is_extra(key)},
+    }
+    versions = write_findings(
+        found,
+        pair,
         paths,
         step,
-        table="evaluations",
-        partition=pair.partition,
-        data_version=version,
-        upstream={
-            f"examples/{pair.benchmark}": manifest["digest"],
-            f"scores/{pair.partition}": written.data_version,
-            statistics: version_now,
-            **{key: version for key, version in written.upstream.items() if is_extra(key)},
-        },
+        upstream=upstream,
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
         benchmark_digest=manifest["digest"],
     )
-    write_table(paths.run_file("evaluations", pair.partition, step.run_id), evaluation.table)
-    return EvaluationReport(pair, evaluation, version)
+    return EvaluationReport(pair, found, versions["evaluations"])
+
+
+def write_findings(
+    findings: Findings,
+    pair: Pair,
+    paths: DataPaths,
+    step: Step,
+    *,
+    upstream: Mapping[str, str],
+    benchmark_digest: str,
+    model_fingerprint: str | None = None,
+    tokenizer_fingerprint: str | None = None,
+) -> Mapping[str, str]:
+    """Write every table of a pair's findings with its lineage row; their data versions, by table."""
+    versions = {}
+    for name, table in findings.tables.items():
+        versions[name] = table_version(table)
+        record(
+            paths,
+            step,
+            table=name,
+            partition=pair.partition,
+            data_version=versions[name],
+            upstream=upstream,
+            model_fingerprint=model_fingerprint,
+            tokenizer_fingerprint=tokenizer_fingerprint,
+            benchmark_digest=benchmark_digest,
+        )
+        write_table(paths.run_file(name, pair.partition, step.run_id), table)
+    return versions
 
 
 def _language(examples: pa.Table) -> str:

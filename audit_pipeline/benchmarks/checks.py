@@ -158,12 +158,12 @@ def both_classes(examples: pa.Table) -> CheckResult:
     rows = examples.select(["label", "split"]).to_pylist()
     labels = Counter(row["label"] for row in rows if row["split"] == "evaluation")
     counts = {"members": labels[MEMBER], "nonmembers": labels[NON_MEMBER], "unlabelled": labels[None]}
-    if rows and not labels[MEMBER] + labels[NON_MEMBER]:
+    if labels[None] and not labels[MEMBER] + labels[NON_MEMBER]:
         held_out = sum(row["label"] == NON_MEMBER for row in rows)
         what = "nothing that is audited is labelled: " + (
             "compared with held-out texts" if held_out else "scores, but no metrics"
         )
-        return CheckResult("both_classes", bool(labels[None]), True, what, {**counts, "held out": held_out})
+        return CheckResult("both_classes", True, True, what, {**counts, "held out": held_out})
     passed = bool(labels[MEMBER] and labels[NON_MEMBER])
     return CheckResult("both_classes", passed, True, "members and non-members in the evaluation split", counts)
 

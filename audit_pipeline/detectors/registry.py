@@ -13,6 +13,7 @@ import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 
 from audit_pipeline import detectors
+from audit_pipeline.contracts import canonical_json
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
 from audit_pipeline.errors import ConfigError
 
@@ -126,8 +127,10 @@ def parse_set(assignments: Sequence[str]) -> dict[str, dict[str, ParameterValue]
 def is_default(detector_name: str, parameters: str, overrides: Overrides | None = None) -> bool:
     """Whether ``parameters`` is the label of the default setting, with ``overrides`` (a benchmark's own) in it.
 
-    Raises ConfigError for an unknown detector.
+    A detector that is not one of ours, whose scores a user hands over, has no parameters: its default is ``{}``.
     """
+    if detector_name not in REGISTRY:
+        return parameters == canonical_json({})
     detector = get(detector_name)
     return parameters == detector.label({**detector.default, **(overrides or {}).get(detector_name, {})})
 

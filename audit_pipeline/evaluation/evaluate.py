@@ -22,12 +22,14 @@ from audit_pipeline.evaluation.blind_control import BlindControl
 from audit_pipeline.evaluation.claims import ClaimLevel, SplitVerdict, claim_level, split_verdict
 from audit_pipeline.evaluation.intervals import (
     NO_INTERVAL,
+    RESAMPLED,
     RESAMPLES,
     GroupBootstrap,
     Interval,
     percentile_interval,
 )
 from audit_pipeline.evaluation.metrics import (
+    FPR_LIMITS,
     MEANING,
     METRICS,
     Floats,
@@ -37,6 +39,7 @@ from audit_pipeline.evaluation.metrics import (
     undefined,
     weighted_metrics,
 )
+from audit_pipeline.evaluation.rates import tpr_at_fpr
 from audit_pipeline.tables import checked, table_from_rows
 
 MARGIN = "auroc_margin"
@@ -171,7 +174,7 @@ def evaluate(
     aside. ``overrides`` are defaults that the benchmark fixes; ``matched``: its sides were chosen to be hard to tell
     apart. A detector is evaluated on the texts that it has a score for, the others are counted. A metric that is not
     defined is null, with the reason in ``method``. Raises DataError as :func:`score_columns` does, ConfigError for an
-    unknown design or detector.
+    unknown design.
     """
     labelled = labelled_examples(examples)
     columns = _score_columns(scores, examples, labelled, model, benchmark, overrides)
@@ -183,10 +186,10 @@ def evaluate(
         labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language=language, seed=seed
     )
     control_column = _blind_column(control, labelled)
-    measured: dict[Key, _Measured] = {}
+    measured: dict[Key, _Findings] = {}
     for same_texts in _by_texts([*columns, control_column]):
         measured.update(_measure(same_texts, control, resamples, seed))
-    blind_auroc = measured[control_column.key].intervals["auroc"]
+    blind_auroc = measured[control_column.key]["auroc"].interval
     verdict, level = _verdict_and_level(design, blind_auroc, matched)
     rows = [
         {
@@ -200,16 +203,16 @@ def evaluate(
             "n_groups": len(set(column.groups)),
             "n_not_scored": column.n_not_scored,
             "metric": metric,
-            "value": value,
-            "ci_low": interval.low,
-            "ci_high": interval.high,
-            "method": _method(metric, measured[column.key], control if column is control_column else None),
+            "value": finding.value,
+            "ci_low": finding.interval.low,
+            "ci_high": finding.interval.high,
+            "method": _method(finding, control if column is control_column else None),
             "split_verdict": verdict,
             "claim_level": level,
             "run_id": run_id,
         }
         for column in (*columns, control_column)
-        for metric, value, interval in _numbers(measured[column.key])
+        for metric, finding in measured[column.key].items()
     ]
     return Evaluation(
         table_from_rows(rows, EVALUATIONS),
@@ -217,7 +220,11 @@ def evaluate(
         verdict,
         level,
         [*columns, *([control_column] if control.scores is not None else [])],
-        {column.key: margin for column in columns if (margin := measured[column.key].margin) is not None},
+        {
+            column.key: Margin(margin.value, margin.interval)
+            for column in columns
+            if (margin := measured[column.key].get(MARGIN)) is not None and margin.value is not None
+        },
     )
 
 
@@ -226,19 +233,16 @@ def _verdict_and_level(design: str, blind: Interval, matched: bool) -> tuple[Spl
 
 
 @dataclass(frozen=True)
-class _Measured:
-    values: Mapping[str, float]
-    intervals: Mapping[str, Interval]
+class _Finding:
+    """One metric's value with its interval; None, and ``method`` says why, where it is not defined."""
+
+    value: float | None
+    interval: Interval
     method: str
-    margin: Margin | None = None
 
 
-def _numbers(measured: _Measured) -> list[tuple[str, float | None, Interval]]:
-    """Each metric with its value and interval; the margin over the blind control last, where there is one."""
-    numbers = [(metric, measured.values.get(metric), measured.intervals[metric]) for metric in METRICS]
-    if measured.margin is not None:
-        numbers.append((MARGIN, measured.margin.value, measured.margin.interval))
-    return numbers
+_Findings = dict[str, _Finding]
+"""By metric: the ``METRICS`` in their order, and behind them the margin over the blind control where there is one."""
 
 
 def _blind_column(control: BlindControl, labelled: LabelledExamples) -> ScoreColumn:
@@ -315,41 +319,55 @@ def _by_texts(columns: Sequence[ScoreColumn]) -> list[list[ScoreColumn]]:
     return list(same.values())
 
 
-def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: int, seed: int) -> dict[Key, _Measured]:
+def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: int, seed: int) -> dict[Key, _Findings]:
     """Values, intervals and margins of columns that score the same texts."""
     first = columns[0]
     problem = undefined(first.labels)
     if problem:
-        nothing = _Measured({}, dict.fromkeys(METRICS, NO_INTERVAL), problem)
-        return {column.key: nothing for column in columns}
+        return {column.key: dict.fromkeys(METRICS, _Finding(None, NO_INTERVAL, problem)) for column in columns}
     bootstrap = GroupBootstrap(first.groups, first.labels, resamples=resamples, seed=seed)
     rankings = [rank(column.scores, column.labels) for column in columns]
     if control.scores is not None:
         rankings.append(rank(control.scores[first.scored], first.labels))
-    values = [weighted_metrics(ranking)[0] for ranking in rankings]
-    resampled = bootstrap.metrics(rankings)
-    method = bootstrap.problem or (
-        f"95% percentile interval from {resamples} bootstrap resamples of {bootstrap.n_groups} groups (seed {seed})"
-    )
+    values = [dict(zip(RESAMPLED, weighted_metrics(one, names=RESAMPLED)[0].tolist(), strict=True)) for one in rankings]
+    resampled = bootstrap.metrics(rankings, RESAMPLED)
     measured = {}
     for index, column in enumerate(columns):
-        margin = None
+        found = _resampled(values[index], resampled[index], bootstrap) | _tprs(column)
+        measured[column.key] = {name: found[name] for name in METRICS}
         if control.scores is not None and column.detector != blind.NAME:
-            difference = percentile_interval(resampled[index, :, 0] - resampled[-1, :, 0])
-            margin = Margin(float(values[index][0] - values[-1][0]), difference)
-        measured[column.key] = _Measured(
-            dict(zip(METRICS, values[index].tolist(), strict=True)),
-            {name: percentile_interval(resampled[index, :, number]) for number, name in enumerate(METRICS)},
-            method,
-            margin,
-        )
+            place = RESAMPLED.index("auroc")
+            measured[column.key][MARGIN] = _Finding(
+                values[index]["auroc"] - values[-1]["auroc"],
+                percentile_interval(resampled[index, :, place] - resampled[-1, :, place]),
+                f"{_MARGIN_MEANING}; {bootstrap.percentile_method}",
+            )
     return measured
 
 
-def _method(metric: str, measured: _Measured, control: BlindControl | None) -> str:
+def _resampled(values: Mapping[str, float], resampled: Floats, bootstrap: GroupBootstrap) -> _Findings:
+    """The metrics whose interval comes from the resamples, [resamples, len(RESAMPLED)]."""
+    found = {}
+    for place, (name, value) in enumerate(values.items()):
+        if name == "auroc":
+            interval, method = bootstrap.auroc_interval(value, resampled[:, place]), bootstrap.auroc_method(value)
+        else:
+            interval, method = percentile_interval(resampled[:, place]), bootstrap.percentile_method
+        found[name] = _Finding(value, interval, f"{MEANING[name]}; {method}")
+    return found
+
+
+def _tprs(column: ScoreColumn) -> _Findings:
+    """The TPR at each FPR, with the bounds of a share."""
+    points = roc_points(column.scores, column.labels)
+    found = {}
+    for name, limit in FPR_LIMITS.items():
+        rate = tpr_at_fpr(column.scores, column.labels, column.groups, limit, points=points)
+        found[name] = _Finding(rate.value, rate.interval, rate.method)
+    return found
+
+
+def _method(finding: _Finding, control: BlindControl | None) -> str:
     if control is not None and control.reason is not None:
         return control.reason
-    if metric not in measured.values:
-        return measured.method
-    parts = [_MARGIN_MEANING if metric == MARGIN else MEANING[metric], measured.method]
-    return "; ".join([control.method, *parts] if control is not None else parts)
+    return finding.method if control is None or finding.value is None else f"{control.method}; {finding.method}"

@@ -16,5 +16,10 @@ PREFERRED = ("min_k_plus_plus", "min_k", "loss")
 
 
 def headline_detector(scored: Collection[str]) -> str | None:
-    """The detector that answers, out of those that have a score of some text; None where none of the three has."""
+    """The detector that answers, out of those that have a score of some text.
+
+    The only one where there is one only; None where there are several and none of the three is among them.
+    """
+    if len(scored) == 1:
+        return next(iter(scored))
     return next((name for name in PREFERRED if name in scored), None)

@@ -9,7 +9,8 @@ from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evaluation.evaluate import MARGIN, evaluate, labelled_examples, score_columns
 from audit_pipeline.evaluation.intervals import metric_intervals
-from audit_pipeline.evaluation.metrics import METRICS, metrics
+from audit_pipeline.evaluation.metrics import FPR_LIMITS, METRICS, metrics
+from audit_pipeline.evaluation.rates import tpr_at_fpr
 
 GENERATOR = np.random.default_rng(11)
 WORDS = [f"word{index}" for index in range(300)]
@@ -82,12 +83,42 @@ def test_values_and_intervals_are_those_of_the_metric_code(small):
         expected = metrics(values, labels)
         expected_intervals = metric_intervals(values, labels, groups, resamples=60, seed=4)
         for metric, row in rows_of(found, "min_k", parameters).items():
-            assert row["value"] == expected[metric]
-            assert (row["ci_low"], row["ci_high"]) == (expected_intervals[metric].low, expected_intervals[metric].high)
+            if metric in expected_intervals:
+                interval = expected_intervals[metric]
+                assert row["value"] == expected[metric]
+                assert (row["ci_low"], row["ci_high"]) == (interval.low, interval.high)
+                assert "60 bootstrap resamples of 12 groups (seed 4)" in row["method"]
             assert (row["n_members"], row["n_nonmembers"], row["n_groups"], row["n_not_scored"]) == (12, 12, 12, 0)
             assert (row["model"], row["benchmark"], row["run_id"]) == ("m", "b", "r2")
-            assert "60 bootstrap resamples of 12 groups (seed 4)" in row["method"]
-    assert "ties count half" in rows_of(found, "min_k", K2)["auroc"]["method"]
+    assert "ties count half; 95% interval: logit" in rows_of(found, "min_k", K2)["auroc"]["method"]
+    assert "95% percentile interval" in rows_of(found, "min_k", K2)["fpr_at_95_tpr"]["method"]
+
+
+def test_a_fpr_that_too_few_groups_cannot_tell_is_null(small):
+    found = run(*small)
+    for metric in FPR_LIMITS:
+        row = rows_of(found, "min_k", K2)[metric]
+        assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
+        assert row["method"] == (
+            "not resolvable with 6 groups of non-members (12 texts): the smallest FPR that can be told is 1/6"
+        )
+
+
+def test_tprs_have_the_bounds_of_a_share(large):
+    found = run(*large)
+    by_detector = {column.detector: column for column in found.columns}
+    for detector in ("loss", "blind_control"):
+        column, rows = by_detector[detector], rows_of(found, detector)
+        for metric, limit in FPR_LIMITS.items():
+            expected = tpr_at_fpr(column.scores, column.labels, column.groups, limit)
+            row = rows[metric]
+            assert row["value"] == expected.value
+            assert (row["ci_low"], row["ci_high"]) == (expected.interval.low, expected.interval.high)
+            assert row["method"].endswith(expected.method)
+        values = metrics(column.scores, column.labels)
+        assert [rows[metric]["value"] for metric in METRICS[:3]] == [values[metric] for metric in METRICS[:3]]
+        assert rows["tpr_at_01_fpr"]["value"] is None  # 120 non-members
+    assert rows_of(found, "blind_control")["tpr_at_1_fpr"]["method"].startswith("TF-IDF")
 
 
 def test_the_default_setting_is_marked(small):
@@ -283,7 +314,7 @@ def test_every_setting_of_the_grid_gets_its_rows(small):
         for setting in settings
     ]
     found = run(scores, examples)
-    assert found.table.num_rows == (1 + 10 + 80 + 1) * 3
+    assert found.table.num_rows == (1 + 10 + 80 + 1) * 5
     assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(5), "blind_control {}"}
     # A benchmark may fix a parameter: its value is then the default's.
     found = run(scores, examples, overrides={"infilling": {"m": 1}})
@@ -308,8 +339,13 @@ def test_scores_that_do_not_belong_are_refused(small):
     for bad in (math.nan, math.inf, None):
         with pytest.raises(DataError, match="not a finite number"):
             run([score(examples[0]["example_id"], bad)], examples)
-    with pytest.raises(ConfigError, match="no detector 'los'"):
-        run([score(examples[0]["example_id"], 1.0, "los")], examples)
+
+
+def test_a_detector_that_is_not_ours_is_evaluated_like_any(small):
+    _, examples = small
+    found = run([score(row["example_id"], float(index % 5), "theirs") for index, row in enumerate(examples)], examples)
+    assert rows_of(found, "theirs")["auroc"]["value"] is not None
+    assert headline(found) == {"theirs {}", "blind_control {}"}
 
 
 def test_examples_that_cannot_be_right_are_refused(small):

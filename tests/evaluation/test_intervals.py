@@ -5,8 +5,14 @@ from hypothesis import strategies as st
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation import intervals
-from audit_pipeline.evaluation.intervals import GroupBootstrap, Interval, metric_intervals, percentile_interval
-from audit_pipeline.evaluation.metrics import METRICS, metrics, rank
+from audit_pipeline.evaluation.intervals import (
+    RESAMPLED,
+    GroupBootstrap,
+    Interval,
+    metric_intervals,
+    percentile_interval,
+)
+from audit_pipeline.evaluation.metrics import metrics, rank
 
 
 def drawn(groups, labels, **how):
@@ -66,19 +72,94 @@ def test_a_resample_equals_literally_repeated_groups():
             for index, group in enumerate(groups) if group == name
         ]  # fmt: skip
         expected = metrics(values[copies], labels[copies])
-        assert dict(zip(METRICS, found, strict=True)) == pytest.approx(expected, rel=1e-12)
+        assert list(found) == pytest.approx([expected[name] for name in RESAMPLED], rel=1e-12)
 
 
 def test_the_interval_is_the_percentiles_of_the_resamples():
     values, labels, groups = scored(30, 3)
     resampled = GroupBootstrap(groups, labels, resamples=400, seed=1).metrics([rank(values, labels)])[0]
     found = metric_intervals(values, labels, groups, resamples=400, seed=1)
-    for column, name in enumerate(METRICS):
-        ordered = np.sort(resampled[:, column])
-        assert ordered[9] <= found[name].low <= ordered[10]
-        assert ordered[389] <= found[name].high <= ordered[390]
+    ordered = np.sort(resampled[:, RESAMPLED.index("fpr_at_95_tpr")])
+    assert ordered[9] <= found["fpr_at_95_tpr"].low <= ordered[10]
+    assert ordered[389] <= found["fpr_at_95_tpr"].high <= ordered[390]
     assert percentile_interval(np.arange(41.0)) == Interval(1.0, 39.0)
     assert percentile_interval([]) == Interval(None, None)
+
+
+def test_the_interval_of_the_auroc_is_normal_on_the_logit_scale():
+    values, labels, groups = scored(30, 3)
+    bootstrap = GroupBootstrap(groups, labels, resamples=400, seed=1)
+    aurocs = bootstrap.metrics([rank(values, labels)])[0][:, 0]
+    found = metric_intervals(values, labels, groups, resamples=400, seed=1)["auroc"]
+    auroc = metrics(values, labels)["auroc"]
+    odds = auroc / (1 - auroc)
+    factor = np.exp(1.959964 * np.std(np.log(aurocs / (1 - aurocs)), ddof=1))
+    assert found.low == pytest.approx(odds / factor / (1 + odds / factor), abs=1e-6)
+    assert found.high == pytest.approx(odds * factor / (1 + odds * factor), abs=1e-6)
+    assert bootstrap.auroc_method(auroc) == (
+        "95% interval: logit of the AUROC ± 1.96 of its standard deviations over 400 bootstrap resamples of 30 groups "
+        "(seed 1)"
+    )
+
+
+def test_resamples_of_zero_or_one_are_clipped_by_half_a_pair():
+    bootstrap = GroupBootstrap([str(index) for index in range(9)], [1] * 4 + [0] * 5, resamples=4)
+    found = bootstrap.auroc_interval(0.9, [0.9, 1.0, 1.0, 0.0])
+    # 20 pairs: 1 is taken for 39/40, 0 for 1/40; the logits' standard deviation with three degrees of freedom
+    logits = np.log([9.0, 39.0, 39.0, 1 / 39])
+    odds = 9 * np.exp(-1.959964 * logits.std(ddof=1))
+    assert found.low == pytest.approx(odds / (1 + odds), rel=1e-5)
+    assert 0.9 < found.high < 1
+
+
+@pytest.mark.parametrize(("n_members", "n_nonmembers", "pairs"), [(3, 8, 3), (8, 3, 3), (20, 20, 20)])
+def test_complete_separation_has_the_exact_bound_of_independent_pairs(n_members, n_nonmembers, pairs):
+    labels = [1] * n_members + [0] * n_nonmembers
+    groups = [str(index) for index in range(len(labels))]
+    bound = 0.025 ** (1 / pairs)  # all of that many pairs agree by chance this rarely
+    above = metric_intervals(np.array(labels, dtype=float), labels, groups, resamples=20)["auroc"]
+    below = metric_intervals(-np.array(labels, dtype=float), labels, groups, resamples=20)["auroc"]
+    assert (above.low, above.high) == (pytest.approx(bound), 1.0)
+    assert (below.low, below.high) == (0.0, pytest.approx(1 - bound))
+    bootstrap = GroupBootstrap(groups, labels)
+    assert f"exact bound of {pairs} independent pairs" in bootstrap.auroc_method(1.0)
+    assert bootstrap.auroc_method(1.0) == bootstrap.auroc_method(0.0) != bootstrap.auroc_method(0.999)
+
+
+def most_pairs(groups, labels):
+    """Disjoint pairs of groups, a member from one and a non-member from the other, by trying all."""
+    inside = sorted({group for group, label in zip(groups, labels, strict=True) if label == 1})
+    outside = {group for group, label in zip(groups, labels, strict=True) if label == 0}
+
+    def most(left, members):
+        if not members:
+            return 0
+        first, *rest = members
+        taken = [1 + most(left - {first, other}, rest) for other in left & outside if first in left and other != first]
+        return max([most(left, rest), *taken])
+
+    return most(frozenset(groups), inside)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), min_size=1, max_size=10))
+@settings(max_examples=60)
+def test_independent_pairs_share_no_group(rows):
+    groups, labels = [str(group) for group, _ in rows], [label for _, label in rows]
+    bootstrap = GroupBootstrap(groups, labels)
+    if bootstrap.problem is None:
+        assert bootstrap.independent_pairs == most_pairs(groups, labels)
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=25, deadline=None)
+def test_the_interval_holds_the_auroc_mirrors_and_ignores_monotone_changes(seed):
+    generator = np.random.default_rng(seed)
+    values, labels, groups = scored(int(generator.integers(4, 16)), 2, seed=seed, shift=generator.uniform(-3, 3))
+    found = metric_intervals(values, labels, groups, resamples=40)["auroc"]
+    assert 0 <= found.low <= metrics(values, labels)["auroc"] <= found.high <= 1
+    assert metric_intervals(np.exp(values), labels, groups, resamples=40)["auroc"] == found
+    mirrored = metric_intervals(-values, labels, groups, resamples=40)["auroc"]
+    assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((found.low, found.high), abs=1e-9)
 
 
 @given(st.randoms())
@@ -129,11 +210,13 @@ def test_no_interval_without_two_groups_on_each_side(groups, labels, reason):
     bootstrap = GroupBootstrap(groups, labels)
     assert bootstrap.problem == reason
     assert list(bootstrap.counts()) == []
+    assert bootstrap.auroc_interval(0.7, []) == Interval(None, None)
+    assert bootstrap.auroc_method(0.7) == bootstrap.percentile_method == reason
 
 
 def test_a_column_without_interval_still_gets_an_answer():
     found = metric_intervals([1.0, 2.0, 3.0], [0, 1, 0], ["a", "b", "c"])
-    assert found == dict.fromkeys(METRICS, Interval(None, None))
+    assert found == dict.fromkeys(RESAMPLED, Interval(None, None))
 
 
 def test_bad_input_is_refused():

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.evaluation.metrics import METRICS, metrics, rank, roc_points, weighted_metrics
+from audit_pipeline.evaluation.metrics import (
+    FPR_LIMITS,
+    METRICS,
+    metrics,
+    rank,
+    roc_points,
+    threshold_at,
+    weighted_metrics,
+)
 
 
 def twin(scores, labels, weights=None):
@@ -26,6 +34,8 @@ def twin(scores, labels, weights=None):
     return {
         "auroc": wins / (2 * n_members * n_others),
         "tpr_at_5_fpr": max(t for t, f in points if 100 * f <= 5 * n_others) / n_members,
+        "tpr_at_1_fpr": max(t for t, f in points if 100 * f <= n_others) / n_members,
+        "tpr_at_01_fpr": max(t for t, f in points if 1000 * f <= n_others) / n_members,
         "fpr_at_95_tpr": min(f for t, f in points if 100 * t >= 95 * n_members) / n_others,
     }
 
@@ -49,14 +59,19 @@ def test_by_hand():
     labels = [1, 0, 1, 0, 1, 0]
     # pairs won by members: 5>4, 5>2, 5>1; 3>2, 3>1; 2=2 (half), 2>1: 6.5 of 9
     found = metrics(scores, labels)
-    assert found == {"auroc": pytest.approx(6.5 / 9), "tpr_at_5_fpr": 1 / 3, "fpr_at_95_tpr": 2 / 3}
+    tprs = {"tpr_at_5_fpr": 1 / 3, "tpr_at_1_fpr": 1 / 3, "tpr_at_01_fpr": 1 / 3}
+    assert found == {"auroc": pytest.approx(6.5 / 9), **tprs, "fpr_at_95_tpr": 2 / 3}
+    assert list(found) == list(METRICS)
 
 
 def test_perfect_reversed_and_constant_scores():
     labels = [0, 0, 1, 1, 1]
-    assert metrics([1, 2, 3, 4, 5], labels) == {"auroc": 1.0, "tpr_at_5_fpr": 1.0, "fpr_at_95_tpr": 0.0}
-    assert metrics([5, 4, 3, 2, 1], labels) == {"auroc": 0.0, "tpr_at_5_fpr": 0.0, "fpr_at_95_tpr": 1.0}
-    assert metrics([7, 7, 7, 7, 7], labels) == {"auroc": 0.5, "tpr_at_5_fpr": 0.0, "fpr_at_95_tpr": 1.0}
+    for scores, auroc, tpr, fpr in (
+        ([1, 2, 3, 4, 5], 1.0, 1.0, 0.0),
+        ([5, 4, 3, 2, 1], 0.0, 0.0, 1.0),
+        ([7, 7, 7, 7, 7], 0.5, 0.0, 1.0),
+    ):
+        assert list(metrics(scores, labels).values()) == [auroc, tpr, tpr, tpr, fpr]
 
 
 @pytest.mark.parametrize("n", [20, 40, 100, 140, 260, 1000])
@@ -70,6 +85,32 @@ def test_rates_exactly_on_their_limits_are_within(n):
     assert found["fpr_at_95_tpr"] == part / n
     one_more = metrics([*scores, 3.0], [*labels, 0])
     assert one_more["tpr_at_5_fpr"] == 0.0
+
+
+@pytest.mark.parametrize(("name", "per"), [("tpr_at_5_fpr", 20), ("tpr_at_1_fpr", 100), ("tpr_at_01_fpr", 1000)])
+def test_each_limit_lets_its_own_share_of_nonmembers_through(name, per):
+    # Three non-members above the members, of exactly as many as the limit lets three through of.
+    scores = [3.0] * 3 + [1.0] * (3 * per - 3) + [2.0]
+    labels = [0] * (3 * per) + [1]
+    assert metrics(scores, labels)[name] == 1.0
+    assert metrics([*scores[1:], 3.0], [*labels[1:], 0])[name] == 1.0
+    assert metrics([*scores, 3.0], [*labels, 0])[name] == 0.0
+
+
+def test_the_threshold_at_a_fpr_is_the_lowest_that_keeps_it():
+    scores, labels = [5.0, 4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0, 0]
+    points = roc_points(scores, labels)
+    assert [threshold_at(points, limit) for limit in (0.0, 0.3, 1 / 3, 0.7, 1.0)] == [5.0, 5.0, 3.0, 2.0, 1.0]
+    assert threshold_at(roc_points([1.0, 1.0], [0, 1]), 0.05) == math.inf
+
+
+@given(cases())
+def test_the_threshold_gives_the_tpr(case):
+    scores, labels, _ = case
+    points = roc_points(scores, labels)
+    for name, limit in FPR_LIMITS.items():
+        called = np.array(scores) >= threshold_at(points, limit)
+        assert called[np.array(labels) == 1].mean() == pytest.approx(metrics(scores, labels)[name])
 
 
 def test_with_fewer_than_twenty_nonmembers_no_false_positive_is_allowed():
@@ -129,9 +170,11 @@ def test_many_weightings_at_once():
     ranking = rank([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0])
     weights = [[1, 1, 1, 1], [2, 0, 1, 0], [0, 1, 0, 5]]
     found = weighted_metrics(ranking, weights)
-    assert found.shape == (3, 3)
+    assert found.shape == (3, 5)
     for row, one in zip(found, weights, strict=True):
         assert dict(zip(METRICS, row, strict=True)) == twin([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0], one)
+    some = weighted_metrics(ranking, weights, ["fpr_at_95_tpr", "auroc"])
+    assert (some == found[:, [METRICS.index("fpr_at_95_tpr"), 0]]).all()
 
 
 @given(cases())

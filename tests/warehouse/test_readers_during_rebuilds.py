@@ -18,7 +18,7 @@ from .conftest import Folder
 
 REBUILDS = 10
 # So that the build gets a turn on a small machine.
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.2
 # Every build has two documents and three examples more than the one before it.
 DOCUMENTS, EXAMPLES = 12, 60
 WHOLE = [(DOCUMENTS + 2 * build, EXAMPLES + 3 * build) for build in range(REBUILDS + 1)]
@@ -38,7 +38,7 @@ while not stop.exists():
     seen.append(counts)
     if len(seen) == 1:
         print("reading", flush=True)
-    time.sleep(0.02)
+    time.sleep(0.2)
 print(json.dumps(seen))
 """
 

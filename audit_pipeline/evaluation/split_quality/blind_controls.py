@@ -29,8 +29,8 @@ from audit_pipeline.evaluation.blind_control import (
     folds_by_group,
     is_unspaced,
 )
-from audit_pipeline.evaluation.intervals import NO_INTERVAL, RESAMPLES, GroupBootstrap, Interval, percentile_interval
-from audit_pipeline.evaluation.metrics import MEANING, METRICS, Floats, rank, weighted_metrics
+from audit_pipeline.evaluation.intervals import NO_INTERVAL, RESAMPLES, GroupBootstrap, Interval
+from audit_pipeline.evaluation.metrics import MEANING, Floats, rank, weighted_metrics
 from audit_pipeline.evaluation.split_quality.dates_in_text import DatesInText, dates_in
 
 WORDS, CHARACTERS, LENGTH, DATES = NAMES = ("words", "characters", "length", "dates")
@@ -40,6 +40,7 @@ LENGTH_UNITS = ("words", "characters", "utf8_bytes", "zlib_bytes")
 MOST_CHARACTERS = 4_000_000
 """That the character control reads, of all texts together: memory and time are bounded, 400 of each of 10,000 texts."""
 
+_AUROC = ("auroc",)
 _BUCKETS = 1 << 20
 _MIN_TEXTS = 2
 _FURTHEST = 4.0
@@ -103,22 +104,22 @@ def measure_controls(
     """AUROC and 95% interval of each control, in the order given, on the same bootstrap resamples of groups."""
     classes = np.asarray(labels)
     rankings = {name: rank(one.scores, classes) for name, one in controls.items() if one.scores is not None}
+    aurocs = {name: float(weighted_metrics(ranking, names=_AUROC)[0, 0]) for name, ranking in rankings.items()}
     intervals: dict[str, Interval] = {}
-    drawn = ""
+    drawn: dict[str, str] = {}
     if rankings:
         bootstrap = GroupBootstrap(groups, classes, resamples=resamples, seed=seed)
-        resampled = bootstrap.metrics(list(rankings.values()))[:, :, METRICS.index("auroc")]
-        intervals = {name: percentile_interval(one) for name, one in zip(rankings, resampled, strict=True)}
-        drawn = bootstrap.problem or (
-            f"95% percentile interval from {resamples} bootstrap resamples of {bootstrap.n_groups} groups (seed {seed})"
-        )
+        resampled = bootstrap.metrics(list(rankings.values()), _AUROC)[:, :, 0]
+        for (name, auroc), values in zip(aurocs.items(), resampled, strict=True):
+            intervals[name] = bootstrap.auroc_interval(auroc, values)
+            drawn[name] = bootstrap.auroc_method(auroc)
     return [
         ControlAuroc(
             name,
-            float(weighted_metrics(rankings[name])[0][METRICS.index("auroc")]) if name in rankings else None,
+            aurocs.get(name),
             intervals.get(name, NO_INTERVAL),
             len(classes),
-            "; ".join([control.method, MEANING["auroc"], drawn]) if control.reason is None else control.reason,
+            "; ".join([control.method, MEANING["auroc"], drawn[name]]) if control.reason is None else control.reason,
         )
         for name, control in controls.items()
     ]

@@ -1,0 +1,36 @@
+"""Keeping the result of a corpus test that a user ran.
+
+What belongs here: its row and its lineage. What does not: the tests (corpus_tests.py).
+"""
+
+from __future__ import annotations
+
+from audit_pipeline.contracts import CORPUS_TESTS, Pair
+from audit_pipeline.corpus_tests import CorpusTest
+from audit_pipeline.errors import DataError
+from audit_pipeline.lineage import Step, record, table_version
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import table_from_rows, write_table
+
+CODE_VERSION = "1"
+
+
+def keep_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPaths, *, run_id: str) -> None:
+    """Write the result of a test that a user ran, with its lineage row; raises DataError for a name with a bar."""
+    if "|" in result.benchmark:
+        raise DataError(f"{result.benchmark}: the file's name holds a bar, which divides partitions: rename it")
+    step = Step.now(run_id, "corpus_test", CODE_VERSION)
+    pair = Pair(result.benchmark, result.model)
+    table = table_from_rows([result.row(run_id)], CORPUS_TESTS)
+    record(
+        paths,
+        step,
+        table="corpus_tests",
+        partition=pair.partition,
+        data_version=table_version(table),
+        upstream={},
+        model_fingerprint=model.identity.model_fingerprint,
+        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+    )
+    write_table(paths.run_file("corpus_tests", pair.partition, run_id), table)

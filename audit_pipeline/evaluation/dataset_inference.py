@@ -1,0 +1,265 @@
+"""Dataset inference: is a whole set of texts likelier to have been trained on than texts known not to have been?
+
+What belongs here: the test, from a matrix of detector scores to one p-value. What does not: computing scores
+(detectors/), what a benchmark's design is (benchmarks/), and what may be claimed (claims.py).
+
+Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half which detectors tell the
+audited texts from held-out ones, and is tested on the other half, which it has not seen. So however many detectors
+there are, the p-value needs no correction for them. Here, other than there:
+
+* Everything goes by group (the book, the patent): groups are divided into halves, the model is fitted to group means
+  and the test compares group means, so that windows of one document do not count as independent.
+* Values are clipped at the 2.5th and 97.5th percentile and standardised, both as measured on the fitted half alone.
+* The linear model is a ridge regression whose penalty is chosen by leaving out one group at a time: detectors at many
+  settings are nearly collinear, and plain least squares needs more groups than features.
+* Several random splits make the result less of a lottery. Their p-values overlap, so they are combined by a rule that
+  holds under dependence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from sklearn.linear_model import RidgeCV
+from sklearn.preprocessing import StandardScaler
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.evaluation.claims import ClaimLevel
+from audit_pipeline.evaluation.combine_p import COMBINATIONS, IN_WORDS, Combination
+
+NAME = "dataset_inference"
+ASSUMPTION = (
+    "Without training, the held-out groups and the audited ones are draws from one distribution, and groups are "
+    "independent of each other. The p-value speaks of the audited set as a whole, not of any one text."
+)
+DESIGNS = ("exchangeable", "randomised")
+MIN_GROUPS = 20
+SPLITS = 10
+
+_CLIPPED_AT = (2.5, 97.5)
+_PENALTIES = np.logspace(-1, 5, 13)
+_NAMED_AT_MOST = 5
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class DatasetInference:
+    """The test's result: p-value and Welch's t of each split, and of all together (``statistic``: the median t).
+
+    ``n`` and ``n_held_out`` count texts. ``left_out`` names features that some text lacks, with how many lack it. Where
+    ``status`` is ``refused``, ``reason`` says why and there is neither p-value nor statistic.
+    """
+
+    status: Literal["ok", "refused"]
+    reason: str | None
+    p_value: float | None
+    statistic: float | None
+    n: int
+    n_held_out: int
+    n_groups: int
+    n_held_out_groups: int
+    split_p_values: tuple[float, ...]
+    left_out: tuple[str, ...]
+    claim_level: ClaimLevel
+    method: str
+    assumption: str = ASSUMPTION
+
+    def row(self, *, model: str, benchmark: str, run_id: str) -> dict[str, object]:
+        """The result as a row of CORPUS_TESTS."""
+        return {
+            "model": model,
+            "benchmark": benchmark,
+            "test": NAME,
+            "status": self.status,
+            "reason": self.reason,
+            "p_value": self.p_value,
+            "statistic": self.statistic,
+            "n": self.n,
+            "n_held_out": self.n_held_out,
+            "assumption": self.assumption,
+            "claim_level": self.claim_level,
+            "method": self.method,
+            "run_id": run_id,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Scores of texts as a matrix ``values`` [texts, features], NaN where a text lacks one."""
+
+    example_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    values: Floats
+
+
+def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
+    """The matrix of a long table of scores: one entry a text and feature, None where there is no score.
+
+    Texts and features stand in alphabetical order. Raises DataError for unequal lengths, and where a text has two
+    entries of one feature.
+    """
+    if not len(example_ids) == len(names) == len(scores):
+        raise DataError("a matrix of features needs one text, feature and score for each entry")
+    texts, row = np.unique(np.array(example_ids, dtype=object), return_inverse=True)
+    features, column = np.unique(np.array(names, dtype=object), return_inverse=True)
+    if len(np.unique(row * max(1, len(features)) + column)) < len(row):
+        raise DataError("a text has two scores of one feature: give one run's scores only")
+    values = np.full((len(texts), len(features)), np.nan)
+    values[row, column] = [np.nan if score is None else score for score in scores]
+    return Features(tuple(texts), tuple(features), values)
+
+
+def dataset_inference(
+    values: npt.ArrayLike,
+    names: Sequence[str],
+    held_out: npt.ArrayLike,
+    groups: Sequence[str],
+    *,
+    design: str,
+    claim_level: ClaimLevel,
+    splits: int = SPLITS,
+    combination: Combination = "twice_median",
+    seed: int = 0,
+) -> DatasetInference:
+    """The test of n texts by d features: ``values`` [n, d] (NaN: missing), ``names`` [d], ``groups`` [n].
+
+    ``held_out`` [n] is True for texts known not to have been trained on, False for the audited ones (whether their
+    label is 1 or unknown). A feature that any text lacks is left out and named. Groups with texts of both sides stay in
+    one half with both; the test then errs on the safe side.
+
+    Refused where ``design`` is neither exchangeable nor randomised, where a side has fewer than 20 groups (each half
+    then has at least 10 means a side; its level was measured from there on, and with fewer a t-test of skewed means is
+    not to be relied on), and where no feature is left. The direction is learnt: audited texts that score lower than
+    held-out ones give a small p-value too. The result does not depend on the order of the texts, but for
+    rounding. Raises DataError where shapes do not fit or there is no split.
+    """
+    matrix, is_held_out = np.asarray(values, dtype=np.float64), np.asarray(held_out, dtype=bool)
+    if matrix.ndim != 2 or matrix.shape != (len(is_held_out), len(names)) or len(groups) != len(is_held_out):
+        raise DataError(
+            f"dataset inference needs a row a text and a column a feature: {matrix.shape} values, "
+            f"{len(is_held_out)} texts, {len(groups)} groups, {len(names)} features"
+        )
+    if splits < 1:
+        raise DataError(f"dataset inference needs at least one split, not {splits}")
+    has = np.isfinite(matrix)
+    complete = has.all(axis=0)
+    lacking = tuple(
+        f"{name} ({int(n)} of {len(matrix)} texts lack it)"
+        for name, n in zip(names, (~has).sum(axis=0), strict=True)
+        if n
+    )
+    units = _units_of(groups, is_held_out)
+    method = (
+        f"{int(complete.sum())} features, ridge regression of group means, one-sided Welch test of group means of the "
+        f"other half, {splits} random splits by group, {IN_WORDS[combination]}{_left_out_in_words(lacking)}"
+    )
+
+    def result(reason: str | None, p_values: Sequence[float] = (), ts: Sequence[float] = ()) -> DatasetInference:
+        return DatasetInference(
+            status="ok" if reason is None else "refused",
+            reason=reason,
+            p_value=None if reason is not None else COMBINATIONS[combination](p_values),
+            statistic=None if reason is not None else float(np.median(ts)),
+            n=int((~is_held_out).sum()),
+            n_held_out=int(is_held_out.sum()),
+            n_groups=int(units.has_audited.sum()),
+            n_held_out_groups=int(units.has_held_out.sum()),
+            split_p_values=tuple(p_values),
+            left_out=lacking,
+            claim_level=claim_level,
+            method=method,
+        )
+
+    reason = _refusal(design, units, bool(complete.any()))
+    if reason is not None:
+        return result(reason)
+    ordered = matrix[units.order][:, complete]
+    tested = [_one_split(ordered, units, np.random.default_rng([seed, split])) for split in range(splits)]
+    return result(None, [p_value for _, p_value in tested], [t for t, _ in tested])
+
+
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """Texts by what is averaged: the texts of one group on one side.
+
+    ``order`` [n] sorts the texts by unit; ``start`` [u] is where each unit begins among them. ``held_out`` and
+    ``group`` [u] are each unit's side and group; ``has_audited`` and ``has_held_out`` [g] are each group's sides.
+    """
+
+    order: Places
+    start: Places
+    held_out: Bools
+    group: Places
+    has_audited: Bools
+    has_held_out: Bools
+
+
+def _units_of(groups: Sequence[str], held_out: Bools) -> _Units:
+    names, group_of_text = np.unique(np.array(groups, dtype=object), return_inverse=True)
+    both = 2 * group_of_text + held_out
+    order = np.argsort(both, kind="stable")
+    units, start = np.unique(both[order], return_index=True)
+    return _Units(
+        order=order,
+        start=start,
+        held_out=units % 2 == 1,
+        group=units // 2,
+        has_audited=np.bincount(group_of_text, weights=~held_out, minlength=len(names)) > 0,
+        has_held_out=np.bincount(group_of_text, weights=held_out, minlength=len(names)) > 0,
+    )
+
+
+def _refusal(design: str, units: _Units, any_feature: bool) -> str | None:
+    if design not in DESIGNS:
+        return (
+            f"the benchmark's design is '{design}': there are no held-out texts of the audited texts' distribution, so "
+            "a difference would not be training's; it needs a benchmark that is exchangeable or randomised"
+        )
+    for name, has in (("audited", units.has_audited), ("held-out", units.has_held_out)):
+        if has.sum() < MIN_GROUPS:
+            return f"the {name} texts are of {int(has.sum())} groups, the test needs {MIN_GROUPS}"
+    return None if any_feature else "every feature is missing for some text"
+
+
+def _one_split(values: Floats, units: _Units, generator: np.random.Generator) -> tuple[float, float]:
+    """Welch's t and its one-sided p-value on one random half, of the model fitted to the other."""
+    fitted = _half(units, generator)[units.group]
+    lengths = np.diff(np.append(units.start, len(values)))
+    texts = np.repeat(fitted, lengths)
+    clipped = np.clip(values, *np.percentile(values[texts], _CLIPPED_AT, axis=0))
+    scaled = StandardScaler().fit(clipped[texts]).transform(clipped)
+    means = np.add.reduceat(scaled, units.start, axis=0) / lengths[:, None]
+    regression = RidgeCV(alphas=_PENALTIES).fit(means[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
+    outputs = regression.predict(means[~fitted])
+    audited = ~units.held_out[~fitted]
+    if np.ptp(outputs) == 0:
+        # Features that are constant in the fitted half: nothing speaks for either side.
+        return 0.0, 1.0
+    tested = stats.ttest_ind(outputs[audited], outputs[~audited], equal_var=False, alternative="greater")
+    return float(tested.statistic), float(tested.pvalue)
+
+
+def _half(units: _Units, generator: np.random.Generator) -> Bools:
+    """Which groups are fitted: half of those of each composition (audited, held out, both), drawn at random."""
+    composition = units.has_audited + 2 * units.has_held_out
+    chosen = np.zeros(len(composition), dtype=bool)
+    for kind in (1, 2, 3):
+        places = np.flatnonzero(composition == kind)
+        chosen[generator.permutation(places)[: len(places) // 2]] = True
+    return chosen
+
+
+def _left_out_in_words(lacking: Sequence[str]) -> str:
+    if not lacking:
+        return ""
+    more = len(lacking) - _NAMED_AT_MOST
+    named = ", ".join(lacking[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    return f"; left out: {named}"

@@ -1,0 +1,264 @@
+"""A table of scores that a user hands over, made into the tables that findings are drawn from.
+
+What belongs here: which columns there may be, what they mean, which rows cannot be used. What does not: statistics
+(findings.py), writing and publishing (evaluate_file.py).
+
+One row a text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there are
+some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
+``parameters``, ``example_id``, ``split`` (calibration | evaluation), ``collection``, ``text``, ``published``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.splits import Placed, split_groups
+from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, canonical_json
+from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.errors import DataError
+from audit_pipeline.tables import table_from_rows
+from audit_pipeline.text_rows import Row, Skipped, read_rows
+
+ONE_DETECTOR = "score"
+COLLECTION = "given"
+_IDS = ("example_id", "example_index")
+_LABELS: Mapping[str, int | None] = {
+    **{"1": MEMBER, "1.0": MEMBER, "true": MEMBER, "member": MEMBER},
+    **{"0": NON_MEMBER, "0.0": NON_MEMBER, "false": NON_MEMBER, "non-member": NON_MEMBER},
+    **{"": None, "none": None, "null": None, "nan": None, "unknown": None},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class GivenScores:
+    """The tables (schemas SCORES and EXAMPLES), and what had to be left out or taken as given.
+
+    ``notes`` are sentences for people. ``has_text``: whether a blind control can be read.
+    """
+
+    scores: pa.Table
+    examples: pa.Table
+    skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...]
+    has_text: bool
+
+
+@dataclass
+class _Text:
+    """One text of the file: what its rows say of it, which must be the same in all of them."""
+
+    identity: str
+    label: int | None
+    group: str
+    collection: str
+    split: Split | None
+    published: date | None
+    text: str
+    location: str
+
+
+def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed: int, language: str) -> GivenScores:
+    """Read ``file`` (.parquet, .csv or .jsonl) as the scores of ``pair``.
+
+    Where there is no column ``split``, about the share ``calibration`` of the labelled texts of each side, by group,
+    calibrates; all of them do where none is a member. Rows that cannot be used are returned in ``skipped``. Raises
+    DataError for a file without the columns score and label, without a usable row, with a text that is scored twice by
+    a detector, or whose rows contradict each other.
+    """
+    found = read_rows(file)
+    rows, skipped = list(found.rows), list(found.skipped)
+    columns = {name for row in rows for name in row.values}
+    for needed in ("score", "label"):
+        if needed not in columns:
+            raise DataError(f"{file}: there is no column '{needed}'; it has: {', '.join(sorted(columns)) or 'no row'}")
+    identities = _identities(rows, columns, file)
+    texts: dict[str, _Text] = {}
+    scored: dict[tuple[str, str, str], tuple[float | None, str | None]] = {}
+    for row, identity in zip(rows, identities, strict=True):
+        try:
+            text = _text(row, identity, columns)
+            score, problem = _score(row)
+            detector, parameters = _detector(row)
+        except ValueError as error:
+            skipped.append(Skipped(row.location, row.index, str(error)))
+            continue
+        _agree(texts.setdefault(identity, text), text)
+        if (identity, detector, parameters) in scored:
+            raise DataError(f"{row.location}: {detector} scores the text {identity} a second time; keep one score")
+        scored[identity, detector, parameters] = score, problem
+    if not any(score is not None for score, _ in scored.values()):
+        reason = f"; {skipped[0].location}: {skipped[0].reason}" if skipped else ""
+        raise DataError(f"{file}: no row has a score{reason}")
+    notes = []
+    if "group" not in columns:
+        notes.append("there is no column 'group': every text was taken to be independent of all others")
+    has_text = any(text.text for text in texts.values())
+    if not has_text:
+        notes.append("there is no column 'text': what the texts alone give away (the blind control) was not read")
+    splits = _splits(list(texts.values()), calibration, seed, pair.benchmark)
+    return GivenScores(
+        scores=table_from_rows(
+            (
+                {
+                    "example_id": identity,
+                    "model": pair.model,
+                    "benchmark": pair.benchmark,
+                    "detector": detector,
+                    "parameters": parameters,
+                    "score": score,
+                    "status": "ok" if score is not None else "failed",
+                    "reason": problem,
+                    "run_id": run_id,
+                }
+                for (identity, detector, parameters), (score, problem) in scored.items()
+            ),
+            SCORES,
+        ),
+        examples=table_from_rows(
+            (_example(text, splits[text.group], pair.benchmark, language, run_id) for text in texts.values()), EXAMPLES
+        ),
+        skipped=tuple(skipped),
+        notes=tuple(notes),
+        has_text=has_text,
+    )
+
+
+def _identities(rows: Sequence[Row], columns: set[str], file: Path) -> list[str]:
+    """The text of each row: by its id; without ids, the n-th row of each detector is the n-th text."""
+    column = next((name for name in _IDS if name in columns), None)
+    if column is not None:
+        return [_plain(row.values.get(column)) for row in rows]
+    counted: dict[str, int] = {}
+    identities = []
+    for row in rows:
+        detector = _plain(row.values.get("detector")) + _plain(row.values.get("parameters"))
+        counted[detector] = counted.get(detector, -1) + 1
+        identities.append(f"{counted[detector]:07d}")
+    if len(set(counted.values())) > 1:
+        raise DataError(
+            f"{file}: the detectors have unequally many rows and there is no column 'example_id', so it cannot be told "
+            "which rows are of one text; add it"
+        )
+    return identities
+
+
+def _text(row: Row, identity: str, columns: set[str]) -> _Text:
+    if not identity:
+        raise ValueError("the row has no example_id")
+    label = _plain(row.values.get("label")).lower()
+    if label not in _LABELS:
+        raise ValueError(f"label {row.values.get('label')!r} is neither 1, 0 nor empty")
+    split = _plain(row.values.get("split"))
+    if split not in ("", "calibration", "evaluation"):
+        raise ValueError(f"split {split!r} is neither calibration nor evaluation")
+    group = _plain(row.values.get("group"))
+    if "group" in columns and not group:
+        raise ValueError("the row has no group")
+    return _Text(
+        identity,
+        _LABELS[label],
+        group or identity,
+        _plain(row.values.get("collection")) or COLLECTION,
+        "calibration" if split == "calibration" else "evaluation" if split else None,
+        _day(row.values.get("published")),
+        _plain(row.values.get("text")),
+        row.location,
+    )
+
+
+def _score(row: Row) -> tuple[float | None, str | None]:
+    """The score, or why there is none: an empty cell is a text that the detector did not score."""
+    value = row.values.get("score")
+    if value is None or _plain(value) == "":
+        reason = _plain(row.values.get("reason")) or "the file has no score of the text"
+        return None, reason
+    try:
+        score = float(_plain(value))
+    except ValueError:
+        raise ValueError(f"score {value!r} is no number") from None
+    return (score, None) if math.isfinite(score) else (None, f"the score is {score}")
+
+
+def _detector(row: Row) -> tuple[str, str]:
+    """Detector and parameters as the registry writes them; one that it does not know is a detector by both together."""
+    name = _plain(row.values.get("detector")) or ONE_DETECTOR
+    given = row.values.get("parameters")
+    parameters = given if isinstance(given, dict) else json.loads(_plain(given) or "{}")
+    if not isinstance(parameters, dict):
+        raise ValueError(f"parameters {given!r} are no JSON object")
+    label = canonical_json(parameters)
+    if not parameters or (name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters)):
+        return name, label
+    return f"{name} {', '.join(f'{key}={value}' for key, value in sorted(parameters.items()))}", canonical_json({})
+
+
+def _agree(first: _Text, other: _Text) -> None:
+    """Raise DataError where two rows of one text say different things of it."""
+    for name in ("label", "group", "collection", "split"):
+        if getattr(first, name) != getattr(other, name):
+            raise DataError(
+                f"{other.location}: the {name} of the text {other.identity} is {getattr(other, name)!r}, at "
+                f"{first.location} it is {getattr(first, name)!r}; make them the same"
+            )
+
+
+def _splits(texts: Sequence[_Text], calibration: float, seed: int, benchmark: str) -> dict[str, Split]:
+    """The split of every group. Texts of unknown label are audited, so their groups are never for calibration."""
+    fixed: dict[str, Split] = {}
+    for text in texts:
+        split = text.split
+        if split is not None and fixed.setdefault(text.group, split) != split:
+            raise DataError(f"{text.location}: the group {text.group} is in both splits; a group must not be divided")
+    if fixed:
+        return {text.group: fixed.get(text.group, "evaluation") for text in texts}
+    audited = {text.group for text in texts if text.label is None}
+    known = [text for text in texts if text.group not in audited]
+    if audited and not any(text.label == MEMBER for text in known):
+        return {text.group: "evaluation" if text.group in audited else "calibration" for text in texts}
+    placed = (Placed(text.group, text.collection, text.label) for text in known)
+    splits = split_groups(placed, fraction=calibration, seed=seed, family=benchmark)
+    return {text.group: splits.get(text.group, "evaluation") for text in texts}
+
+
+def _example(text: _Text, split: Split, benchmark: str, language: str, run_id: str) -> dict[str, Any]:
+    return {
+        "example_id": text.identity,
+        "benchmark": benchmark,
+        "document_id": text.identity,
+        "text": text.text,
+        "context": None,
+        "label": text.label,
+        "split": split,
+        "published": text.published,
+        "words": len(text.text.split()),
+        "language": language,
+        "collection": text.collection,
+        "group": text.group,
+        "run_id": run_id,
+    }
+
+
+def _plain(value: object) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(value).strip()
+
+
+def _day(value: object) -> date | None:
+    if isinstance(value, datetime):
+        return value.date()
+    if isinstance(value, date):
+        return value
+    text = _plain(value)
+    try:
+        return date.fromisoformat(text[:10]) if text else None
+    except ValueError:
+        raise ValueError(f"published {text!r} is no date (2024-05-31)") from None

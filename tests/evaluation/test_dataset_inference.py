@@ -1,0 +1,212 @@
+"""Dataset inference: what it finds, what it must not find, what it leaves out and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+from sklearn.linear_model import RidgeCV
+
+from audit_pipeline.contracts import CORPUS_TESTS
+from audit_pipeline.errors import DataError
+from audit_pipeline.evaluation.combine_p import cauchy, twice_median
+from audit_pipeline.evaluation.dataset_inference import (
+    MIN_GROUPS,
+    DatasetInference,
+    dataset_inference,
+    feature_matrix,
+)
+from audit_pipeline.tables import table_from_rows
+
+Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], list[str]]
+NAMES = ["loss", "min_k", "zlib", "noise"]
+
+
+def made(seed: int, *, groups: int = 24, windows: int = 3, effect: float = 0.0, own: float = 1.0) -> Data:
+    """``groups`` a side, ``windows`` texts each; ``own`` is how far the windows of one group differ."""
+    generator = np.random.default_rng(seed)
+    group = np.repeat(np.arange(2 * groups), windows)
+    values = generator.standard_normal((2 * groups, 4))[group] + own * generator.standard_normal((len(group), 4))
+    held_out = group >= groups
+    values[~held_out, :2] += effect
+    return values, held_out, [f"book {one}" for one in group]
+
+
+def infer(data: Data, **options: Any) -> DatasetInference:
+    values, held_out, groups = data
+    given = {"design": "exchangeable", "claim_level": "statistical evidence", "splits": 3, **options}
+    return dataset_inference(values, given.pop("names", NAMES), held_out, groups, **given)
+
+
+def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
+    done = infer(made(1, effect=2.0))
+    assert (done.status, done.reason) == ("ok", None)
+    assert done.p_value is not None
+    assert done.statistic is not None
+    assert done.p_value < 1e-4
+    assert done.statistic > 4
+    assert (done.n, done.n_held_out, done.n_groups, done.n_held_out_groups) == (72, 72, 24, 24)
+    assert len(done.split_p_values) == 3
+    assert done.p_value == pytest.approx(twice_median(done.split_p_values))
+    assert infer(made(1, effect=2.0), combination="cauchy").p_value == pytest.approx(cauchy(done.split_p_values))
+    assert "4 features" in done.method
+    assert "twice the median" in done.method
+
+
+def test_one_split_is_that_of_a_plain_twin() -> None:
+    """The halves, clipping, means, fit and test of one split, spelled out text by text."""
+    values, held_out, groups = made(5, groups=MIN_GROUPS, windows=2, effect=0.8)
+    done = infer((values, held_out, groups), splits=1, seed=7)
+    generator = np.random.default_rng([7, 0])
+    names = sorted(set(groups))
+    sides = [[name for name in names if held_out[groups.index(name)] == side] for side in (False, True)]
+    fitted = {side[place] for side in sides for place in generator.permutation(len(side))[: len(side) // 2]}
+    texts = np.array([group in fitted for group in groups])
+    low, high = np.percentile(values[texts], [2.5, 97.5], axis=0)
+    clipped = np.minimum(np.maximum(values, low), high)
+    scaled = (clipped - clipped[texts].mean(0)) / clipped[texts].std(0)
+    means = {
+        name: np.mean([row for row, group in zip(scaled, groups, strict=True) if group == name], 0) for name in names
+    }
+    label = {name: float(not held_out[groups.index(name)]) for name in names}
+    training = sorted(fitted)
+    model = RidgeCV(alphas=np.logspace(-1, 5, 13)).fit(
+        [means[one] for one in training], [label[one] for one in training]
+    )
+    output = {name: float(model.predict([means[name]])[0]) for name in names if name not in fitted}
+    welch = stats.ttest_ind(
+        [output[name] for name in output if label[name]],
+        [output[name] for name in output if not label[name]],
+        equal_var=False,
+        alternative="greater",
+    )
+    assert len(fitted) == MIN_GROUPS
+    assert done.split_p_values[0] == pytest.approx(welch.pvalue)
+    assert done.statistic == pytest.approx(welch.statistic)
+
+
+def test_the_direction_is_learnt_so_lower_scores_count_as_well() -> None:
+    done = infer(made(1, effect=-2.0))
+    assert done.p_value is not None
+    assert done.p_value < 1e-4, "it tells distributions apart; docs/corpus-tests.md says what that means"
+
+
+def test_windows_of_one_book_do_not_count_as_independent() -> None:
+    """Thirty all but equal windows a book, no effect: a test over texts would find a difference nearly always."""
+    p_values = [infer(made(seed, groups=20, windows=30, own=0.05), splits=1).p_value for seed in range(100)]
+    # One split by twice the median is twice its p-value.
+    assert np.mean([one / 2 <= 0.05 for one in p_values if one is not None]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)
+
+
+def test_neither_order_nor_scale_of_the_texts_matters() -> None:
+    values, held_out, groups = made(3, effect=0.6)
+    expected = infer((values, held_out, groups))
+    order = np.random.default_rng(0).permutation(len(groups))
+    shuffled = infer((values[order], held_out[order], [groups[place] for place in order]))
+    assert shuffled.split_p_values == pytest.approx(expected.split_p_values)
+    scaled = infer((values * [1, -3, 0.01, 100] + [5, 0, 0, -9], held_out, groups))
+    assert scaled.split_p_values == pytest.approx(expected.split_p_values)
+    assert infer((values, held_out, groups), seed=1).split_p_values != expected.split_p_values
+
+
+@pytest.mark.parametrize("missing", [math.nan, math.inf])
+def test_a_feature_that_some_text_lacks_is_left_out_and_named(missing: float) -> None:
+    values, held_out, groups = made(4, effect=1.0)
+    holed = values.copy()
+    holed[[3, 90], 2] = missing
+    found = infer((holed, held_out, groups))
+    assert found.left_out == ("zlib (2 of 144 texts lack it)",)
+    assert "3 features" in found.method
+    assert found.method.endswith("; left out: zlib (2 of 144 texts lack it)")
+    without = infer((np.delete(values, 2, axis=1), held_out, groups), names=["loss", "min_k", "noise"])
+    assert found.split_p_values == without.split_p_values
+    assert infer((values, held_out, groups)).split_p_values != without.split_p_values
+
+
+def test_many_missing_features_are_named_in_part() -> None:
+    values, held_out, groups = made(4)
+    wide = np.hstack([values, np.full((len(values), 8), math.nan)])
+    found = infer((wide, held_out, groups), names=[*NAMES, *(f"gone {one}" for one in range(8))])
+    assert len(found.left_out) == 8
+    assert found.method.endswith("gone 4 (144 of 144 texts lack it) and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"design": "temporal"}, "design is 'temporal'"),
+        ({"design": "unlabelled"}, "design is 'unlabelled'"),
+        ({"groups": 19}, "the audited texts are of 19 groups, the test needs 20"),
+        ({"no_held_out": True}, "the held-out texts are of 0 groups, the test needs 20"),
+        ({"all_missing": True}, "every feature is missing for some text"),
+    ],
+)
+def test_what_is_refused_has_a_reason_and_no_number(change: dict[str, Any], reason: str) -> None:
+    values, held_out, groups = made(6, groups=change.get("groups", 20), effect=5.0)
+    if "no_held_out" in change:
+        held_out = np.zeros_like(held_out)
+    if "all_missing" in change:
+        values = np.full_like(values, math.nan)
+    done = infer((values, held_out, groups), design=change.get("design", "exchangeable"))
+    assert (done.status, done.p_value, done.statistic, done.split_p_values) == ("refused", None, None, ())
+    assert done.reason is not None
+    assert reason in done.reason
+
+
+def test_groups_of_both_sides_stay_together() -> None:
+    """Every book has texts of both sides that resemble each other: alike halves would leak otherwise."""
+    generator = np.random.default_rng(8)
+    group = np.repeat(np.arange(40), 2)
+    values = 5 * generator.standard_normal((40, 4))[group] + generator.standard_normal((80, 4))
+    held_out = np.tile([True, False], 40)
+    data = (values, held_out, [str(one) for one in group])
+    done = infer(data)
+    assert (done.status, done.n_groups, done.n_held_out_groups) == ("ok", 40, 40)
+    assert min(done.split_p_values) > 0.05
+    assert infer(data, design="randomised").split_p_values == done.split_p_values
+
+
+def test_constant_features_say_nothing() -> None:
+    values, held_out, groups = made(9)
+    done = infer((np.ones_like(values), held_out, groups))
+    assert (done.p_value, done.statistic) == (1.0, 0.0)
+
+
+def test_a_row_of_the_table_of_corpus_tests() -> None:
+    done = infer(made(1, effect=2.0))
+    refused = infer(made(1), design="selected")
+    rows = [one.row(model="tiny", benchmark="shelf", run_id="r1") for one in (done, refused)]
+    table = table_from_rows(rows, CORPUS_TESTS)
+    assert table.column("test").to_pylist() == ["dataset_inference"] * 2
+    assert table.column("p_value").to_pylist() == [done.p_value, None]
+    assert table.column("claim_level").to_pylist() == ["statistical evidence"] * 2
+    assert (
+        replace(done, claim_level="sound test").row(model="m", benchmark="b", run_id="r")["claim_level"] == "sound test"
+    )
+
+
+def test_what_does_not_fit_together_is_an_error() -> None:
+    values, held_out, groups = made(1)
+    for wrong in ((values[:-1], held_out, groups), (values, held_out[:-1], groups), (values, held_out, groups[:-1])):
+        with pytest.raises(DataError, match="row a text"):
+            infer(wrong)
+    with pytest.raises(DataError, match="column a feature"):
+        infer((values, held_out, groups), names=NAMES[:-1])
+    with pytest.raises(DataError, match="at least one split"):
+        infer((values, held_out, groups), splits=0)
+
+
+def test_a_long_table_of_scores_becomes_a_matrix() -> None:
+    found = feature_matrix(["b", "a", "b", "c"], ["loss", "loss", "zlib", "zlib"], [1.0, 2.0, 3.0, None])
+    assert (found.example_ids, found.names) == (("a", "b", "c"), ("loss", "zlib"))
+    np.testing.assert_array_equal(found.values, [[2.0, math.nan], [1.0, 3.0], [math.nan, math.nan]])
+    assert feature_matrix([], [], []).values.shape == (0, 0)
+    with pytest.raises(DataError, match="two scores"):
+        feature_matrix(["a", "a"], ["loss", "loss"], [1.0, 1.0])
+    with pytest.raises(DataError, match="each entry"):
+        feature_matrix(["a"], ["loss"], [])
