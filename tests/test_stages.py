@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,7 +12,7 @@ import pytest
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
 
-from audit_pipeline import stages
+from audit_pipeline import findings, stages
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
 from audit_pipeline.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.errors import DataError
@@ -63,9 +64,9 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     assert lacking == {"reference", "dc_pdd"}
     assert set(scored.by_status) == {"ok", "not_applicable"}
     assert set(table.column("run_id").to_pylist()) == {"scores"}
-    findings = read_table(paths.run_file("evaluations", PAIR.partition, "evaluations"), EVALUATIONS, what="findings")
-    assert findings.equals(evaluated.evaluation.table)
-    assert len(findings) == 3 * (settings + 1), "three metrics of every setting and of the blind control"
+    found = read_table(paths.run_file("evaluations", PAIR.partition, "evaluations"), EVALUATIONS, what="findings")
+    assert found.equals(evaluated.evaluation.table)
+    assert len(found) == 5 * (settings + 1), "five metrics of every setting and of the blind control"
     assert evaluated.out_of_range == 0
 
     rows = lineage(workspace)
@@ -202,7 +203,7 @@ def test_out_of_range_counts_values_and_interval_ends(workspace: Workspace) -> N
     rows[0]["value"], rows[1]["ci_low"], rows[2]["ci_high"] = 1.5, -0.1, float("nan")
     wrong = type(report.evaluation.table).from_pylist(rows, schema=EVALUATIONS)
     changed = stages.EvaluationReport(
-        PAIR, type(report.evaluation)(wrong, None, report.evaluation.split_verdict, "screening only", []), "v"
+        PAIR, replace(report.findings, evaluation=replace(report.evaluation, table=wrong)), "v"
     )
     assert changed.out_of_range == 3
 
@@ -261,8 +262,8 @@ def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(
         told["matched"] = bool(options["matched"])
         return actual(*tables, **options)  # type: ignore[arg-type]
 
-    actual = stages.evaluate
-    monkeypatch.setattr(stages, "evaluate", evaluate)
+    actual = findings.evaluate
+    monkeypatch.setattr(findings, "evaluate", evaluate)
     model, paths = workspace.model("tiny"), workspace.paths
     run_tokens(workspace, model, lambda: forward_of(model), "tokens")
     stages.score_pair(PAIR, model, paths, step("scores"))
