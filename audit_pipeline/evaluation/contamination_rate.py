@@ -43,15 +43,8 @@ from scipy.stats import beta
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.evaluation.conformal import Counts
 from audit_pipeline.evaluation.metrics import Floats
-from audit_pipeline.evaluation.thresholds import (
-    Places,
-    Rate,
-    ScoredTexts,
-    Threshold,
-    clopper_pearson,
-    grouped_rate,
-    largest_accuracy,
-)
+from audit_pipeline.evaluation.rates import Rate, bounds, grouped_rate
+from audit_pipeline.evaluation.thresholds import Places, ScoredTexts, Threshold, largest_accuracy
 
 MIN_DIFFERENCE = 0.1
 FOLDS = 10
@@ -301,7 +294,7 @@ def _shares(
     """The share of each unit and the ends of its interval."""
     n = np.bincount(codes, minlength=len(n_groups)).astype(np.float64)
     flagged = np.bincount(codes, weights=weights, minlength=len(n_groups))
-    low, high = clopper_pearson(np.minimum(flagged, n), n)
+    low, high = bounds(np.minimum(flagged, n), n)
     for unit in np.flatnonzero(n_groups > 1):
         here = codes == unit
         rate = grouped_rate(weights[here], groups[here])

@@ -26,19 +26,29 @@ from scipy.stats import beta, t
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation.intervals import NO_INTERVAL, TAIL, Interval
-from audit_pipeline.evaluation.metrics import RocPoints, roc_points, threshold_at
+from audit_pipeline.evaluation.metrics import Floats, RocPoints, roc_points, threshold_at
 
 _SLACK = 1e-9
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of n texts: its 95% interval, the effective size that the bounds are of, and how they were computed."""
+class Rate:
+    """A share of ``n`` texts in ``n_groups`` groups with its 95% interval; None where there is none.
 
-    value: float
-    interval: Interval
-    effective_size: float
-    method: str
+    ``n_effective``: how many independent texts would be as uncertain.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    n_groups: int
+    n_effective: float | None
+
+    @property
+    def interval(self) -> Interval:
+        """The 95% interval; both ends are None where there is none."""
+        return Interval(self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -50,26 +60,37 @@ class TprAtFpr:
     method: str
 
 
+def bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """The exact 95% interval of a proportion (Clopper and Pearson, 1934), for arrays and for fractional counts.
+
+    For whole counts it is scipy's ``binomtest(...).proportion_ci(method="exact")``; ``trials`` are positive.
+    """
+    x, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
+    some, not_all = x > 0, x < n
+    low = np.where(some, beta.ppf(TAIL, np.where(some, x, 1.0), n - x + 1), 0.0)
+    high = np.where(not_all, beta.ppf(1 - TAIL, x + 1, np.where(not_all, n - x, 1.0)), 1.0)
+    return low, high
+
+
 def clopper_pearson(hits: float, n: float) -> Interval:
     """The exact 95% interval of a share, from ``hits`` of ``n`` independent texts; neither need be whole.
 
-    Clopper and Pearson 1934, by quantiles of the beta distribution. Raises DataError unless 0 <= hits <= n and n > 0.
+    Raises DataError unless 0 <= hits <= n and n > 0.
     """
     if not 0 <= hits <= n or not n > 0:
         raise DataError(f"a share needs texts, and not more hits than texts: {hits} of {n}")
-    low = float(beta.ppf(TAIL, hits, n - hits + 1)) if hits > 0 else 0.0
-    high = float(beta.ppf(1 - TAIL, hits + 1, n - hits)) if hits < n else 1.0
-    return Interval(low, high)
+    low, high = bounds(hits, n)
+    return Interval(float(low), float(high))
 
 
-def effective_size(hits: npt.ArrayLike, groups: Sequence[str]) -> float:
-    """How many independent texts bound the share of ``hits`` (booleans, [n]) as well as these n texts of ``groups`` do.
+def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:
+    """How many independent texts bound the share of ``hits`` ([n], 0 to 1) as well as these n texts of ``groups`` do.
 
     n with one text a group; 0 where several texts are all of one group, whose variance nothing tells.
     """
     called = np.asarray(hits, dtype=np.float64)
     n = len(called)
-    _, group = np.unique(np.array(groups, dtype=object), return_inverse=True)
+    _, group = np.unique(np.asarray(groups), return_inverse=True)
     n_groups = int(group.max()) + 1 if n else 0
     if n_groups == n:
         return float(n)
@@ -88,25 +109,39 @@ def effective_size(hits: npt.ArrayLike, groups: Sequence[str]) -> float:
     return float(min(n, n * simple / variance * freedom))
 
 
-def share_of(hits: npt.ArrayLike, groups: Sequence[str]) -> Share:
-    """The share of ``hits`` among n texts of ``groups`` ([n] each) with its 95% interval.
+def grouped_rate(flagged: npt.ArrayLike, groups: npt.ArrayLike) -> Rate:
+    """The share of flagged texts with a 95% interval; ``flagged`` [n] holds 0, 1 or something in between.
 
-    There is no interval where several texts are all of one group. Raises DataError for no text and for unequal lengths.
+    With one text a group the interval is Clopper-Pearson's, else that of an effective number of texts, as the module
+    says. There is none for several texts of one group, and nothing at all for no text. Raises DataError for unequal
+    lengths.
     """
-    called = np.asarray(hits, dtype=np.bool_)
-    n = len(called)
-    if not n or n != len(groups):
-        raise DataError(f"a share needs texts, and one group for each: {n} texts, {len(groups)} groups")
-    count = int(called.sum())
-    size = effective_size(called, groups)
-    if not size:
-        return Share(count / n, NO_INTERVAL, size, f"{count} of {n}; no interval: all are of one group")
-    interval = clopper_pearson(count / n * size if size < n else count, size)
-    method = f"95% Clopper-Pearson bounds, {count} of {n}"
-    n_groups = len(set(groups))
-    if n_groups < n:
-        method += f" in {n_groups} groups, which bound it as {size:.4g} independent texts would (Korn-Graubard)"
-    return Share(count / n, interval, size, method)
+    values, names = np.asarray(flagged, dtype=np.float64), np.asarray(groups)
+    n = len(values)
+    if n != len(names):
+        raise DataError(f"a share needs one group for each text: {n} texts, {len(names)} groups")
+    if not n:
+        return Rate(None, None, None, 0, 0, None)
+    n_groups, share = len(np.unique(names)), float(values.mean())
+    if n_groups == 1 and n > 1:
+        return Rate(share, None, None, n, 1, None)
+    effective = effective_size(values, names)
+    low, high = bounds(share * effective if effective < n else values.sum(), effective)
+    return Rate(share, float(low), float(high), n, n_groups, effective)
+
+
+def interval_in_words(rate: Rate) -> str:
+    """How :func:`grouped_rate` computed the interval, or why there is none."""
+    if rate.value is None:
+        return f"no rate from {rate.n} texts" if rate.n else "no rate: there are no such texts with a score"
+    if rate.n_effective is None:
+        return f"no interval: all {rate.n} texts are of one group"
+    if rate.n_groups == rate.n:
+        return f"95% Clopper-Pearson interval of {rate.n} texts, one a group"
+    return (
+        f"95% Clopper-Pearson interval of {rate.n_effective:.3g} effective texts, "
+        f"{rate.n} texts in {rate.n_groups} groups (Korn-Graubard)"
+    )
 
 
 def resolution(groups: Sequence[str]) -> int:
@@ -153,6 +188,7 @@ def tpr_at_fpr(
     if not is_resolvable(fpr, resolution(sides[NON_MEMBER])):
         return TprAtFpr(None, NO_INTERVAL, unresolvable(sides[NON_MEMBER]))
     threshold = threshold_at(curve, fpr)
-    found = share_of(values[classes == MEMBER] >= threshold, sides[MEMBER])
-    method = f"largest TPR with FPR <= {fpr:g}; {found.method}, for the threshold as it was met: its own uncertainty"
+    found = grouped_rate(values[classes == MEMBER] >= threshold, sides[MEMBER])
+    how = interval_in_words(found)
+    method = f"largest TPR with FPR <= {fpr:g}; {how}, for the threshold as it was met: its own uncertainty"
     return TprAtFpr(found.value, found.interval, f"{method} is not in them")

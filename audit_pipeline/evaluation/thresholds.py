@@ -19,11 +19,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta, binom, t
+from scipy.stats import binom
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evaluation.metrics import Floats
+from audit_pipeline.evaluation.rates import Rate, grouped_rate, interval_in_words
 
 Rule = Literal["largest_accuracy", "marginal", "certified"]
 Status = Literal["ok", "refused"]
@@ -31,11 +32,9 @@ Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
 Keys = npt.NDArray[np.uint64]
 
-CONFIDENCE = 0.95
 RISK = 0.05
 """How often, over calibrations, the false-positive rate of a certified threshold may exceed alpha."""
 
-_TAIL = (1 - CONFIDENCE) / 2
 _DRAW = "one text a group, drawn by a hash of seed, group and example"
 
 
@@ -108,21 +107,6 @@ class Threshold:
     @property
     def status(self) -> Status:
         return "ok" if self.reason is None else "refused"
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A share of ``n`` texts in ``n_groups`` groups with its 95% interval; None where there is none.
-
-    ``n_effective``: how many independent texts would be as uncertain.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-    n_groups: int
-    n_effective: float | None
 
 
 @dataclass(frozen=True)
@@ -256,70 +240,6 @@ def achieved(threshold: float | None, evaluated: ScoredTexts) -> Achieved:
     fpr, tpr = rates
     named = (("FPR", fpr), ("TPR", tpr))
     return Achieved(fpr, tpr, "; ".join(f"{name}: {interval_in_words(rate)}" for name, rate in named))
-
-
-def clopper_pearson(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """The exact 95% interval of a proportion (Clopper and Pearson, 1934), for arrays and for fractional counts.
-
-    For whole counts it is scipy's ``binomtest(...).proportion_ci(method="exact")``; ``trials`` are positive.
-    """
-    x, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
-    some, not_all = x > 0, x < n
-    low = np.where(some, beta.ppf(_TAIL, np.where(some, x, 1.0), n - x + 1), 0.0)
-    high = np.where(not_all, beta.ppf(1 - _TAIL, x + 1, np.where(not_all, n - x, 1.0)), 1.0)
-    return low, high
-
-
-def grouped_rate(flagged: npt.ArrayLike, groups: npt.ArrayLike) -> Rate:
-    """The share of flagged texts with a 95% interval; ``flagged`` [n] holds 0, 1 or something in between.
-
-    With one text a group the interval is Clopper-Pearson's. Else it is Clopper-Pearson's with an effective number of
-    texts (Korn and Graubard, Survey Methodology 24, 1998): n over the design effect, which the scatter of the groups'
-    sums says, times the squared ratio of Student's t quantiles for texts and for groups, at most n. Where all texts
-    agree, nothing says how alike the texts of a group are, and each group counts as one. No interval for several
-    texts of one group.
-    """
-    values = np.asarray(flagged, dtype=np.float64)
-    n = len(values)
-    if not n:
-        return Rate(None, None, None, 0, 0, None)
-    names, codes = np.unique(np.asarray(groups), return_inverse=True)
-    n_groups = len(names)
-    share = float(values.mean())
-    if n_groups == 1 and n > 1:
-        return Rate(share, None, None, n, 1, None)
-    effective = float(n)
-    if n_groups < n:
-        effective = _effective_number(values, codes, n_groups)
-    low, high = clopper_pearson(share * effective, effective)
-    return Rate(share, float(low), float(high), n, n_groups, effective)
-
-
-def interval_in_words(rate: Rate) -> str:
-    """How :func:`grouped_rate` computed the interval, or why there is none."""
-    if rate.value is None:
-        return f"no rate from {rate.n} texts" if rate.n else "no rate: there are no such texts with a score"
-    if rate.n_effective is None:
-        return f"no interval: all {rate.n} texts are of one group"
-    if rate.n_groups == rate.n:
-        return f"95% Clopper-Pearson interval of {rate.n} texts, one a group"
-    return (
-        f"95% Clopper-Pearson interval of {rate.n_effective:.3g} effective texts, "
-        f"{rate.n} texts in {rate.n_groups} groups (Korn-Graubard)"
-    )
-
-
-def _effective_number(values: Floats, codes: Places, n_groups: int) -> float:
-    n, share = len(values), values.mean()
-    if share in (0.0, 1.0):
-        return float(n_groups)
-    sizes = np.bincount(codes, minlength=n_groups)
-    residuals = np.bincount(codes, weights=values, minlength=n_groups) - share * sizes
-    variance = n_groups / (n_groups - 1) * float((residuals**2).sum()) / n**2
-    if variance == 0:
-        return float(n)
-    quantiles = t.ppf(1 - _TAIL, n - 1) / t.ppf(1 - _TAIL, n_groups - 1)
-    return float(min(n, n / (n - 1) * share * (1 - share) / variance * quantiles**2))
 
 
 def _decimal(alpha: float) -> Fraction:

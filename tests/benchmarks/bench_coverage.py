@@ -30,7 +30,7 @@ from scipy.stats import norm
 from audit_pipeline.evaluation.comparison import compare, compared
 from audit_pipeline.evaluation.intervals import GroupBootstrap, percentile_interval
 from audit_pipeline.evaluation.metrics import rank
-from audit_pipeline.evaluation.rates import clopper_pearson, share_of
+from audit_pipeline.evaluation.rates import clopper_pearson, grouped_rate
 
 Floats = npt.NDArray[np.float64]
 
@@ -134,7 +134,7 @@ def tpr_coverage(repeats: int) -> Iterator[str]:
                 held = np.zeros(2, dtype=int)
                 for _ in range(repeats):
                     hits = drawn(generator, n, size) > norm.isf(tpr)
-                    found = (share_of(hits, groups).interval, clopper_pearson(int(hits.sum()), n))
+                    found = (grouped_rate(hits, groups).interval, clopper_pearson(int(hits.sum()), n))
                     held += [one.low <= tpr <= one.high for one in found]
                 grouped, plain = held / repeats
                 verdict = said(grouped >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / repeats)) if size == 1 else ""

@@ -32,14 +32,8 @@ from scipy.stats import norm
 
 from audit_pipeline.evaluation.conformal import conformal_p_values, group_tests, q_values
 from audit_pipeline.evaluation.contamination_rate import instrument, unit_rates
-from audit_pipeline.evaluation.thresholds import (
-    ScoredTexts,
-    Threshold,
-    certified,
-    grouped_rate,
-    largest_accuracy,
-    marginal,
-)
+from audit_pipeline.evaluation.rates import grouped_rate
+from audit_pipeline.evaluation.thresholds import ScoredTexts, Threshold, certified, largest_accuracy, marginal
 
 SHIFT = float(norm.ppf(0.95) + norm.ppf(0.6))  # TPR .6 at FPR .05
 Verdict = tuple[str, bool]

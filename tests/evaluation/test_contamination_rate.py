@@ -12,13 +12,12 @@ from audit_pipeline.evaluation.contamination_rate import (
     least_difference,
     unit_rates,
 )
+from audit_pipeline.evaluation.rates import Rate, grouped_rate
 from audit_pipeline.evaluation.thresholds import (
-    Rate,
     ScoredTexts,
     Threshold,
     certified,
     draw_keys,
-    grouped_rate,
     largest_accuracy,
     marginal,
 )

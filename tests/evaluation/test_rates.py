@@ -12,9 +12,10 @@ from audit_pipeline.evaluation.metrics import metrics, roc_points
 from audit_pipeline.evaluation.rates import (
     clopper_pearson,
     effective_size,
+    grouped_rate,
     groups_to_resolve,
+    interval_in_words,
     is_resolvable,
-    share_of,
     tpr_at_fpr,
 )
 
@@ -44,7 +45,7 @@ def test_bounds_of_a_broken_count_lie_between_and_mirror(n, part):
 
 
 @pytest.mark.parametrize(("hits", "n"), [(1, 0), (3, 2), (-1, 4), (0, 0)])
-def test_no_share_of_no_texts(hits, n):
+def test_no_grouped_rate_no_texts(hits, n):
     with pytest.raises(DataError, match="a share needs texts"):
         clopper_pearson(hits, n)
 
@@ -66,11 +67,11 @@ def test_the_effective_size_by_hand():
     freedom = (t.ppf(0.975, 7) / t.ppf(0.975, 2)) ** 2
     assert simple < variance
     assert effective_size(hits, groups) == pytest.approx(8 * simple / variance * freedom)
-    found = share_of(hits, groups)
-    size = found.effective_size
+    found = grouped_rate(hits, groups)
+    size = found.n_effective
     assert found.value == 0.5
     assert found.interval == clopper_pearson(size / 2, size)
-    assert "4 of 8 in 3 groups" in found.method
+    assert "8 texts in 3 groups" in interval_in_words(found)
 
 
 def test_equal_texts_of_a_group_count_as_one():
@@ -84,18 +85,18 @@ def test_equal_texts_of_a_group_count_as_one():
 
 def test_all_or_none_are_bounded_by_the_groups():
     groups = [f"g{index // 5}" for index in range(50)]
-    assert share_of([False] * 50, groups).interval == clopper_pearson(0, 10)
-    assert share_of([True] * 50, groups).interval == clopper_pearson(10, 10)
+    assert grouped_rate([False] * 50, groups).interval == clopper_pearson(0, 10)
+    assert grouped_rate([True] * 50, groups).interval == clopper_pearson(10, 10)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.randoms())
 def test_one_text_a_group_is_plain_clopper_pearson(hits, random):
-    found = share_of(hits, [str(index) for index in range(len(hits))])
+    found = grouped_rate(hits, [str(index) for index in range(len(hits))])
     assert found.interval == clopper_pearson(sum(hits), len(hits))
-    assert found.effective_size == len(hits)
-    assert "group" not in found.method
+    assert found.n_effective == len(hits)
+    assert "one a group" in interval_in_words(found)
     random.shuffle(hits)
-    assert share_of(hits, [str(index) for index in range(len(hits))]) == found
+    assert grouped_rate(hits, [str(index) for index in range(len(hits))]) == found
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=60), st.randoms())
@@ -109,13 +110,12 @@ def test_the_effective_size_is_never_above_n(rows, random):
 
 
 def test_texts_of_one_group_have_no_interval():
-    found = share_of([True, False, True], ["a"] * 3)
+    found = grouped_rate([True, False, True], ["a"] * 3)
     assert (found.value, found.interval) == (2 / 3, Interval(None, None))
-    assert found.method == "2 of 3; no interval: all are of one group"
-    with pytest.raises(DataError, match="needs texts"):
-        share_of([], [])
+    assert interval_in_words(found) == "no interval: all 3 texts are of one group"
+    assert grouped_rate([], []).value is None
     with pytest.raises(DataError, match="one group for each"):
-        share_of([True], ["a", "b"])
+        grouped_rate([True], ["a", "b"])
 
 
 def test_grouped_bounds_cover_where_plain_ones_do_not():
@@ -125,7 +125,7 @@ def test_grouped_bounds_cover_where_plain_ones_do_not():
     for _ in range(300):
         scores = np.sqrt(0.6) * generator.normal(size=(20, 1)) + np.sqrt(0.4) * generator.normal(size=(20, 5))
         hits = scores.ravel() > 0  # true share: one half
-        found = share_of(hits, groups).interval
+        found = grouped_rate(hits, groups).interval
         alone = clopper_pearson(hits.sum(), 100)
         grouped += found.low <= 0.5 <= found.high
         plain += alone.low <= 0.5 <= alone.high

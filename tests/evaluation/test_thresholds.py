@@ -5,16 +5,14 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom, binomtest, t
 
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.evaluation.rates import bounds, grouped_rate, interval_in_words
 from audit_pipeline.evaluation.thresholds import (
     ScoredTexts,
     achieved,
     certified,
     certified_needs,
     certified_rank,
-    clopper_pearson,
     draw_keys,
-    grouped_rate,
-    interval_in_words,
     largest_accuracy,
     marginal,
     marginal_needs,
@@ -187,7 +185,7 @@ def test_a_certified_threshold_fails_in_at_most_5_of_100_calibrations():
 def test_clopper_pearson_is_scipys(n, data):
     hits = data.draw(st.integers(0, n))
     wanted = binomtest(hits, n).proportion_ci(0.95, method="exact")
-    low, high = clopper_pearson([hits, hits], n)
+    low, high = bounds([hits, hits], n)
     assert low == pytest.approx([wanted.low] * 2, abs=1e-12)
     assert high == pytest.approx([wanted.high] * 2, abs=1e-12)
 
