@@ -14,7 +14,7 @@ from audit_pipeline.orchestration.metadata import markdown_table
 from audit_pipeline.orchestration.resources import AuditData
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.report import build_report
+from audit_pipeline.warehouse.report import build_reports
 
 CODE_VERSION = "1"
 
@@ -97,8 +97,8 @@ def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: Au
 
 @dg.asset(
     group_name="reports",
-    description="The findings as one self-contained HTML page: intervals, controls and claim levels in words, curves, "
-    "limits, and the lineage of every number.",
+    description="The findings as self-contained HTML pages, one a model and one across models, each with a JSON twin: "
+    "the answer in words with its claim level, the evidence, limits, and the lineage of every number.",
     kinds={"html"},
     owners=OWNERS,
     code_version=CODE_VERSION,
@@ -109,10 +109,12 @@ def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: Au
 def contamination_report(config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Write the report."""
     paths = data.paths
-    summary = build_report(paths.warehouse, paths.report, include_text=config.include_text)
+    summary = build_reports(paths.warehouse, paths.reports, include_text=config.include_text)
     return dg.MaterializeResult(
         metadata={
             "path": dg.MetadataValue.path(summary.path),
+            "pages": markdown_table(("model", "page"), [(model, page) for model, page in summary.pages.items()]),
+            "pages written": summary.written,
             "models": summary.models,
             "benchmarks": summary.benchmarks,
             "pairs": summary.pairs,

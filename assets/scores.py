@@ -20,7 +20,13 @@ from audit_pipeline.orchestration.pairs import Metadata, every_pair_ran_spec, fa
 from audit_pipeline.orchestration.partitions import pair_partitions
 from audit_pipeline.orchestration.resources import AuditData, Models
 from audit_pipeline.stages import EvaluationReport, ScoreReport, evaluate_pair, score_pair
-from audit_pipeline.warehouse.pair_plots import forest_markdown, histograms_markdown, roc_markdown
+from audit_pipeline.warehouse.pair_plots import (
+    forest_markdown,
+    histograms_markdown,
+    rates_markdown,
+    roc_log_markdown,
+    roc_markdown,
+)
 
 SCORES_VERSION = "2"
 EVALUATIONS_VERSION = "2"
@@ -136,6 +142,8 @@ def _evaluation_metadata(report: EvaluationReport) -> dict[str, Any]:
     pictures = {
         "AUROC with intervals": forest_markdown(found.table, what),
         "ROC curves": roc_markdown(found.columns, found.table, what),
+        "ROC at low FPR": roc_log_markdown(found.columns, found.table, what),
+        "rates by group": _rates_picture(report.findings.tables["contamination_rates"], what),
     }
     aurocs = {
         f"AUROC {row['detector']}": round(row["value"], 4)
@@ -155,6 +163,11 @@ def _evaluation_metadata(report: EvaluationReport) -> dict[str, Any]:
         "split verdict": found.split_verdict,
         "data_version": report.data_version,
     }
+
+
+def _rates_picture(rates: pa.Table, what: str) -> str | None:
+    detector = headline_detector(set(rates["detector"].to_pylist()))
+    return None if detector is None else rates_markdown(rates, detector, what)
 
 
 def _decision_metadata(tables: Mapping[str, pa.Table]) -> dict[str, Any]:

@@ -74,14 +74,22 @@ class _Examples:
     collection_names: list[str]
     keys: npt.NDArray[np.uint64]
 
+    @property
+    def audited(self) -> npt.NDArray[np.bool_]:
+        """The evaluated texts of unknown label, which are what is asked about; where none is unknown, all of them."""
+        unknown = ~self.calibration & (self.labels == _UNKNOWN)
+        return unknown if unknown.any() else ~self.calibration
+
 
 @dataclass(frozen=True, eq=False)
 class _Setting:
-    """One detector at its default setting: its calibration texts, audited texts and the latter's collections."""
+    """One detector at its default setting: its calibration texts, the evaluated ones, of these the audited ones, and
+    the collections of the audited."""
 
     detector: str
     parameters: str
     calibration: ScoredTexts
+    evaluated: ScoredTexts
     audited: ScoredTexts
     collections: npt.NDArray[np.intp]
 
@@ -102,9 +110,11 @@ def decide(
 
     ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; scores of other models and benchmarks, of other
     settings, and without status ``ok`` are left aside. ``overrides`` are defaults that the benchmark fixes. Decisions
-    have a row for each detector, rule and alpha, also where it is refused. Every group of the evaluation split is
-    tested by every detector that has calibration non-members. Rates are of each group of several texts, each collection
-    and the benchmark. The calibration check reads the non-members of both splits, where there are some to calibrate on.
+    have a row for each detector, rule and alpha, also where it is refused; their rates are those of the evaluation
+    split. Every audited group is tested by every detector that has calibration non-members: of the evaluation split
+    those of unknown label, or all where none is unknown. Rates are of each audited group of several texts, each
+    collection and the benchmark. The calibration check reads the non-members of both splits, where there are some to
+    calibrate on.
 
     Raises DataError for an example that occurs twice, or is scored twice by one setting, a score of an unknown example,
     a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits;
@@ -121,7 +131,7 @@ def decide(
     for setting in settings:
         named = pair | {"detector": setting.detector, "parameters": setting.parameters}
         chosen = thresholds(setting.calibration, alphas)
-        decisions.extend(named | {"is_default": True} | _decision(one, setting.audited) for one in chosen)
+        decisions.extend(named | {"is_default": True} | _decision(one, setting.evaluated) for one in chosen)
         if not len(setting.calibration.nonmembers):
             continue
         found = group_tests(setting.audited, setting.calibration)
@@ -132,7 +142,7 @@ def decide(
         for one in at_rate_alpha:
             if one.alpha in (None, RATE_ALPHA):
                 rates.extend(claimed | row for row in _rates(one, setting, read, benchmark))
-        nonmembers = _joined(setting.calibration.nonmembers, setting.audited.nonmembers)
+        nonmembers = _joined(setting.calibration.nonmembers, setting.evaluated.nonmembers)
         checks.extend(named | vars(check) for check in calibration_check(nonmembers, seed=seed))
     claim: Row = pair | {"is_default": True, "claim_level": claim_level}
     return Decided(
@@ -193,8 +203,11 @@ def _settings(scores: pa.Table, examples: _Examples, overrides: registry.Overrid
         places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
         texts = ScoredTexts(values, examples.labels[places], examples.groups[places], examples.keys[places])
         calibration = examples.calibration[places]
-        collections = examples.collections[places][~calibration]
-        yield _Setting(detector, parameters, texts.take(calibration), texts.take(~calibration), collections)
+        audited = examples.audited[places]
+        collections = examples.collections[places][audited]
+        yield _Setting(
+            detector, parameters, texts.take(calibration), texts.take(~calibration), texts.take(audited), collections
+        )
 
 
 def _joined(one: ScoredTexts, other: ScoredTexts) -> ScoredTexts:
@@ -202,8 +215,8 @@ def _joined(one: ScoredTexts, other: ScoredTexts) -> ScoredTexts:
     return ScoredTexts(*(np.concatenate(pair) for pair in pairs))
 
 
-def _decision(chosen: Threshold, audited: ScoredTexts) -> Row:
-    found = achieved(chosen.threshold, audited)
+def _decision(chosen: Threshold, evaluated: ScoredTexts) -> Row:
+    found = achieved(chosen.threshold, evaluated)
     return {
         "rule": chosen.rule,
         "alpha": chosen.alpha,

@@ -16,10 +16,8 @@ PREFERRED = ("min_k_plus_plus", "min_k", "loss")
 
 
 def headline_detector(scored: Collection[str]) -> str | None:
-    """The detector that answers, out of those that have a score of some text.
+    """The detector that answers, out of those that have a score of some text; None where there is none.
 
-    The only one where there is one only; None where there are several and none of the three is among them.
+    Where none of the three is among them (a user's own), the first by name: that too is no choice by result.
     """
-    if len(scored) == 1:
-        return next(iter(scored))
-    return next((name for name in PREFERRED if name in scored), None)
+    return next((name for name in PREFERRED if name in scored), min(scored, default=None))

@@ -1,7 +1,7 @@
 """Builds data/audit.duckdb from the Parquet tables and the configuration and swaps it in.
 
 What belongs here: filling a new DuckDB file, taking the old one's place, and the check that every row has its lineage.
-What does not: the tables' definitions (schema.py), reading the finished warehouse (query.py), writing Parquet.
+What does not: the tables' definitions (schema.py), making them (define.py), reading the finished warehouse (query.py).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,19 +29,9 @@ from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.paths import DataPaths, config_dir, unsegment
 from audit_pipeline.tables import read_json
 from audit_pipeline.warehouse.configured import Rows, configured_benchmarks, configured_models
+from audit_pipeline.warehouse.define import WrittenFile, check_keys, create_tables, create_views, fill_derived
 from audit_pipeline.warehouse.query import one_line
-from audit_pipeline.warehouse.schema import (
-    BENCHMARKS_TABLE,
-    CONFIGURED_BENCHMARKS_TABLE,
-    CONFIGURED_MODELS_TABLE,
-    MODELS_TABLE,
-    PARQUET_TABLES,
-    VIEWS,
-    Table,
-    literal,
-    quoted,
-    tables,
-)
+from audit_pipeline.warehouse.schema import PARQUET_TABLES, RUN_TABLES, Table, literal, quoted, tables
 
 LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""
@@ -57,10 +47,14 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build did: rows by table, files left out, and where a .wal of somebody's session was moved to, if any."""
+    """What a build did: rows by table, files left out, and where a .wal of somebody's session was moved to, if any.
+
+    ``doubled``: by table, how many rows have a key that another row has too; none is as it should be.
+    """
 
     path: Path
     rows: Mapping[str, int]
+    doubled: Mapping[str, int]
     unreadable: tuple[Unreadable, ...]
     moved_wal: Path | None
     bytes: int
@@ -91,7 +85,7 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
     with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
-            rows, unreadable = _fill(new, paths, config or config_dir(), include_text=include_text)
+            filled = _fill(new, paths, config or config_dir(), include_text=include_text)
             size = new.stat().st_size
             moved_wal = _swap_in(new, paths.warehouse)
         except (duckdb.Error, OSError) as error:
@@ -99,7 +93,15 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
                 f"the warehouse could not be built, the earlier one is unchanged: {one_line(error)} "
                 f"(is the disk full, or {paths.root} not writable?)"
             ) from error
-    return BuildReport(paths.warehouse, rows, tuple(unreadable), moved_wal, size, time.monotonic() - started)
+    return BuildReport(
+        paths.warehouse,
+        filled.rows,
+        filled.doubled,
+        tuple(filled.unreadable),
+        moved_wal,
+        size,
+        time.monotonic() - started,
+    )
 
 
 def lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:
@@ -134,28 +136,51 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _fill(new: Path, paths: DataPaths, config: Path, *, include_text: bool) -> tuple[dict[str, int], list[Unreadable]]:
+@dataclass(frozen=True)
+class _Filled:
+    rows: Mapping[str, int]
+    doubled: Mapping[str, int]
+    unreadable: list[Unreadable]
+
+
+def _fill(new: Path, paths: DataPaths, config: Path, *, include_text: bool) -> _Filled:
     unreadable: list[Unreadable] = []
+    read: list[WrittenFile] = []
     with duckdb.connect(str(new)) as connection:
         # It would be drawn on standard output, into a pipe too.
         connection.execute("SET enable_progress_bar = false")
         defined = tables(include_text=include_text)
+        create_tables(connection, defined)
         for table in defined:
-            _create(connection, table)
             if table.name in PARQUET_TABLES:
-                unreadable += _load_parquet(connection, table, _parquet_files(paths, table.name))
-        unreadable += _load_json(connection, MODELS_TABLE, _model_cards(paths), _model_row)
-        unreadable += _load_json(connection, BENCHMARKS_TABLE, _benchmark_manifests(paths), _benchmark_row)
+                files = _parquet_files(paths, table.name)
+                left_out = _load_parquet(connection, table, files)
+                unreadable += left_out
+                if table.name in RUN_TABLES:
+                    read += _written(table.name, set(files) - {one.path for one in left_out})
+        unreadable += _load_json(connection, "models", _model_cards(paths), _model_row)
+        unreadable += _load_json(connection, "benchmarks", _benchmark_manifests(paths), _benchmark_row)
         models, benchmarks = config / MODELS_FILE, config / BENCHMARKS_FILE
-        unreadable += _load_rows(connection, CONFIGURED_MODELS_TABLE, models, lambda: configured_models(config))
+        unreadable += _load_rows(connection, "configured_models", models, lambda: configured_models(config))
         unreadable += _load_rows(
-            connection, CONFIGURED_BENCHMARKS_TABLE, benchmarks, lambda: configured_benchmarks(config, paths)
+            connection, "configured_benchmarks", benchmarks, lambda: configured_benchmarks(config, paths)
         )
         _keep_one_row_a_key(connection)
-        _create_views(connection, defined)
-        rows = {table.name: _count(connection, table) for table in defined}
+        fill_derived(connection, read)
+        doubled = check_keys(connection, defined)
+        create_views(connection)
+        rows = {table.name: _count(connection, table.name) for table in defined}
         connection.execute("CHECKPOINT")
-    return rows, unreadable
+    return _Filled(rows, doubled, unreadable)
+
+
+_OF_RUN = re.compile(r"partition=(?P<partition>.+)/run_id=(?P<run_id>.+)\.parquet")
+
+
+def _written(table: str, files: Iterable[Path]) -> list[WrittenFile]:
+    """The partition and run that each file's name tells; files that somebody named otherwise tell none."""
+    found = (_OF_RUN.fullmatch(f"{file.parent.name}/{file.name}") for file in files)
+    return [(table, unsegment(one["partition"]), unsegment(one["run_id"])) for one in found if one]
 
 
 def _swap_in(new: Path, warehouse: Path) -> Path | None:
@@ -182,29 +207,8 @@ def _move_wal_aside(warehouse: Path) -> Path | None:
     return aside
 
 
-def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
-    columns = ", ".join(
-        f"{quoted(column.name)} {column.sql_type}{'' if column.null else ' NOT NULL'}" for column in table.columns
-    )
-    connection.execute(f"CREATE TABLE {table.name} ({columns})")
-    connection.execute(f"COMMENT ON TABLE {table.name} IS {literal(table.description)}")
-    for column in table.columns:
-        connection.execute(f"COMMENT ON COLUMN {table.name}.{quoted(column.name)} IS {literal(column.description)}")
-
-
-def _create_views(connection: duckdb.DuckDBPyConnection, defined: Iterable[Table]) -> None:
-    described = {table.name: {column.name: column.description for column in table.columns} for table in defined}
-    for view in VIEWS:
-        connection.execute(f"CREATE VIEW {view.name} AS {view.sql}")
-        connection.execute(f"COMMENT ON VIEW {view.name} IS {literal(view.description)}")
-        known = dict(ChainMap(dict(view.columns), *(described[table] for table in view.tables)))
-        for name in connection.table(view.name).columns:
-            if name in known:
-                connection.execute(f"COMMENT ON COLUMN {view.name}.{quoted(name)} IS {literal(known[name])}")
-
-
-def _count(connection: duckdb.DuckDBPyConnection, table: Table) -> int:
-    counted = connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()  # noqa: S608 - a name from schema.py
+def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+    counted = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - a name from schema.py
     return int(counted[0]) if counted else 0
 
 
@@ -231,7 +235,8 @@ def _load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: li
 def _insert(connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path]) -> None:
     if not files:
         return
-    expressions = ", ".join(f"{column.expression} AS {quoted(column.name)}" for column in table.columns)
+    columns = connection.table(table.name).columns
+    expressions = ", ".join(f"{table.expressions.get(name, quoted(name))} AS {quoted(name)}" for name in columns)
     names = ", ".join(literal(glob.escape(str(file))) for file in files)
     connection.execute(
         f"INSERT INTO {table.name} BY NAME SELECT {expressions}"  # noqa: S608 - names from schema.py, paths quoted
@@ -259,12 +264,14 @@ def _benchmark_manifests(paths: DataPaths) -> list[Path]:
 
 def _load_json(
     connection: duckdb.DuckDBPyConnection,
-    table: Table,
+    table: str,
     files: list[Path],
     row_of: Callable[[Path, Mapping[str, Any]], Mapping[str, object]],
 ) -> list[Unreadable]:
     """One row a JSON file; a value that does not fit its column stays in the whole document and is null beside it."""
-    values = ", ".join(f"TRY_CAST(? AS {column.sql_type})" for column in table.columns)
+    relation = connection.table(table)
+    names = relation.columns
+    values = ", ".join(f"TRY_CAST(? AS {sql_type})" for sql_type in relation.types)
     unreadable = []
     for file in files:
         try:
@@ -272,15 +279,15 @@ def _load_json(
             if not isinstance(document, Mapping):
                 raise ValueError("not a JSON object")
             row = row_of(file, document)
-            cells = [_cell(row.get(name)) for name in table.column_names]
-            connection.execute(f"INSERT INTO {table.name} VALUES ({values})", cells)  # noqa: S608 - a name from schema.py
+            cells = [_cell(row.get(name)) for name in names]
+            connection.execute(f"INSERT INTO {table} VALUES ({values})", cells)  # noqa: S608 - a name from schema.py
         except (OSError, ValueError, duckdb.ConstraintException) as error:
             unreadable.append(Unreadable(file, one_line(error)))
     return unreadable
 
 
 def _load_rows(
-    connection: duckdb.DuckDBPyConnection, table: Table, file: Path, rows: Callable[[], Rows]
+    connection: duckdb.DuckDBPyConnection, table: str, file: Path, rows: Callable[[], Rows]
 ) -> list[Unreadable]:
     """The rows that a file of the configuration gives; where it cannot be read, it is named and there are none."""
     try:
@@ -288,9 +295,10 @@ def _load_rows(
     except (AuditError, OSError) as error:
         return [Unreadable(file, one_line(error))]
     if found:
-        marks = ", ".join("?" for _ in table.columns)
-        cells = [[row[name] for name in table.column_names] for row in found]
-        connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", cells)  # noqa: S608 - a name from schema.py
+        names = connection.table(table).columns
+        marks = ", ".join("?" for _ in names)
+        cells = [[row[name] for name in names] for row in found]
+        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", cells)  # noqa: S608 - a name from schema.py
     return []
 
 

@@ -1,7 +1,8 @@
-"""The pictures of a finding: ROC curves, AUROC intervals, score histograms, as PNG for Dagster and SVG for the report.
+"""The pictures of a finding: ROC curves, intervals, spreads of scores, as PNG for Dagster and SVG for the report.
 
-What belongs here: drawing numbers that are already there. What does not: computing a metric (evaluation/), choosing
-what to draw (report.py, assets/reports.py). Figures are made without pyplot, whose state is global.
+What belongs here: drawing numbers that are already there. What does not: computing a metric (evaluation/), thinning and
+binning (picture_data.py), choosing what to draw (report_pictures.py, pair_plots.py). Figures are made without pyplot,
+whose state is global.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ import html
 import io
 import re
 import unicodedata
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from PIL import Image
+
+from audit_pipeline.warehouse.picture_data import Spread, as_fine_as_seen
 
 Floats = npt.NDArray[np.float64]
 
@@ -82,42 +88,101 @@ class ScorePanel:
     """One detector's scores of both sides."""
 
     label: str
-    members: Floats
-    nonmembers: Floats
+    spread: Spread
 
 
-def roc_curves(curves: Sequence[RocCurve]) -> Figure:
+@dataclass(frozen=True)
+class RateRow:
+    """The flagged and the corrected share of one book, patent or article, each with its interval."""
+
+    label: str
+    flagged: Interval
+    corrected: Interval
+
+
+SIDES = ("members", "non-members")
+
+
+def roc_curves(curves: Sequence[RocCurve], *, sides: tuple[str, str] = SIDES) -> Figure:
     """ROC curves over the diagonal of chance, with a line where 5% of the non-members are taken for members."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(4.6, 4.5 + 0.2 * ((len(curves) + 1) // 2)), layout="constrained")
         axes = figure.add_subplot()
-        axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, linestyle=(0, (1, 2)))
-        axes.axvline(0.05, color=QUIET, linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.annotate(
-            "5% FPR",
-            (0.05, 1.0),
-            (3, 2),
-            textcoords="offset points",
-            color=QUIET,
-            fontsize=7.5,
-            va="bottom",
-            ha="center",
-        )
-        for index, curve in enumerate(curves):
-            value = "not defined" if curve.auroc is None else f"{curve.auroc:.3f}"
-            axes.plot(
-                *_as_fine_as_seen(curve),
-                color=PALETTE[index % len(PALETTE)],
-                linestyle=LINE_STYLES[index // len(PALETTE) % len(LINE_STYLES)],
-                linewidth=1.7,
-                label=f"{plain(curve.label)}  {value}",
-            )
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-        axes.set_xlabel("false positive rate (non-members taken for members)")
-        axes.set_ylabel("true positive rate (members found)")
-        if curves:
-            handles, labels = axes.get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=2, title="AUROC", handlelength=1.8)
+        _draw_roc(axes, curves, sides)
+        _with_head_room(figure)
+        _roc_legend(figure, axes, curves)
+    return figure
+
+
+def roc_low_corner(
+    curves: Sequence[RocCurve], *, smallest_fpr: float | None = None, sides: tuple[str, str] = SIDES
+) -> Figure:
+    """The same with the FPR on a logarithmic axis; below ``smallest_fpr``, 1/n non-members, nothing can be told."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(4.6, 4.5 + 0.2 * ((len(curves) + 1) // 2)), layout="constrained")
+        axes = figure.add_subplot()
+        _draw_low_corner(axes, curves, smallest_fpr, sides)
+        _with_head_room(figure)
+        _roc_legend(figure, axes, curves)
+    return figure
+
+
+def roc_both(
+    curves: Sequence[RocCurve], *, smallest_fpr: float | None = None, sides: tuple[str, str] = SIDES
+) -> Figure:
+    """Both side by side, under one legend: the whole curve, and its corner of few false positives."""
+    with matplotlib.rc_context(_STYLE):
+        legend = 0.3 + 0.2 * ((len(curves) + 2) // 3)
+        figure = Figure(figsize=(8.4, 4.3 + legend))
+        _place(figure, left=0.62, right=0.15, top=0.25, bottom=0.5 + legend, between=0.85, grid=(2, 1))
+        left, right = figure.subplots(1, 2)
+        _draw_roc(left, curves, sides)
+        _draw_low_corner(right, curves, smallest_fpr, sides)
+        _roc_legend(figure, left, curves, columns=3)
+    return figure
+
+
+def rates_by_group(rows: Sequence[RateRow], *, aimed_at: float | None = None) -> Figure:
+    """Flagged share (open) and corrected rate (filled) with 95% intervals, a line a group.
+
+    The dashed line is the false-positive rate that the threshold aims at: so many of a book that was never read are
+    flagged all the same.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(6.4, 1.35 + 0.34 * max(1, len(rows))), layout="constrained")
+        axes = figure.add_subplot()
+        if aimed_at is not None:
+            axes.axvline(aimed_at, color=QUIET, linewidth=0.9, linestyle=(0, (4, 3)))
+        for position, row in enumerate(rows):
+            for shift, one, face, name in (
+                (-0.13, row.flagged, "none", "flagged"),
+                (0.13, row.corrected, PALETTE[0], "corrected"),
+            ):
+                place = position + shift
+                if one.low is not None and one.high is not None:
+                    axes.plot([one.low, one.high], [place, place], color=PALETTE[0], linewidth=1.6, alpha=0.5)
+                if one.value is not None:
+                    axes.plot(
+                        [one.value],
+                        [place],
+                        marker="o",
+                        markersize=4.5,
+                        linestyle="none",
+                        color=PALETTE[0],
+                        markerfacecolor=face,
+                        label=name,
+                    )
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_yticks(range(len(rows)), [plain(row.label) for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("share of the texts, with 95% interval")
+        handles, labels = axes.get_legend_handles_labels()
+        first = dict(reversed(list(zip(labels, handles, strict=True))))
+        if first:
+            names = [name for name in ("flagged", "corrected") if name in first]
+            figure.legend([first[name] for name in names], names, loc="outside upper right", ncols=2)
     return figure
 
 
@@ -214,41 +279,43 @@ def study_panels(panels: Sequence[StudyPanel]) -> Figure:
     return figure
 
 
-def score_histograms(panels: Sequence[ScorePanel]) -> Figure:
-    """How the scores of members and non-members spread, one panel a detector, each side as a share of its own texts."""
+def score_histograms(panels: Sequence[ScorePanel], *, sides: tuple[str, str] = SIDES, columns: int = 2) -> Figure:
+    """How the scores of both sides spread, one panel a detector, each side as a share of its own texts."""
     with matplotlib.rc_context(_STYLE):
-        columns = min(2, max(1, len(panels)))
+        columns = min(columns, max(1, len(panels)))
         lines = max(1, -(-len(panels) // columns))
-        figure = Figure(figsize=(3.5 * columns, 0.55 + 2.0 * lines), layout="constrained")
+        figure = Figure(figsize=((3.5 if columns < 3 else 2.8) * columns, 0.55 + 2.0 * lines))
+        _place(figure, left=0.62, right=0.12, top=0.62, bottom=0.5, between=0.5, below=0.75, grid=(columns, lines))
         for index, panel in enumerate(panels):
             axes = figure.add_subplot(lines, columns, index + 1)
-            _draw_histogram(axes, panel)
+            _draw_histogram(axes, panel, sides)
             if index % columns == 0:
                 axes.set_ylabel("share of texts")
         if panels:
             handles, labels = figure.axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=2, handlelength=1.2)
+            figure.legend(handles, labels, loc="upper center", ncols=2, handlelength=1.2)
     return figure
 
 
 def as_png(figure: Figure, *, dpi: int = 110) -> bytes:
     """The figure as a PNG on white, in 64 colours: a third of the size, and nothing to be seen of it."""
     drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=dpi, facecolor="white")
+    with _without_glyph_warnings():
+        figure.savefig(drawn, format="png", dpi=dpi, facecolor="white")
     with Image.open(drawn) as image:
         image.convert("RGB").quantize(64).save(small, format="png", optimize=True)
     return small.getvalue()
 
 
-def as_svg(figure: Figure, description: str) -> str:
+def as_svg(figure: Figure, title: str, description: str = "") -> str:
     """The figure as an ``<svg>`` element to put into a page: scales, takes the page's text colour, loads nothing.
 
     The page may set ``--series-1`` and so on to other colours than PALETTE's.
 
-    ``description`` is what a screen reader says; it may hold anything, it is escaped.
+    ``title`` is what a screen reader says, ``description`` what it says of the content; both are escaped.
     """
     buffer = io.StringIO()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE), _without_glyph_warnings():
         figure.savefig(
             buffer,
             format="svg",
@@ -261,11 +328,16 @@ def as_svg(figure: Figure, description: str) -> str:
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*pt"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*pt"', r"\1", svg, count=1)
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
-    svg = _with_own_ids(svg, description)
+    svg = _with_own_ids(svg, title)
     svg = svg.replace(INK, "currentColor")
     for position, colour in enumerate(PALETTE, start=1):
         svg = svg.replace(colour.lower(), f"var(--series-{position}, {colour.lower()})")
-    return svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(_printable(description))}"', 1).strip()
+    said = html.escape(_printable(title))
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
+    described = f"<desc>{html.escape(_printable(description))}</desc>" if description else ""
+    return re.sub(
+        r"(<svg[^>]*>)", lambda opening: f"{opening[1]}<title>{said}</title>{described}", svg, count=1
+    ).strip()
 
 
 def markdown_image(png: bytes, alt: str) -> str:
@@ -285,21 +357,113 @@ def plain(label: str) -> str:
     return shown.replace("$", r"\$")
 
 
-def _as_fine_as_seen(curve: RocCurve) -> tuple[Floats, Floats]:
-    """The curve's points a 500th apart at least: a picture shows no more, and thousands make it slow to open."""
-    grid = np.round(np.stack([curve.fpr, curve.tpr]) * 500)
-    moved = np.any(np.diff(grid, axis=1, prepend=-1.0) != 0, axis=0)
-    moved[-1:] = True
-    return np.asarray(curve.fpr[moved]), np.asarray(curve.tpr[moved])
+def _draw_roc(axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], sides: tuple[str, str]) -> None:
+    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, linestyle=(0, (1, 2)))
+    axes.axvline(0.05, color=QUIET, linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.annotate(
+        "5% FPR", (0.05, 1.0), (3, 2), textcoords="offset points", color=QUIET, fontsize=7.5, va="bottom", ha="center"
+    )
+    for index, curve in enumerate(curves):
+        axes.plot(*as_fine_as_seen(curve.fpr, curve.tpr), **_line(index), label=_roc_label(curve))
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    axes.set_xlabel(f"false positive rate ({sides[1]} taken for {sides[0]})")
+    axes.set_ylabel(f"true positive rate ({sides[0]} found)")
 
 
-def _bin_edges(scores: Floats) -> Floats:
-    """Equal bins over all scores, more for more scores; around the one value where all are the same."""
-    low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
-    least = 1e-6 * max(1.0, abs(low), abs(high))
-    if high - low < least:
-        low, high = low - least, high + least
-    return np.linspace(low, high, min(30, max(8, int(np.sqrt(scores.size)))) + 1)
+def _draw_low_corner(
+    axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], smallest_fpr: float | None, sides: tuple[str, str]
+) -> None:
+    lowest = min(smallest_fpr, 0.02) if smallest_fpr else 0.001
+    left = lowest / 2
+    chance = np.geomspace(left, 1, 60)
+    axes.plot(chance, chance, color=QUIET, linewidth=0.8, linestyle=(0, (1, 2)))
+    for rate in (0.001, 0.01, 0.05):
+        if rate >= left:
+            axes.axvline(rate, color=QUIET, linewidth=0.8, linestyle=(0, (4, 3)))
+    if smallest_fpr:
+        axes.axvspan(left, min(smallest_fpr, 1.0), color=QUIET, alpha=0.18, linewidth=0)
+        axes.annotate(
+            "not resolvable",
+            (left, 1.0),
+            (0, 2),
+            textcoords="offset points",
+            color=QUIET,
+            fontsize=7.5,
+            va="bottom",
+            ha="left",
+        )
+    for index, curve in enumerate(curves):
+        fpr, tpr = as_fine_as_seen(curve.fpr, curve.tpr)
+        axes.step(np.maximum(fpr, left), tpr, where="post", **_line(index), label=_roc_label(curve))
+    axes.set_xscale("log")
+    axes.set(xlim=(left, 1.0), ylim=(-0.01, 1.01))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{100 * rate:g}%"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_box_aspect(1)
+    axes.set_xlabel("false positive rate, on a logarithmic scale")
+    axes.set_ylabel(f"true positive rate ({sides[0]} found)")
+
+
+def _place(
+    figure: Figure,
+    *,
+    left: float,
+    right: float,
+    top: float,
+    bottom: float,
+    between: float = 0.0,
+    below: float = 0.0,
+    grid: tuple[int, int],
+) -> None:
+    """Where the axes stand, in inches: a quarter of the time that matplotlib takes to find out by drawing twice."""
+    width, height = figure.get_size_inches()
+    columns, lines = grid
+    wide = (width - left - right - (columns - 1) * between) / columns
+    high = (height - top - bottom - (lines - 1) * below) / lines
+    figure.subplots_adjust(
+        left=left / width,
+        right=1 - right / width,
+        top=1 - top / height,
+        bottom=bottom / height,
+        wspace=between / wide,
+        hspace=below / high,
+    )
+
+
+def _with_head_room(figure: Figure) -> None:
+    """For the words above the axes, which the layout does not count."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.set(h_pad=0.2)  # type: ignore[call-arg]
+
+
+def _line(index: int) -> dict[str, Any]:
+    """The first line stands out: it is the one that was chosen beforehand, where there is one."""
+    return {
+        "color": PALETTE[index % len(PALETTE)],
+        "linestyle": LINE_STYLES[index // len(PALETTE) % len(LINE_STYLES)],
+        "linewidth": 2.2 if index == 0 else 1.3,
+        "zorder": 3 if index == 0 else 2,
+    }
+
+
+def _roc_label(curve: RocCurve) -> str:
+    return f"{plain(curve.label)}  {'not defined' if curve.auroc is None else f'{curve.auroc:.3f}'}"
+
+
+def _roc_legend(figure: Figure, axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], *, columns: int = 2) -> None:
+    if curves:
+        handles, labels = axes.get_legend_handles_labels()
+        where = "lower center" if figure.get_layout_engine() is None else "outside lower center"
+        figure.legend(handles, labels, loc=where, ncols=columns, title="AUROC", handlelength=1.8)
+
+
+@contextmanager
+def _without_glyph_warnings() -> Iterator[None]:
+    """Names in any script: a PNG lacks some letters of the font, a page has the reader's fonts."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(Glyph|Matplotlib currently does not support)")
+        yield
 
 
 def _with_own_ids(svg: str, description: str) -> str:
@@ -315,23 +479,17 @@ def _printable(text: str) -> str:
     return " ".join("".join(" " if unicodedata.category(letter)[0] == "C" else letter for letter in text).split())
 
 
-def _draw_histogram(axes: matplotlib.axes.Axes, panel: ScorePanel) -> None:
+def _draw_histogram(axes: matplotlib.axes.Axes, panel: ScorePanel, sides: tuple[str, str]) -> None:
     axes.set_title(plain(panel.label))
     axes.set_xlabel("score (higher: more likely a member)", fontsize=8)
     axes.tick_params(labelsize=8)
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    sides = [
-        (name, scores[np.isfinite(scores)], colour)
-        for name, scores, colour in (
-            ("members", panel.members, PALETTE[0]),
-            ("non-members", panel.nonmembers, PALETTE[1]),
-        )
-    ]
-    together = np.concatenate([scores for _, scores, _ in sides])
-    if not together.size:
+    spread = panel.spread
+    if not spread.members.any() and not spread.nonmembers.any():
         axes.annotate("no scores", (0.5, 0.5), xycoords="axes fraction", ha="center", color=QUIET)
-    edges = _bin_edges(together)
-    for name, scores, colour in sides:
-        heights = np.histogram(scores, edges)[0] / max(1, scores.size)
-        axes.stairs(heights, edges, fill=True, color=colour, alpha=0.28, label=name)
-        axes.stairs(heights, edges, color=colour, linewidth=1.2)
+    for name, heights, colour, line in (
+        (sides[0], spread.members, PALETTE[0], "-"),
+        (sides[1], spread.nonmembers, PALETTE[1], (0, (3, 1.5))),
+    ):
+        axes.stairs(heights, spread.edges, fill=True, color=colour, alpha=0.25, label=name)
+        axes.stairs(heights, spread.edges, color=colour, linewidth=1.3, linestyle=line)

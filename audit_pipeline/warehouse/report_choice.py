@@ -1,55 +1,50 @@
-"""Which pairs the report shows where there are too many: in the table of findings, and in a section of their own.
+"""What the report shows where there is too much: which answers come first, and which get a section of their own.
 
 What belongs here: the limits and the order of what matters. What does not: reading the views (report_data.py), what is
-said of those left out (report.html.j2).
+said of what is left out (templates/).
 
-A section takes three pictures, a line of the table a kilobyte: with thousands of pairs the page would take an hour to
-write and nobody could open it. What is left out is all in the warehouse.
+A section takes two pictures and as many tables, an answer a line of a table: with thousands of pairs a page would take
+an hour to write and nobody could open it. What is left out is all in the warehouse.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-Row = Mapping[str, Any]
+from audit_pipeline.warehouse.report_document import Answer, Outcome
 
-MAX_IN_TABLE = 500
-MAX_IN_DETAIL = 60
+MAX_ANSWERS = 300
+MAX_SECTIONS = 12
+MAX_PICTURED = 40
+"""Sections of all models' reports together, as long as every model has one."""
 
-
-@dataclass(frozen=True)
-class ListedPair:
-    """One model on one benchmark in the table of findings.
-
-    ``headline``: its rows of the leaderboard; ``section``: the number of its section, None where it has none;
-    ``lineage_number``: the report's number of the lineage entry behind the findings.
-    """
-
-    model: str
-    benchmark: str
-    headline: Sequence[Row]
-    section: int | None
-    lineage_number: int | None
-
-
-def choose(pairs: Sequence[Row], headlines: Mapping[tuple[str, str], Sequence[Row]]) -> list[tuple[Row, int | None]]:
-    """The pairs for the table, in the given order, each with the number of its section, if it has one.
-
-    ``pairs`` name a model and a benchmark; ``headlines`` are the rows of the leaderboard, by both.
-    """
-    by_weight = sorted(range(len(pairs)), key=lambda place: _weight(headlines.get(_key(pairs[place]), ())))
-    sections = {place: number for number, place in enumerate(sorted(by_weight[:MAX_IN_DETAIL]), start=1)}
-    return [(pairs[place], sections.get(place)) for place in sorted(by_weight[:MAX_IN_TABLE])]
+_WEIGHT: dict[Outcome, int] = {
+    "sound_evidence_of_training": 0,
+    "evidence_of_training": 0,
+    "documents_stand_out": 1,
+    "difference_to_look_at": 2,
+    "difference_within_control": 3,
+    "separable": 4,
+    "no_document_stands_out": 5,
+    "documents_cannot_stand_out": 5,
+    "no_difference": 5,
+    "reversed_difference": 5,
+    "not_defined": 6,
+    "not_evaluated": 7,
+}
 
 
-def _key(pair: Row) -> tuple[str, str]:
-    return pair["model"], pair["benchmark"]
+def in_order(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers by what matters: of the present build first, by outcome, by the AUROC that there is at least."""
+    return sorted(answers, key=_key)
 
 
-def _weight(headline: Sequence[Row]) -> tuple[bool, bool, float]:
-    """First what is evaluated, on the present build, and by the AUROC that its best detector has at least."""
-    lows = [row["auroc_low"] for row in headline if row["auroc_low"] is not None and not math.isnan(row["auroc_low"])]
-    return not headline, not all(row["is_current"] for row in headline), -max(lows, default=-1.0)
+def _key(answer: Answer) -> tuple[bool, int, int, float, str, str]:
+    low = answer.auroc.low if answer.auroc and answer.auroc.low is not None else -1.0
+    found = answer.documents.standing_out if answer.documents else 0
+    return not answer.is_current, _WEIGHT[answer.outcome], -found, -low, answer.model, answer.benchmark
+
+
+def sections_a_model(models: int) -> int:
+    """How many sections a model's report has at most, where so many models have a report."""
+    return max(1, min(MAX_SECTIONS, MAX_PICTURED // max(1, models)))

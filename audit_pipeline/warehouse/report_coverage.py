@@ -1,88 +1,55 @@
 """What the report says of pairs that were not audited: counts, the grid of models and benchmarks, and the reasons.
 
 What belongs here: arranging the rows of the views coverage and not_audited. What does not: the rule behind a status
-(coverage.py), reading the views (report_data.py), HTML (report.html.j2).
+(coverage.py), reading the views (report_data.py), HTML (templates/).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from audit_pipeline.warehouse.coverage import STATUSES
-
-Row = Mapping[str, Any]
+from audit_pipeline.warehouse.report_document import Coverage, GridRow, NotDone, StatusCount
+from audit_pipeline.warehouse.report_rows import Row, cut
+from audit_pipeline.warehouse.report_words import STATUS_IN_WORDS
 
 MAX_GRID_MODELS = 60
 MAX_GRID_BENCHMARKS = 30
 MAX_LISTED = 100
 
-STATUS_IN_WORDS: Mapping[str, str] = {
-    "failed": "a fault stopped the latest run; to be run again",
-    "not_applicable": "the model or the benchmark could not be used as it is; the reason says what to do",
-    "stale": "there is a finding, but what it rests on has changed since; to be audited again",
-    "missing": "there is no finding yet",
-    "done": "there is a finding, and what it rests on has not changed since",
-}
 
-
-@dataclass(frozen=True)
-class Grid:
-    """A status for every model (rows) on every benchmark (columns); None where nobody asked for the pair."""
-
-    benchmarks: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[str | None]]]
-
-
-@dataclass(frozen=True)
-class CoverageData:
-    """What became of the pairs. ``counts``: every status that occurs, worst first.
-
-    ``grid`` is None where it would be too large to read. ``listed`` are the first of those not done, worst first, and
-    ``more`` is how many follow. ``config_is_known`` is False where the configuration named no model or no benchmark
-    or could not be read, so that pairs nobody ever ran are not among the rows.
-    """
-
-    pairs: int
-    models: int
-    benchmarks: int
-    counts: Sequence[tuple[str, int]]
-    grid: Grid | None
-    listed: Sequence[Row]
-    more: int
-    config_is_known: bool
-
-    @property
-    def all_done(self) -> bool:
-        """Whether there is nothing to say but that."""
-        return not self.listed
-
-
-def coverage_data(coverage: Sequence[Row], not_audited: Sequence[Row], *, config_is_known: bool) -> CoverageData:
-    """The rows of both views as the report shows them."""
+def coverage_of(coverage: Sequence[Row], not_audited: Sequence[Row], *, config_is_known: bool) -> Coverage:
+    """The rows of both views as the report shows them; without a grid where it would be too large to read."""
     models = sorted({row["model"] for row in coverage})
     benchmarks = sorted({row["benchmark"] for row in coverage})
     counted = Counter(row["status"] for row in coverage)
     is_small = len(models) <= MAX_GRID_MODELS and len(benchmarks) <= MAX_GRID_BENCHMARKS
-    return CoverageData(
+    found = {(row["model"], row["benchmark"]): row["status"] for row in coverage}
+    return Coverage(
         pairs=len(coverage),
         models=len(models),
         benchmarks=len(benchmarks),
-        counts=[(status, counted[status]) for status in _worst_first(counted)],
-        grid=_grid(coverage, models, benchmarks) if is_small else None,
-        listed=not_audited[:MAX_LISTED],
-        more=max(0, len(not_audited) - MAX_LISTED),
         config_is_known=config_is_known,
+        counts=[
+            StatusCount(status=status, meaning=STATUS_IN_WORDS.get(status), pairs=counted[status])
+            for status in _worst_first(counted)
+        ],
+        grid_benchmarks=benchmarks if is_small else [],
+        grid=[
+            GridRow(model=model, statuses=[found.get((model, benchmark)) for benchmark in benchmarks])
+            for model in (models if is_small else [])
+        ],
+        not_done=[_not_done(row) for row in not_audited[:MAX_LISTED]],
+        more=max(0, len(not_audited) - MAX_LISTED),
     )
+
+
+def _not_done(row: Row) -> NotDone:
+    values = {name: row[name] for name in NotDone.model_fields}
+    return NotDone(**{**values, "reason": None if row["reason"] is None else cut(row["reason"], 600)})
 
 
 def _worst_first(statuses: Mapping[str, int]) -> list[str]:
     known = [status for status in STATUSES if status in statuses]
     return [*sorted(set(statuses) - set(known)), *known]
-
-
-def _grid(coverage: Sequence[Row], models: Sequence[str], benchmarks: Sequence[str]) -> Grid:
-    found = {(row["model"], row["benchmark"]): row["status"] for row in coverage}
-    return Grid(benchmarks, [(model, [found.get((model, benchmark)) for benchmark in benchmarks]) for model in models])

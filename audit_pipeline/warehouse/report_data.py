@@ -1,442 +1,438 @@
-"""What the HTML report shows, read from the warehouse.
+"""The reports as data: every model's, and the one across models, read from the warehouse.
 
-What belongs here: queries on the views, and their rows put in the order of the report. What does not: pictures
-(plots.py), HTML and words (report.py and its template), views that an analyst needs as well (schema.py).
+What belongs here: the answers, and putting a report together. What does not: the evidence on one pair
+(report_section.py), what stands behind the answers (report_background.py), sentences (report_words.py), HTML.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
 from typing import Any
 
 import duckdb
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from audit_pipeline.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.warehouse.build import LineageGap, lineage_gaps
-from audit_pipeline.warehouse.report_choice import ListedPair, choose
-from audit_pipeline.warehouse.report_coverage import CoverageData, coverage_data
+from audit_pipeline.detectors.registry import is_default
+from audit_pipeline.evaluation.audited_side import IN_WORDS as AGAINST_HELD_OUT
+from audit_pipeline.evaluation.headline import headline_detector
+from audit_pipeline.warehouse import report_choice
+from audit_pipeline.warehouse.report_background import (
+    Answering,
+    commands,
+    gaps_of,
+    read_benchmarks,
+    read_changes,
+    read_corpus_tests,
+    read_costs,
+    read_instrument,
+    read_lineage,
+    read_models,
+    read_older_models,
+    read_splits,
+    read_studies,
+    read_timeline,
+    set_apart,
+)
+from audit_pipeline.warehouse.report_coverage import coverage_of
+from audit_pipeline.warehouse.report_document import (
+    Answer,
+    Asked,
+    Documents,
+    Estimate,
+    InstrumentCheck,
+    Left,
+    Manifest,
+    Report,
+    Section,
+    Sides,
+    Study,
+)
+from audit_pipeline.warehouse.report_rows import Row, cut, estimate, rows
+from audit_pipeline.warehouse.report_section import Chosen, chosen_rule, read_section
+from audit_pipeline.warehouse.report_words import (
+    LIMITS,
+    Q_LEVEL,
+    answer_words,
+    claim_words,
+    instrument_words,
+    question,
+    smallest_q,
+    summary_of,
+    verdict_words,
+)
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
 
-Row = Mapping[str, Any]
-Floats = npt.NDArray[np.float64]
-
-TOP_EXAMPLES = 5
-TOP_GROUPS = 25
-MAX_GAPS = 50
+Connection = duckdb.DuckDBPyConnection
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class LabelledScores:
-    """Scores of one detector setting on the labelled evaluation texts; ``labels`` holds 1 and 0."""
+class Site:
+    """What all reports share, read once. ``answers`` are of all pairs but those of controls, in no order.
 
-    scores: Floats
-    labels: npt.NDArray[np.int8]
-
-    @property
-    def members(self) -> Floats:
-        return np.asarray(self.scores[self.labels == MEMBER])
-
-    @property
-    def nonmembers(self) -> Floats:
-        return np.asarray(self.scores[self.labels == NON_MEMBER])
-
-
-@dataclass(frozen=True)
-class PairData:
-    """The section of one model on one benchmark. ``headline``: rows of the leaderboard; ``scores``: an entry each.
-
-    ``groups``, by their mean score, are given where no text is labelled: what there is to say of a shelf.
+    ``controls`` are the models that were trained here; they have a report of their own and stand in the instrument
+    check, but no answer among those of the others, unless there are no others.
     """
 
-    number: int
-    model: str
-    benchmark: str
-    headline: Sequence[Row]
-    blind: Row | None
-    grid: Sequence[Row]
-    scores: Sequence[LabelledScores]
-    not_scored: Sequence[Row]
-    top_detector: Row | None
-    top: Sequence[Row]
-    groups: Sequence[Row]
-    methods: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Totals:
-    """How much there is, shown or not."""
-
-    pairs: int
-    models: int
-    benchmarks: int
+    answers: Mapping[Pair, Answer]
+    controls: frozenset[str]
     findings: int
-    lineage: int
-    gaps: int
-
-
-@dataclass(frozen=True)
-class CheckLine:
-    """One check of a benchmark, as its manifest tells it."""
-
-    name: str
-    passed: bool
-    what: str
-    counts: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class BenchmarkData:
-    """One benchmark: its checks, the rest of its manifest flattened to (key, value) lines, and what its tables hold."""
-
-    name: str
-    digest: str | None
-    design: str | None
-    description: str | None
-    checks: Sequence[CheckLine]
-    manifest: Sequence[tuple[str, str]]
-    sides: Sequence[Row]
-    sources: Sequence[Row]
-
-
-@dataclass(frozen=True)
-class SplitData:
-    """What tells a benchmark's two sides apart without a model: its ``row`` of split_summary, its blind controls.
-
-    ``matched``: what matching the sides achieved, a row a figure; none where they were not matched.
-    """
-
-    row: Row
-    controls: Sequence[Row]
-    matched: Sequence[Row]
-    lineage_number: int | None
+    instrument: Sequence[InstrumentCheck]
+    studies: Sequence[Study]
+    coverage: Sequence[Row]
+    not_audited: Sequence[Row]
+    config_is_known: bool
+    gaps: Sequence[Row]
 
     @property
-    def name(self) -> str:
-        """The benchmark's."""
-        return str(self.row["benchmark"])
+    def models(self) -> list[str]:
+        return sorted({model for model, _ in self.answers})
 
 
-@dataclass(frozen=True)
-class ReportData:
-    """Everything that the report shows. ``lineage`` rows carry their number in the report as ``number``.
-
-    ``checks`` are rows of the view instrument_check, ``studies`` the results of studies of controls by their names.
-    ``table`` holds the pairs of the table of findings and ``pairs`` those with a section: the ones that matter most,
-    where there are more. ``lineage`` explains what is shown.
-    """
-
-    models: Sequence[Row]
-    checks: Sequence[Row]
-    studies: Mapping[str, pa.Table]
-    splits: Sequence[SplitData]
-    benchmarks: Sequence[BenchmarkData]
-    table: Sequence[ListedPair]
-    pairs: Sequence[PairData]
-    lineage: Sequence[Row]
-    gaps: Sequence[LineageGap]
-    coverage: CoverageData
-    totals: Totals
+def read_site(connection: Connection) -> Site:
+    """What all reports share."""
+    answers = _answers(connection)
+    return Site(
+        answers=answers,
+        controls=frozenset(row["name"] for row in rows(connection, _CONTROL_MODELS)),
+        findings=rows(connection, "SELECT count(*) AS findings FROM leaderboard")[0]["findings"],
+        instrument=read_instrument(connection),
+        studies=read_studies(connection),
+        coverage=rows(connection, "FROM coverage"),
+        not_audited=rows(connection, "FROM not_audited"),
+        config_is_known=bool(rows(connection, _CONFIG_IS_KNOWN)),
+        gaps=rows(connection, "FROM lineage_gaps"),
+    )
 
 
-def read_report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
-    """Read everything that the report shows from an open warehouse; leaves temporary tables in the connection."""
-    headlines: dict[tuple[str, str], list[Row]] = {}
-    for row in _rows(connection, "FROM leaderboard"):
-        headlines.setdefault((row["model"], row["benchmark"]), []).append(row)
-    pairs = _rows(connection, "SELECT DISTINCT model, benchmark FROM current_runs ORDER BY model, benchmark")
-    chosen = choose(pairs, headlines)
-    _set_apart(connection, chosen)
-    lineage = _lineage(connection)
-    entries = {(row["table"], row["partition"], row["run_id"]): row["number"] for row in lineage}
-    table = [
-        _listed(row["model"], row["benchmark"], section, headlines.get((row["model"], row["benchmark"]), []), entries)
-        for row, section in chosen
+def model_reports(
+    connection: Connection, site: Site, *, include_text: bool, written_at: datetime, layout: str
+) -> Iterator[tuple[str, Report]]:
+    """Every model's report, one after the other."""
+    most = report_choice.sections_a_model(len(site.models))
+    for model in site.models:
+        mine = report_choice.in_order([answer for (name, _), answer in site.answers.items() if name == model])
+        yield (
+            model,
+            _report(
+                connection,
+                site,
+                mine,
+                kind="model",
+                title=model,
+                sections=most,
+                include_text=include_text,
+                written_at=written_at,
+                layout=layout,
+            ),
+        )
+
+
+def report_across(
+    connection: Connection, site: Site, *, include_text: bool, written_at: datetime, layout: str
+) -> Report:
+    """The report across models: every answer, and what stands behind all of them."""
+    others = [answer for (model, _), answer in site.answers.items() if model not in site.controls]
+    return _report(
+        connection,
+        site,
+        report_choice.in_order(others or list(site.answers.values())),
+        kind="across",
+        title="Contamination report",
+        sections=0,
+        include_text=include_text,
+        written_at=written_at,
+        layout=layout,
+    )
+
+
+def _report(
+    connection: Connection,
+    site: Site,
+    answers: Sequence[Answer],
+    *,
+    kind: str,
+    title: str,
+    sections: int,
+    include_text: bool,
+    written_at: datetime,
+    layout: str,
+) -> Report:
+    is_model = kind == "model"
+    asked = _asked(answers, "this model’s" if is_model else "these models’")
+    shown = list(answers[: report_choice.MAX_ANSWERS])
+    pairs = [(answer.model, answer.benchmark) for answer in shown]
+    set_apart(connection, pairs)
+    lineage, environments, entries = read_lineage(connection)
+    numbers = {(one.table, one.partition, one.run_id): one.number for one in lineage}
+    runs = {(row["model"], row["benchmark"]): row["run_id"] for row in rows(connection, _ANSWERING_RUNS)}
+    shown = [
+        answer.model_copy(
+            update={
+                "section": place if place <= sections else None,
+                "lineage": numbers.get(
+                    (
+                        "evaluations" if answer.claim_level else "scores",
+                        f"{answer.benchmark}|{answer.model}",
+                        runs.get((answer.model, answer.benchmark), ""),
+                    )
+                ),
+            }
+        )
+        for place, answer in enumerate(shown, start=1)
     ]
-    gaps = lineage_gaps(connection)
-    return ReportData(
-        models=_rows(connection, _MODELS),
-        splits=[_split(connection, row, entries) for row in _rows(connection, _SPLITS)],
-        checks=_rows(connection, "FROM instrument_check"),
-        studies=_studies(connection),
-        benchmarks=[_benchmark(connection, row) for row in _rows(connection, _BENCHMARKS)],
-        table=table,
-        pairs=[_pair(connection, pair.section, pair) for pair in table if pair.section is not None],
-        lineage=lineage,
-        gaps=gaps[:MAX_GAPS],
-        coverage=coverage_data(
-            _rows(connection, "FROM coverage"),
-            _rows(connection, "FROM not_audited"),
-            config_is_known=bool(_rows(connection, _CONFIG_IS_KNOWN)),
+    answering: Answering = {(one.model, one.benchmark): (one.detector, one.parameters) for one in shown}
+    again, more_commands = commands(answers)
+    own = [row for row in site.coverage if not is_model or row["model"] == title]
+    own_not_done = [row for row in site.not_audited if not is_model or row["model"] == title]
+    gaps = [row for row in site.gaps if not is_model or _concerns(row, pairs)]
+    return Report(
+        schema_version="1",
+        kind="model" if is_model else "across",
+        title=title,
+        written_at=written_at,
+        includes_text=include_text,
+        asked=asked,
+        summary=summary_of(shown, asked),
+        answers=shown,
+        instrument_words=instrument_words(site.instrument),
+        instrument=list(site.instrument),
+        studies=[] if is_model and title not in site.controls else list(site.studies),
+        splits=read_splits(connection, numbers),
+        older_models=read_older_models(connection, answering),
+        timeline=[] if is_model else read_timeline(connection, answering),
+        corpus_tests=read_corpus_tests(connection, title if is_model else None),
+        sections=_sections(connection, shown, include_text=include_text),
+        changes=read_changes(connection, answering, every_detector=is_model),
+        coverage=coverage_of(own, own_not_done, config_is_known=site.config_is_known),
+        costs=read_costs(connection),
+        limits=list(LIMITS),
+        models=read_models(connection),
+        benchmarks=read_benchmarks(connection),
+        manifest=Manifest(
+            commands=again,
+            more_commands=more_commands,
+            written_with=version("corpus-audit"),
+            layout=layout,
+            environments=environments,
         ),
-        totals=Totals(
-            pairs=len(pairs),
-            models=len({row["model"] for row in pairs}),
-            benchmarks=len({row["benchmark"] for row in pairs}),
-            findings=sum(len(headline) for headline in headlines.values()),
-            lineage=_rows(connection, _LINEAGE_COUNT)[0]["entries"],
-            gaps=len(gaps),
+        lineage=lineage,
+        gaps=gaps_of(gaps),
+        left_out=Left(
+            answers=len(answers) - len(shown),
+            sections=max(0, len(answers) - sections) if is_model else 0,
+            lineage=max(0, entries - len(lineage)),
+            gaps=max(0, len(gaps) - len(gaps_of(gaps))),
         ),
     )
 
 
-def _studies(connection: duckdb.DuckDBPyConnection) -> dict[str, pa.Table]:
-    names = [row["study"] for row in _rows(connection, "SELECT DISTINCT study FROM control_studies ORDER BY study")]
-    return {name: connection.sql(_STUDY, params={"study": name}).to_arrow_table() for name in names}
+def _sections(connection: Connection, answers: Sequence[Answer], *, include_text: bool) -> list[Section]:
+    return [
+        read_section(
+            connection,
+            answer.section,
+            Chosen(answer.model, answer.benchmark, answer.sides, answer.detector, answer.parameters),
+            include_text=include_text,
+        )
+        for answer in answers
+        if answer.section is not None
+    ]
 
 
-def flattened(value: object, *, key: str = "") -> list[tuple[str, str]]:
-    """Nested JSON as lines of (key, value): keys joined with ›, plain lists on one line, empty values left out."""
-    if isinstance(value, Mapping):
-        lines = [flattened(item, key=f"{key} › {name}" if key else str(name)) for name, item in value.items()]
-        return [line for group in lines for line in group]
-    if isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
-        lines = [flattened(item, key=f"{key} › {position}") for position, item in enumerate(value, start=1)]
-        return [line for group in lines for line in group]
-    if isinstance(value, list):
-        value = ", ".join(_word(item) for item in value)
-    return [] if value is None or value == "" else [(key, _word(value))]
+def _concerns(gap: Row, pairs: Sequence[Pair]) -> bool:
+    partitions = {f"{benchmark}|{model}" for model, benchmark in pairs} | {benchmark for _, benchmark in pairs}
+    return gap["partition"] in partitions or gap["table"] == "documents"
 
 
-_MODELS = """
-SELECT models.*, count(DISTINCT findings.benchmark) AS benchmarks
-FROM models LEFT JOIN findings ON findings.model_fingerprint = models.fingerprint
-GROUP BY ALL ORDER BY models.name, models.fingerprint
-"""
+def _asked(answers: Sequence[Answer], whose: str) -> Asked:
+    times = [answer.audited_at for answer in answers if answer.audited_at is not None]
+    return Asked(
+        question=question(whose),
+        models=len({answer.model for answer in answers}),
+        benchmarks=len({answer.benchmark for answer in answers}),
+        pairs=len(answers),
+        first_audited=min(times, default=None),
+        last_audited=max(times, default=None),
+    )
 
-_STUDY = "SELECT * FROM control_studies WHERE study = $study"
+
+_CONTROL_MODELS = "SELECT DISTINCT name FROM models WHERE name IS NOT NULL AND resolved_from LIKE 'control %'"
 
 _CONFIG_IS_KNOWN = "SELECT 1 WHERE EXISTS (FROM configured_models) AND EXISTS (FROM configured_benchmarks)"
 
-_BENCHMARKS = """
-SELECT coalesce(benchmarks.benchmark, built.benchmark) AS benchmark, digest, design, manifest
-FROM benchmarks FULL JOIN (SELECT DISTINCT benchmark FROM examples) AS built
-    ON built.benchmark = benchmarks.benchmark
-ORDER BY 1
+_PAIRS = """
+SELECT runs.model, runs.benchmark, max(runs.finished_at) AS audited_at,
+    max(benchmarks.design) AS design, max(benchmarks.manifest ->> 'description') AS description
+FROM current_runs AS runs LEFT JOIN benchmarks ON benchmarks.benchmark = runs.benchmark
+WHERE runs."table" IN ('scores', 'evaluations')
+GROUP BY ALL ORDER BY runs.model, runs.benchmark
 """
 
-_SPLITS = """
-SELECT summary.*, benchmarks.manifest -> 'matched' -> 'achieved' AS achieved
-FROM split_summary AS summary SEMI JOIN current_runs ON current_runs.benchmark = summary.benchmark
-LEFT JOIN benchmarks ON benchmarks.benchmark = summary.benchmark ORDER BY summary.benchmark
+_UNLABELLED = """
+SELECT benchmark FROM examples GROUP BY benchmark HAVING count(label) FILTER (split = 'evaluation') = 0
 """
 
-_CONTROLS = """
-SELECT part AS name, "value" AS auroc, ci_low, ci_high, n, method, verdict FROM split_quality
-WHERE benchmark = $benchmark AND measure = 'blind_auroc'
-ORDER BY list_position(['words', 'characters', 'length', 'dates'], part)
+_ANSWERING_RUNS = """
+SELECT model, benchmark, coalesce(max(run_id) FILTER ("table" = 'evaluations'), max(run_id)) AS run_id
+FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)
+WHERE "table" IN ('scores', 'evaluations') GROUP BY ALL
 """
 
-_SIDES = """
-SELECT label, split, min(words) AS fewest, max(words) AS most, language, count(*) AS texts,
-    count(DISTINCT "group") AS groups, min(published) AS earliest, max(published) AS latest
-FROM examples WHERE benchmark = $benchmark GROUP BY ALL ORDER BY label DESC NULLS LAST, split, language
+_LEADERBOARD = """
+SELECT board.*, found.method FROM leaderboard AS board
+LEFT JOIN (SELECT * FROM current_evaluations WHERE metric = 'auroc' AND is_default) AS found
+    USING (model, benchmark, detector, parameters)
+ORDER BY board.model, board.benchmark, board.detector, board.parameters
 """
 
-_SOURCES = """
-SELECT documents.source, documents.collection, documents.licence, count(DISTINCT documents.document_id) AS documents,
-    min(documents.published) AS earliest, max(documents.published) AS latest, max(documents.retrieved_at) AS retrieved
-FROM documents SEMI JOIN (SELECT document_id FROM examples WHERE benchmark = $benchmark) AS used
-    ON used.document_id = documents.document_id
-GROUP BY ALL ORDER BY ALL
-"""
-
-_BLIND = f"""
-SELECT * FROM shown_evaluations
-WHERE model = $model AND benchmark = $benchmark AND detector = '{BLIND_CONTROL}' AND metric = 'auroc' LIMIT 1
+_BLIND_METHODS = f"""
+SELECT model, benchmark, method FROM current_evaluations WHERE detector = '{BLIND_CONTROL}' AND metric = 'auroc'
 """  # noqa: S608 - a name from schema.py
 
-_GRID = f"""
-SELECT detector, parameters, is_default, n_members, n_nonmembers,
-    max(value) FILTER (metric = 'auroc') AS auroc,
-    max(ci_low) FILTER (metric = 'auroc') AS auroc_low, max(ci_high) FILTER (metric = 'auroc') AS auroc_high,
-    max(value) FILTER (metric = 'tpr_at_5_fpr') AS tpr_at_5_fpr,
-    max(value) FILTER (metric = 'fpr_at_95_tpr') AS fpr_at_95_tpr
-FROM shown_evaluations
-WHERE model = $model AND benchmark = $benchmark AND detector <> '{BLIND_CONTROL}'
-GROUP BY detector, parameters, is_default, n_members, n_nonmembers
-QUALIFY count(*) OVER (PARTITION BY detector) > 1
-ORDER BY detector, TRY_CAST(parameters ->> '$.k' AS DOUBLE), parameters
-"""  # noqa: S608 - a name from schema.py
-
-_SCORES = """
-SELECT score, label FROM shown_scores
-WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND parameters = $parameters
-    AND status = 'ok' AND split = 'evaluation' AND label IN (0, 1) AND NOT isnan(score)
+_SCORED = """
+SELECT DISTINCT scored.model, scored.benchmark, scored.detector, scored.parameters
+FROM scored_settings AS scored SEMI JOIN (SELECT * FROM current_runs WHERE "table" = 'scores') AS latest
+    USING (model, benchmark, run_id)
+WHERE scored.scored > 0 ORDER BY ALL
 """
 
-_NOT_SCORED = """
-SELECT detector, status, reason, count(DISTINCT example_id) AS texts, count(DISTINCT parameters) AS settings
-FROM shown_scores WHERE model = $model AND benchmark = $benchmark AND status <> 'ok'
-GROUP BY ALL ORDER BY detector, texts DESC, reason
-"""
+_TESTED = f"""
+SELECT model, benchmark, detector, parameters, count(*) AS tested,
+    count(*) FILTER (q_bh <= {Q_LEVEL}) AS standing_out, min(n_calibration_groups) AS calibration_groups,
+    min(claim_level) AS claim_level
+FROM current_group_tests WHERE is_default GROUP BY ALL ORDER BY ALL
+"""  # noqa: S608 - a number of report_words.py
 
-_PLAINEST = """
-SELECT detector, parameters FROM shown_scores WHERE model = $model AND benchmark = $benchmark AND status = 'ok'
-GROUP BY detector, parameters ORDER BY parameters = '{}' DESC, detector, parameters LIMIT 1
-"""
-
-_TOP = """
-SELECT example_id, score, label, split, published, collection, "group", words, language, excerpt
-FROM shown_scores
-WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND parameters = $parameters
-    AND status = 'ok' AND split IS DISTINCT FROM 'calibration'
-ORDER BY score DESC, example_id LIMIT $count
-"""
-
-_GROUPS = """
-SELECT * FROM group_scores WHERE model = $model AND benchmark = $benchmark
-    AND detector = $detector AND parameters = $parameters
-ORDER BY mean_score DESC, "group" LIMIT $count
-"""
-
-_METHODS = """
-SELECT DISTINCT metric, method FROM shown_evaluations
-WHERE model = $model AND benchmark = $benchmark AND is_default ORDER BY ALL
-"""
-
-_USED = """
-WITH used AS (
-    SELECT "table", benchmark || '|' || model AS "partition", run_id FROM current_runs
-    {those}
-    UNION SELECT 'examples', benchmark, run_id FROM examples
-    UNION SELECT 'split_quality', benchmark, run_id FROM split_quality
-    UNION SELECT 'documents', source, run_id FROM documents
-), explaining AS (
-    FROM lineage SEMI JOIN used
-        ON used."table" = lineage."table" AND used."partition" = lineage."partition" AND used.run_id = lineage.run_id
-)
-"""
-
-_LINEAGE = f"""
-{_USED.format(those="SEMI JOIN shown_pairs USING (model, benchmark)")}
-SELECT row_number() OVER (ORDER BY "table", "partition", finished_at, run_id) AS number, * FROM explaining
-ORDER BY number
-"""  # noqa: S608 - from this module
-
-_LINEAGE_COUNT = f"{_USED.format(those='')} SELECT count(*) AS entries FROM explaining"  # noqa: S608 - from this module
-
-# What the sections ask for again and again, out of millions of rows: looked for once.
-_SHOWN = """
-CREATE TEMP TABLE shown_scores AS
-    SELECT * FROM scores_with_examples SEMI JOIN (FROM shown_pairs WHERE section IS NOT NULL) USING (model, benchmark);
-CREATE TEMP TABLE shown_evaluations AS
-    SELECT * FROM current_evaluations SEMI JOIN (FROM shown_pairs WHERE section IS NOT NULL) USING (model, benchmark);
+_WHOLE_RATES = """
+SELECT * FROM current_contamination_rates WHERE unit = 'benchmark' AND is_default
+ORDER BY model, benchmark, detector, parameters, rule DESC, alpha DESC
 """
 
 
-def _set_apart(connection: duckdb.DuckDBPyConnection, chosen: Sequence[tuple[Row, int | None]]) -> None:
-    connection.execute("CREATE TEMP TABLE shown_pairs (model VARCHAR, benchmark VARCHAR, section INTEGER)")
-    rows = [(row["model"], row["benchmark"], section) for row, section in chosen]
-    if rows:
-        connection.executemany("INSERT INTO shown_pairs VALUES (?, ?, ?)", rows)
-    connection.execute(_SHOWN)
+def _answers(connection: Connection) -> dict[Pair, Answer]:
+    board = _by_pair(rows(connection, _LEADERBOARD))
+    blind_methods = {(row["model"], row["benchmark"]): row["method"] for row in rows(connection, _BLIND_METHODS)}
+    scored = _by_pair(rows(connection, _SCORED))
+    tested = _by_pair(rows(connection, _TESTED))
+    rates = _by_pair(rows(connection, _WHOLE_RATES))
+    unlabelled = {row["benchmark"] for row in rows(connection, _UNLABELLED)}
+    found = {}
+    for row in rows(connection, _PAIRS):
+        pair = row["model"], row["benchmark"]
+        found[pair] = _answer(
+            row,
+            board.get(pair, []),
+            scored.get(pair, []),
+            tested.get(pair, []),
+            rates.get(pair, []),
+            blind_methods.get(pair),
+            is_unlabelled=row["benchmark"] in unlabelled,
+        )
+    return found
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, sql: str, **parameters: object) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = connection.sql(sql, params=parameters or None).to_arrow_table().to_pylist()
-    return rows
+def _by_pair(found: Sequence[Row]) -> dict[Pair, list[Row]]:
+    pairs: dict[Pair, list[Row]] = {}
+    for row in found:
+        pairs.setdefault((row["model"], row["benchmark"]), []).append(row)
+    return pairs
 
 
-def _lineage(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    return [
-        {
-            **row,
-            "upstream": flattened(json.loads(row["upstream_data_versions"])),
-            "packages": flattened(json.loads(row["package_versions"])),
-        }
-        for row in _rows(connection, _LINEAGE)
-    ]
-
-
-def _benchmark(connection: duckdb.DuckDBPyConnection, row: Row) -> BenchmarkData:
-    name = row["benchmark"]
-    manifest = json.loads(row["manifest"]) if row["manifest"] else {}
-    shown_apart = ("benchmark", "digest", "design", "description", "checks", "matched")
-    return BenchmarkData(
-        name=name,
-        digest=row["digest"],
-        design=row["design"],
-        description=manifest.get("description"),
-        checks=_checks(manifest.get("checks")),
-        manifest=flattened({key: value for key, value in manifest.items() if key not in shown_apart}),
-        sides=_rows(connection, _SIDES, benchmark=name),
-        sources=_rows(connection, _SOURCES, benchmark=name),
+def _answer(
+    pair: Row,
+    board: Sequence[Row],
+    scored: Sequence[Row],
+    tested: Sequence[Row],
+    rates: Sequence[Row],
+    blind_method: str | None,
+    *,
+    is_unlabelled: bool,
+) -> Answer:
+    detector, parameters = _chosen(board, scored, tested)
+    row = next((one for one in board if (one["detector"], one["parameters"]) == (detector, parameters)), None)
+    sides = _sides(board, is_unlabelled=is_unlabelled)
+    tests = next((one for one in tested if (one["detector"], one["parameters"]) == (detector, parameters)), None)
+    documents = _documents(tests, [one for one in rates if one["detector"] == detector]) if is_unlabelled else None
+    level = row["claim_level"] if row else tests["claim_level"] if tests else None
+    verdict = row["split_verdict"] if row else None
+    auroc = estimate(row, "auroc", row["method"]) if row else None
+    words = answer_words(
+        sides=sides,
+        claim_level=level,
+        split_verdict=verdict,
+        auroc=auroc,
+        margin=estimate(row, "margin") if row else None,
+        documents=documents,
+    )
+    return Answer(
+        model=pair["model"],
+        benchmark=pair["benchmark"],
+        description=cut(pair["description"], 400) if pair["description"] else None,
+        design=pair["design"],
+        sides=sides,
+        outcome=words.outcome,
+        headline=words.headline,
+        explanation=words.explanation,
+        claim_level=level,
+        claim_in_words=claim_words(level) if level else None,
+        split_verdict=verdict,
+        verdict_in_words=verdict_words(verdict) if verdict else None,
+        detector=detector,
+        parameters=parameters,
+        auroc=auroc,
+        tpr_at_5_fpr=estimate(row, "tpr_at_5_fpr") if row else None,
+        blind=estimate(row, "blind_auroc", blind_method) if row else None,
+        strongest_control=row["worst_control"] if row else None,
+        strongest_control_auroc=row["worst_control_auroc"] if row else None,
+        documents=documents,
+        audited_at=pair["audited_at"],
+        is_current=row["is_current"] if row else True,
+        section=None,
+        lineage=None,
     )
 
 
-def _split(connection: duckdb.DuckDBPyConnection, row: Row, entries: Mapping[tuple[str, str, str], int]) -> SplitData:
-    achieved = json.loads(row["achieved"]) if row["achieved"] else {}
-    return SplitData(
-        row=row,
-        controls=_rows(connection, _CONTROLS, benchmark=row["benchmark"]),
-        matched=[{"name": name, **one} for name, one in achieved.items()],
-        lineage_number=entries.get(("split_quality", row["benchmark"], row["run_id"])),
+def _chosen(board: Sequence[Row], scored: Sequence[Row], tested: Sequence[Row]) -> tuple[str | None, str | None]:
+    """The detector that answers, with its default parameters: as evaluated, as tested, or by the registry."""
+    for known in (
+        [row for row in board if row["n"]],
+        tested,
+        [row for row in scored if is_default(row["detector"], row["parameters"])],
+        scored,
+    ):
+        name = headline_detector({row["detector"] for row in known})
+        if name is not None:
+            return name, next(row["parameters"] for row in known if row["detector"] == name)
+    return None, None
+
+
+def _sides(board: Sequence[Row], *, is_unlabelled: bool) -> Sides:
+    if any(str(row["method"] or "").startswith(AGAINST_HELD_OUT) for row in board):
+        return "audited against held-out"
+    if not board:
+        return "none"
+    return "audited against held-out" if is_unlabelled else "labelled"
+
+
+def _documents(tests: Row | None, rates: Sequence[Row]) -> Documents | None:
+    if tests is None:
+        return None
+    rule = chosen_rule([(row["rule"], row["alpha"]) for row in rates])
+    rate: Mapping[str, Any] | None = next((row for row in rates if (row["rule"], row["alpha"]) == rule), None)
+    groups = tests["calibration_groups"]
+    return Documents(
+        tested=tests["tested"],
+        standing_out=tests["standing_out"],
+        calibration_groups=groups,
+        smallest_q=smallest_q(groups, tests["tested"]),
+        flagged=estimate(rate, "flagged") if rate else None,
+        corrected=Estimate(
+            value=rate["corrected"], low=rate["corrected_low"], high=rate["corrected_high"], method=rate["reason"]
+        )
+        if rate
+        else None,
+        alpha=rate["alpha"] if rate else None,
     )
-
-
-def _checks(value: object) -> list[CheckLine]:
-    return [
-        CheckLine(str(check["name"]), bool(check["passed"]), str(check.get("what", "")), flattened(check.get("counts")))
-        for check in (value if isinstance(value, list) else [])
-    ]
-
-
-def _listed(
-    model: str,
-    benchmark: str,
-    section: int | None,
-    headline: Sequence[Row],
-    entries: Mapping[tuple[str, str, str], int],
-) -> ListedPair:
-    run = ("evaluations", f"{benchmark}|{model}", headline[0]["run_id"]) if headline else None
-    return ListedPair(model, benchmark, headline, section, entries.get(run) if run else None)
-
-
-def _pair(connection: duckdb.DuckDBPyConnection, number: int, listed: ListedPair) -> PairData:
-    where = {"model": listed.model, "benchmark": listed.benchmark}
-    headline = listed.headline
-    blind = _rows(connection, _BLIND, **where)
-    top_detector = next(iter(headline or _rows(connection, _PLAINEST, **where)), None)
-    top: list[dict[str, Any]] = []
-    groups: list[dict[str, Any]] = []
-    if top_detector is not None:
-        by = {"detector": top_detector["detector"], "parameters": top_detector["parameters"]}
-        top = _rows(connection, _TOP, **where, **by, count=TOP_EXAMPLES)
-        if not headline:
-            groups = _rows(connection, _GROUPS, **where, **by, count=TOP_GROUPS)
-    return PairData(
-        number=number,
-        model=listed.model,
-        benchmark=listed.benchmark,
-        headline=headline,
-        blind=blind[0] if blind else None,
-        grid=_rows(connection, _GRID, **where),
-        scores=[
-            _labelled_scores(connection, **where, detector=row["detector"], parameters=row["parameters"])
-            for row in headline
-        ],
-        not_scored=_rows(connection, _NOT_SCORED, **where),
-        top_detector=top_detector,
-        top=top,
-        groups=groups,
-        methods=list(dict.fromkeys(row["method"] for row in _rows(connection, _METHODS, **where))),
-    )
-
-
-def _labelled_scores(connection: duckdb.DuckDBPyConnection, **where: object) -> LabelledScores:
-    table = connection.sql(_SCORES, params=where).to_arrow_table()
-    return LabelledScores(
-        scores=table.column("score").to_numpy().astype(np.float64),
-        labels=table.column("label").to_numpy().astype(np.int8),
-    )
-
-
-def _word(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)

@@ -1,5 +1,6 @@
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from audit_pipeline.contracts import CALIBRATION_CHECKS, CONTAMINATION_RATES, DECISIONS, EXAMPLES, GROUP_TESTS, SCORES
@@ -68,15 +69,19 @@ SIDES = (
 )
 EXAMPLES_TABLE = benchmark_of(SIDES)
 SCORES_TABLE = pa.concat_tables([scores_of(EXAMPLES_TABLE), scores_of(EXAMPLES_TABLE, "min_k", K2, seed=2)])
+# Where nothing is unknown, every evaluated text is asked about.
+LABELLED = EXAMPLES_TABLE.filter(pc.is_valid(EXAMPLES_TABLE["label"]))
+LABELLED_SCORES = SCORES_TABLE.filter(pc.is_in(SCORES_TABLE["example_id"], value_set=LABELLED["example_id"]))
 
 
 def test_the_tables_have_their_columns_and_know_their_rows():
     found = run(SCORES_TABLE, EXAMPLES_TABLE)
     for table, schema, rows in (
         (found.decisions, DECISIONS, 2 * 5),
-        (found.group_tests, GROUP_TESTS, 2 * 25),
-        # largest_accuracy, marginal and certified at 5%: 25 groups, 2 collections, the benchmark
-        (found.contamination_rates, CONTAMINATION_RATES, 2 * 3 * 28),
+        # of unknown label alone, where there are some
+        (found.group_tests, GROUP_TESTS, 2 * 5),
+        # largest_accuracy, marginal and certified at 5%: 5 groups, their collection, the benchmark
+        (found.contamination_rates, CONTAMINATION_RATES, 2 * 3 * 7),
         (found.calibration_checks, CALIBRATION_CHECKS, 2 * 6),
     ):
         assert table.schema.equals(schema)
@@ -111,13 +116,12 @@ def test_decisions_of_every_rule_and_alpha():
 
 
 def test_groups_are_tested_by_every_detector_and_counted_in_the_ledger():
-    rows = run(SCORES_TABLE, EXAMPLES_TABLE).group_tests.to_pylist()
-    assert {(row["n_tests"], row["n_ledger"], row["n_calibration_groups"]) for row in rows} == {(25, 50, 60)}
+    rows = run(LABELLED_SCORES, LABELLED).group_tests.to_pylist()
+    assert {(row["n_tests"], row["n_ledger"], row["n_calibration_groups"]) for row in rows} == {(20, 40, 60)}
     loss, min_k = (sorted((r for r in rows if r["detector"] == d), key=lambda r: r["group"]) for d in ("loss", "min_k"))
     assert {row["group"][0]: (row["label"], row["collection"]) for row in loss} == {
         "n": (0, "c"),
         "o": (1, "d"),
-        "u": (None, "d"),
     }
     assert all(row["p_value"] == 1 / 61 for row in loss if row["label"] == 1)
     ledger = ledger_q_values([[row["p_value"] for row in one] for one in (loss, min_k)])
@@ -127,8 +131,17 @@ def test_groups_are_tested_by_every_detector_and_counted_in_the_ledger():
     assert {row["n_compared"] for row in rows} == {2}
 
 
+def test_where_some_are_unknown_only_those_are_asked_about():
+    found = run(SCORES_TABLE, EXAMPLES_TABLE)
+    tests = found.group_tests.to_pylist()
+    assert {row["group"][0] for row in tests} == {"u"}
+    assert {(row["label"], row["n_tests"], row["n_ledger"]) for row in tests} == {(None, 5, 10)}
+    rates = found.contamination_rates.to_pylist()
+    assert {(row["unit"], row["n_texts"]) for row in rates} == {("group", 2), ("collection", 10), ("benchmark", 10)}
+
+
 def test_rates_of_groups_collections_and_the_benchmark():
-    rows = [r for r in run(SCORES_TABLE, EXAMPLES_TABLE).contamination_rates.to_pylist() if r["detector"] == "loss"]
+    rows = [r for r in run(LABELLED_SCORES, LABELLED).contamination_rates.to_pylist() if r["detector"] == "loss"]
     assert {(row["rule"], row["alpha"]) for row in rows} == {
         ("largest_accuracy", None),
         ("marginal", 0.05),
@@ -138,11 +151,11 @@ def test_rates_of_groups_collections_and_the_benchmark():
     assert here["group", "o003"]["n_texts"] == 2
     assert "this one group differs" in here["group", "o003"]["assumption"]
     assert "this one group" not in here["collection", "d"]["assumption"]
-    assert (here["collection", "c"]["n_texts"], here["collection", "d"]["n_groups"]) == (20, 15)
+    assert (here["collection", "c"]["n_texts"], here["collection", "d"]["n_groups"]) == (20, 10)
     whole = here["benchmark", "b"]
-    assert (whole["n_texts"], whole["n_groups"], whole["status"]) == (50, 25, "ok")
-    assert whole["corrected_low"] <= 0.4 <= whole["corrected_high"]
-    assert whole["flagged"] == whole["n_flagged"] / 50
+    assert (whole["n_texts"], whole["n_groups"], whole["status"]) == (40, 20, "ok")
+    assert whole["corrected_low"] <= 0.5 <= whole["corrected_high"]
+    assert whole["flagged"] == whole["n_flagged"] / 40
     assert sum(row["n_flagged"] for (unit, _), row in here.items() if unit == "group") == whole["n_flagged"]
 
 
@@ -189,7 +202,7 @@ def test_only_default_settings_and_ok_scores_of_the_pair_count():
 
 
 def test_a_group_of_both_labels_has_none_and_one_of_one_text_no_rate():
-    examples = EXAMPLES_TABLE.to_pylist()
+    examples = LABELLED.to_pylist()
     mixed = [row for row in examples if row["group"] == "n000"]
     mixed[0]["label"] = 1
     lonely = next(row for row in examples if row["group"] == "n001")

@@ -12,7 +12,8 @@ from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.report import build_report
+from audit_pipeline.warehouse.report import build_report, build_reports, twin
+from audit_pipeline.warehouse.report_document import Report
 from audit_pipeline.warehouse.study_plots import panels_of
 
 from .conftest import DAY, MODELS, Folder
@@ -76,11 +77,11 @@ def test_exposed_and_twin_stand_side_by_side(checked: Folder) -> None:
         for model, detector, auroc in told(checked.paths, "SELECT model, detector, auroc FROM leaderboard")
     }
     assert {row[1] for row in rows} == {"loss", "zlib", "min_k", "min_k_plus_plus"}
-    for control, detector, exposed, twin, blind in rows:
+    for control, detector, exposed, unexposed, blind in rows:
         assert (control, blind) == ("check", 0.51)
         assert exposed == leaderboard[EXPOSED, detector]
-        assert twin == leaderboard[TWIN, detector]
-        assert exposed > 0.9 > twin  # type: ignore[operator]
+        assert unexposed == leaderboard[TWIN, detector]
+        assert exposed > 0.9 > unexposed  # type: ignore[operator]
 
 
 def test_studies_join_to_their_lineage(checked: Folder) -> None:
@@ -121,9 +122,11 @@ def test_the_report_shows_the_check_and_a_picture_of_the_study(checked: Folder, 
     build_warehouse(checked.paths)
     build_report(checked.paths.warehouse, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    section = page[page.index('<section id="instrument">') : page.index("</section>", page.index('id="instrument"'))]
+    section = page[page.index('<section id="instrument"') : page.index("</section>", page.index('id="instrument"'))]
     assert "Instrument check" in section
-    assert section.count("<tr>") == 5, "a head and four detectors"
+    assert section.count("<tr") == 5, "a head and four detectors"
+    assert '<tr class="chosen"><th scope="row">min_k_plus_plus' in section
+    assert "In a small model trained here on texts drawn by chance, min_k_plus_plus reaches an AUROC of" in page
     assert "how often" in section
     assert section.count("<svg") == 1
     for value in ("occurrences", "learning rate", "10", "0.001", "min_k"):
@@ -131,9 +134,25 @@ def test_the_report_shows_the_check_and_a_picture_of_the_study(checked: Folder, 
     assert '<a href="#instrument">' in page
 
 
+def test_models_of_a_control_are_no_answers_where_there_are_others(checked: Folder, tmp_path: Path) -> None:
+    build_warehouse(checked.paths)
+    alone = build_reports(checked.paths.warehouse, tmp_path)
+    across = Report.model_validate_json(twin(alone.path).read_text(encoding="utf-8"))
+    assert [answer.model for answer in across.answers] == [EXPOSED, TWIN], "nothing else was audited"
+    card = checked.paths.model_card(MODELS[TWIN])
+    write_json(card, {**read_json(card), "resolved_from": "a folder"})
+    build_warehouse(checked.paths)
+    both = build_reports(checked.paths.warehouse, tmp_path)
+    across = Report.model_validate_json(twin(both.path).read_text(encoding="utf-8"))
+    assert [answer.model for answer in across.answers] == [TWIN]
+    assert set(both.pages) == {EXPOSED, TWIN}, "each has its page"
+
+
 def test_a_warehouse_without_controls_has_no_such_section(warehouse: Path, tmp_path: Path) -> None:
     build_report(warehouse, tmp_path / "report.html")
-    assert "Instrument check" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="instrument"' not in page
+    assert "The instrument has not been checked here" in page
 
 
 def test_unlabelled_texts_are_told_by_group(checked: Folder, tmp_path: Path) -> None:
@@ -143,13 +162,13 @@ def test_unlabelled_texts_are_told_by_group(checked: Folder, tmp_path: Path) -> 
     for file in checked.paths.table("evaluations").rglob("*.parquet"):
         file.unlink()
     build_warehouse(checked.paths)
-    build_report(checked.paths.warehouse, tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count("<h4>By group</h4>") == 2
-    statement = """SELECT "group" FROM group_scores WHERE detector = 'loss' AND model = 'tiny-125m'
-        ORDER BY mean_score DESC LIMIT 1"""
+    summary = build_reports(checked.paths.warehouse, tmp_path)
+    page = summary.pages[EXPOSED].read_text(encoding="utf-8")
+    assert page.count("<h4>By group</h4>") == 1
+    statement = """SELECT "group" FROM group_scores WHERE detector = 'min_k_plus_plus' AND model = 'tiny-125m'
+        AND parameters = '{"k":0.2}' ORDER BY mean_score DESC LIMIT 1"""
     [(first,)] = told(checked.paths, statement)
-    assert f'<td class="n">1</td><td class="name">{first}</td>' in page
+    assert f'<td class="n">1</td><th scope="row"><bdi>{first}</bdi></th>' in page
 
 
 def test_panels_average_seeds_and_order_values_as_numbers() -> None:

@@ -15,9 +15,21 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
 
+from audit_pipeline.contracts import CONTAMINATION_RATES, EVALUATIONS
+from audit_pipeline.evaluation.evaluate import ScoreColumn
+from audit_pipeline.tables import table_from_rows
+from audit_pipeline.warehouse.pair_plots import (
+    forest_markdown,
+    histograms_markdown,
+    rates_markdown,
+    roc_log_markdown,
+    roc_markdown,
+)
+from audit_pipeline.warehouse.picture_data import as_fine_as_seen, spread_of
 from audit_pipeline.warehouse.plots import (
     MARKDOWN_LIMIT,
     Interval,
+    RateRow,
     RocCurve,
     ScorePanel,
     StudyPanel,
@@ -26,10 +38,15 @@ from audit_pipeline.warehouse.plots import (
     auroc_forest,
     markdown_image,
     plain,
+    rates_by_group,
+    roc_both,
     roc_curves,
+    roc_low_corner,
     score_histograms,
     study_panels,
 )
+
+from .made_findings import BOOKS, evaluation, rates
 
 NASTY = [
     "<script>alert(1)</script>",
@@ -47,7 +64,7 @@ def curve(label: str = "loss") -> RocCurve:
 
 def panel(label: str = "loss", n: int = 500) -> ScorePanel:
     random = np.random.default_rng(1)
-    return ScorePanel(label, random.normal(0.5, 1, n), random.normal(0, 1, n))
+    return ScorePanel(label, spread_of(random.normal(0.5, 1, n), random.normal(0, 1, n)))
 
 
 def roc(label: str, n: int) -> Figure:
@@ -62,12 +79,25 @@ def histograms(label: str, n: int) -> Figure:
     return score_histograms([panel(label)] * n)
 
 
+def corner(label: str, n: int) -> Figure:
+    return roc_low_corner([curve(label)] * n, smallest_fpr=0.004)
+
+
+def both(label: str, n: int) -> Figure:
+    return roc_both([curve(label)] * n, smallest_fpr=0.004, sides=("audited", "held-out"))
+
+
+def bars(label: str, n: int) -> Figure:
+    row = RateRow(label, Interval("", 0.3, 0.2, 0.4), Interval("", 0.25, 0.0, 0.5))
+    return rates_by_group([row, RateRow(label, Interval("", 0.0, None, None), Interval("", None, None, None))] * n)
+
+
 def study(label: str, n: int) -> Figure:
     lines = [(label, [Interval("1", 0.6, 0.5, 0.7), Interval("2", 0.9, None, None)])] * n
     return study_panels([StudyPanel("learning_rate", ["1", "2"], lines)] * 3)
 
 
-FIGURES = (roc, forest, histograms, study)
+FIGURES = (roc, corner, both, forest, histograms, bars, study)
 
 
 def texts(svg: str) -> str:
@@ -103,8 +133,10 @@ def test_a_markdown_description_cannot_end_the_image() -> None:
 
 @pytest.mark.parametrize("draw", FIGURES)
 def test_an_svg_is_well_formed_and_loads_nothing(draw: Callable[[str, int], Figure]) -> None:
-    svg = as_svg(draw("loss", 9), 'what "it" <shows>')
+    svg = as_svg(draw("loss", 9), 'what "it" <shows>', "and & how")
     root = ET.fromstring(svg)
+    said = [(element.tag.rpartition("}")[2], element.text) for element in list(root)[:2]]
+    assert said == [("title", 'what "it" <shows>'), ("desc", "and & how")]
     assert root.get("aria-label") == 'what "it" <shows>'
     assert root.get("width") is None
     assert root.get("viewBox")
@@ -128,7 +160,6 @@ def test_labels_are_drawn_as_they_are(label: str) -> None:
         assert as_png(figure)
 
 
-@pytest.mark.filterwarnings("ignore:Glyph .* missing")
 @settings(max_examples=10, deadline=None)
 @given(st.text(max_size=60))
 def test_any_label_can_be_drawn(label: str) -> None:
@@ -172,8 +203,71 @@ def test_the_forest_draws_intervals_where_they_are() -> None:
     assert "not defined" in shown
 
 
+def test_the_low_corner_shades_what_cannot_be_resolved() -> None:
+    figure = roc_low_corner([curve()], smallest_fpr=0.01)
+    axes = figure.axes[0]
+    assert axes.get_xscale() == "log"
+    assert axes.get_xlim() == (0.005, 1.0)
+    shown = texts(as_svg(figure, "x"))
+    assert "not resolvable" in shown
+    assert "10%" in shown
+    assert "not resolvable" not in texts(as_svg(roc_low_corner([curve()]), "x"))
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=300).filter(lambda sides: len(set(sides)) == 2))
+def test_a_thinned_curve_is_the_curve(sides: list[bool]) -> None:
+    steps = np.array(sides)
+    fpr = np.concatenate([[0.0], np.cumsum(~steps) / (~steps).sum()])
+    tpr = np.concatenate([[0.0], np.cumsum(steps) / steps.sum()])
+    thin_fpr, thin_tpr = as_fine_as_seen(fpr, tpr)
+    assert (thin_fpr[0], thin_tpr[0], thin_fpr[-1], thin_tpr[-1]) == (0.0, 0.0, 1.0, 1.0)
+    assert set(zip(thin_fpr, thin_tpr, strict=True)) <= set(zip(fpr, tpr, strict=True))
+    for false, true in zip(fpr, tpr, strict=True):
+        assert np.min(np.maximum(np.abs(thin_fpr - false), np.abs(thin_tpr - true))) <= 1 / 200
+
+
+def test_rates_are_drawn_where_they_are() -> None:
+    one = RateRow("a book", Interval("", 0.3, 0.2, 0.4), Interval("", 0.1, 0.0, 0.35))
+    two = RateRow("another", Interval("", 0.6, None, None), Interval("", None, None, None))
+    figure = rates_by_group([one, two], aimed_at=0.05)
+    lines = [list(line.get_xdata()) for line in figure.axes[0].lines]
+    assert lines == [[0.05, 0.05], [0.2, 0.4], [0.3], [0.0, 0.35], [0.1], [0.6]]
+    shown = texts(as_svg(figure, "x"))
+    assert all(words in shown for words in ("a book", "another", "flagged", "corrected"))
+
+
+def columns() -> list[ScoreColumn]:
+    random = np.random.default_rng(4)
+    n = 120
+    labels = np.arange(n, dtype=np.int8) % 2
+    groups = [f"g{place // 6}" for place in range(n)]
+    return [
+        ScoreColumn(name, "{}", random.normal(labels), labels, groups, np.ones(n, dtype=np.bool_), 0, default)
+        for name, default in (("loss", True), ("zlib", True), ("zlib", False), ("blind_control", True))
+    ]
+
+
+def test_pictures_for_dagster_are_small_and_there_where_there_is_something_to_draw() -> None:
+    found = table_from_rows([evaluation("b", "run", "loss", "auroc", 0.6, 60, 60)], EVALUATIONS)
+    pictures = (
+        histograms_markdown(columns(), "b|m"),
+        roc_markdown(columns(), found, "b|m"),
+        roc_log_markdown(columns(), found, "b|m"),
+        forest_markdown(found, "b|m"),
+        rates_markdown(table_from_rows(rates("run"), CONTAMINATION_RATES), "min_k_plus_plus", "b|m"),
+    )
+    for picture in pictures:
+        assert picture
+        assert picture.startswith("![")
+        assert len(picture) <= MARKDOWN_LIMIT + 200
+    assert roc_log_markdown([], found, "b|m") is None
+    assert rates_markdown(CONTAMINATION_RATES.empty_table(), "loss", "b|m") is None
+    assert rates_markdown(table_from_rows(rates("run"), CONTAMINATION_RATES), "zlib", "b|m") is None
+    assert len(BOOKS) == 20
+
+
 def test_histograms_are_shares_of_each_side() -> None:
-    figure = score_histograms([ScorePanel("loss", np.array([1.0, 2.0, 3.0, np.nan]), np.array([1.0] * 50))])
+    figure = score_histograms([ScorePanel("loss", spread_of(np.array([1.0, 2.0, 3.0, np.nan]), np.array([1.0] * 50)))])
     steps = [patch.get_data().values for patch in figure.axes[0].patches]
     assert [float(values.sum()) for values in steps] == pytest.approx([1.0] * 4)
 
@@ -182,10 +276,17 @@ def test_histograms_are_shares_of_each_side() -> None:
     "scores", [[], [0.5], [0.5] * 10, [np.nan], [np.inf, 1.0, -np.inf], [1e300, -1e300], [0.1, 0.1 + 1e-17]]
 )
 def test_odd_scores_can_be_drawn(scores: list[float]) -> None:
-    odd = ScorePanel("odd", np.array(scores), np.array([]))
+    odd = ScorePanel("odd", spread_of(np.array(scores), np.array([])))
     assert as_svg(score_histograms([odd]), "odd")
 
 
 def test_nothing_to_draw_is_an_empty_picture() -> None:
-    for figure in (roc_curves([]), auroc_forest([]), score_histograms([])):
+    for figure in (
+        roc_curves([]),
+        roc_both([]),
+        roc_low_corner([]),
+        rates_by_group([]),
+        auroc_forest([]),
+        score_histograms([]),
+    ):
         assert as_png(figure)

@@ -1,0 +1,82 @@
+"""Makes the warehouse's tables, views and macros in an open database, and fills what is derived from other tables.
+
+What belongs here: running the SQL of schema.py. What does not: that SQL (sql/), filling tables from files (build.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import duckdb
+import pyarrow as pa
+
+from audit_pipeline.warehouse.schema import DEFINED, DERIVED_TABLES, KEYS, VIEWS, Table, fill_of, literal, quoted
+
+WrittenFile = tuple[str, str, str]
+"""A file of an append-only table that was read: table, partition, run_id."""
+
+_FILES = pa.schema([("table", pa.string()), ("partition", pa.string()), ("run_id", pa.string())])
+
+
+def create_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
+    """Make the tables, empty, with their comments."""
+    _in_one_go(connection, (table.sql for table in tables))
+
+
+def create_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the views and macros, every column commented: by the view's own file, else as in what it reads."""
+    _in_one_go(connection, (one.sql for one in DEFINED))
+    comments: dict[str, dict[str, str | None]] = {}
+    found = connection.execute("SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal")
+    for name, column, comment in found.fetchall():
+        comments.setdefault(name, {})[column] = comment
+    inherited = []
+    for view in VIEWS:
+        own = comments[view.name]
+        for column in (column for column, comment in own.items() if comment is None):
+            own[column] = next((comments[name][column] for name in view.columns_of if comments[name].get(column)), None)
+            if own[column] is not None:
+                inherited.append(f"COMMENT ON COLUMN {view.name}.{quoted(column)} IS {literal(str(own[column]))};")
+    _in_one_go(connection, inherited)
+
+
+def _in_one_go(connection: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
+    # Each of hundreds of comments would else be a transaction of its own, flushed to the log.
+    connection.execute("\n".join(("BEGIN;", *statements, "COMMIT;")))
+
+
+def fill_derived(connection: duckdb.DuckDBPyConnection, files: Iterable[WrittenFile] = ()) -> None:
+    """Fill the derived tables; ``files`` are those that were read, for the runs of which no row tells."""
+    rows = [dict(zip(_FILES.names, file, strict=True)) for file in files]
+    connection.register("written_files", pa.Table.from_pylist(rows, schema=_FILES))
+    for table in DERIVED_TABLES:
+        connection.execute(fill_of(table))
+    connection.unregister("written_files")
+
+
+def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
+    """Fill the table of keys; how many rows too many each table has whose key does not hold."""
+    enforced = dict(
+        connection.execute(
+            "SELECT table_name, array_to_string(constraint_column_names, ', ') FROM duckdb_constraints()"
+            " WHERE constraint_type = 'PRIMARY KEY'"
+        ).fetchall()
+    )
+    broken = {}
+    for table in tables:
+        doubled = 0 if table.key is None else _doubled(connection, table.name, table.key)
+        key = table.key or enforced[table.name]
+        connection.execute(f"INSERT INTO {KEYS} VALUES (?, ?, ?, ?)", [table.name, key, table.key is None, doubled])  # noqa: S608 - a name from schema.py
+        if doubled:
+            broken[table.name] = doubled
+    return broken
+
+
+def _doubled(connection: duckdb.DuckDBPyConnection, table: str, key: str) -> int:
+    # A third of the time by hash; what one collision would feign is looked at again.
+    return _more_rows_than(connection, table, f"hash({key})") and _more_rows_than(connection, table, f"row({key})")
+
+
+def _more_rows_than(connection: duckdb.DuckDBPyConnection, table: str, what: str) -> int:
+    counted = connection.execute(f"SELECT count(*) - count(DISTINCT {what}) FROM {table}").fetchone()  # noqa: S608 - from schema.py
+    return int(counted[0]) if counted else 0

@@ -1,0 +1,107 @@
+"""How the report writes numbers, dates and settings.
+
+What belongs here: one spelling for one kind of value. What does not: sentences (report_words.py), layout (templates/).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+
+DASH = "–"
+
+
+def number(value: float | None) -> str:
+    """A metric with three decimals; a dash where it is not defined."""
+    return DASH if value is None or math.isnan(value) else f"{value:.3f}".replace("-", "\u2212")
+
+
+def percent(value: float | None) -> str:
+    """A rate in percent with one decimal; a dash where it is not defined."""
+    return DASH if value is None or math.isnan(value) else f"{100 * value:.1f}%"
+
+
+def level(value: float | None) -> str:
+    """A rate that was aimed at, without decimals that say nothing: 5%, 0.1%; a dash where there is none."""
+    return DASH if value is None or math.isnan(value) else f"{100 * value:.2g}%"
+
+
+def probability(value: float | None) -> str:
+    """A p- or q-value: three decimals, two digits where it is smaller; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return DASH
+    if 0 < value < 0.001:
+        digits, _, exponent = f"{value:.1e}".partition("e")
+        return f"{digits}×10{str(int(exponent)).translate(_RAISED)}"
+    return f"{value:.3f}"
+
+
+def score(value: float | None) -> str:
+    """A score with four significant digits: detectors differ in scale."""
+    return DASH if value is None or math.isnan(value) else f"{value:.4g}".replace("-", "\u2212")
+
+
+def signed(value: float | None) -> str:
+    """A difference with its sign; a dash where it is not defined."""
+    return DASH if value is None or math.isnan(value) else f"{value:+.3f}".replace("-", "\u2212")
+
+
+def interval(ends: Sequence[float | None], rate: bool = False, sign: bool = False) -> str:
+    """Both ends of an interval in brackets, a rate in percent; nothing where one is not known."""
+    low, high = ends
+    if low is None or high is None:
+        return ""
+    if rate:
+        return f"[{100 * low:.1f}, {100 * high:.1f}]"
+    return f"[{signed(low)}, {signed(high)}]" if sign else f"[{number(low)}, {number(high)}]"
+
+
+def setting(parameters: str | None) -> str:
+    """A detector's parameters in words: ``{"k":0.2}`` as ``k=0.2``; the text itself where it is no JSON object."""
+    try:
+        known = json.loads(parameters or "{}")
+    except ValueError:
+        return parameters or ""
+    if not isinstance(known, dict):
+        return parameters or ""
+    return ", ".join(f"{name}={value}" for name, value in sorted(known.items()))
+
+
+def day(value: date | datetime | None) -> str:
+    """A date as YYYY-MM-DD; 'unknown' where there is none."""
+    return "unknown" if value is None else f"{value:%Y-%m-%d}"
+
+
+def moment(value: datetime | None) -> str:
+    """A time in UTC to the second; 'unknown' where there is none."""
+    return "unknown" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def duration(seconds: float | None) -> str:
+    """How long something took: 42 s, 3 min 20 s, 2 h 5 min; a dash where it is not known."""
+    if seconds is None or math.isnan(seconds):
+        return DASH
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def side(label: int | None) -> str:
+    """A label in words."""
+    return {1: "member", 0: "non-member"}.get(label, "unknown") if label is not None else "unknown"
+
+
+def count(value: int | None) -> str:
+    """A number of things with thin spaces between thousands; a dash where it is not known."""
+    return DASH if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+def things(value: int, one: str, many: str) -> str:
+    """A number of things with its noun."""
+    return f"{count(value)} {one if value == 1 else many}"
+
+
+_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")

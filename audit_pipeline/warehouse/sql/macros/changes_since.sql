@@ -1,0 +1,96 @@
+-- moment NULL: against the run before, whenever that was.
+CREATE MACRO changes_since(moment) AS TABLE
+WITH audits AS (
+    SELECT * FROM runs WHERE "table" = 'evaluations'
+), latest AS (
+    SELECT * FROM audits WHERE is_current AND (moment IS NULL OR finished_at > CAST(moment AS TIMESTAMPTZ))
+), earlier AS (
+    SELECT * FROM audits WHERE NOT is_current AND (moment IS NULL OR finished_at <= CAST(moment AS TIMESTAMPTZ))
+    QUALIFY row_number() OVER (
+        PARTITION BY "partition" ORDER BY finished_at DESC NULLS LAST, run_id DESC
+    ) = 1
+), read AS (
+    SELECT edge."partition", edge.run_id,
+        map_from_entries(list({k: edge.upstream_table || '/' || edge.upstream_partition, v: edge.upstream_version}))
+            AS versions,
+        max(scored.code_version) FILTER (edge.upstream_table = 'scores') AS scores_code
+    FROM lineage_edges AS edge LEFT JOIN runs AS scored
+        ON scored."table" = edge.upstream_table AND scored."partition" = edge.upstream_partition
+        AND scored.run_id = edge.upstream_run_id
+    WHERE edge."table" = 'evaluations' GROUP BY ALL
+), packages AS (
+    SELECT "partition", run_id, CAST(package_versions::JSON AS MAP(VARCHAR, VARCHAR)) AS versions
+    FROM lineage WHERE "table" = 'evaluations'
+    QUALIFY row_number() OVER (PARTITION BY "partition", run_id ORDER BY finished_at DESC) = 1
+), pairs AS (
+    SELECT latest.model, latest.benchmark, latest."partition",
+        latest.run_id, latest.finished_at,
+        earlier.run_id AS previous_run_id, earlier.finished_at AS previous_finished_at,
+        latest.benchmark_digest IS DISTINCT FROM earlier.benchmark_digest AS benchmark_changed,
+        latest.model_fingerprint IS DISTINCT FROM earlier.model_fingerprint
+            OR latest.tokenizer_fingerprint IS DISTINCT FROM earlier.tokenizer_fingerprint AS model_changed,
+        latest.code_version IS DISTINCT FROM earlier.code_version
+            OR now_read.scores_code IS DISTINCT FROM then_read.scores_code AS code_changed,
+        list_sort(list_filter(
+            list_distinct(list_concat(map_keys(now_read.versions), map_keys(then_read.versions))),
+            lambda name: now_read.versions[name] IS DISTINCT FROM then_read.versions[name]
+        )) AS inputs_changed,
+        list_sort(list_filter(
+            list_distinct(list_concat(map_keys(now_installed.versions), map_keys(then_installed.versions))),
+            lambda name: now_installed.versions[name] IS DISTINCT FROM then_installed.versions[name]
+        )) AS packages_changed
+    FROM latest LEFT JOIN earlier ON earlier."partition" = latest."partition"
+    LEFT JOIN read AS now_read ON now_read."partition" = latest."partition" AND now_read.run_id = latest.run_id
+    LEFT JOIN read AS then_read ON then_read."partition" = earlier."partition" AND then_read.run_id = earlier.run_id
+    LEFT JOIN packages AS now_installed
+        ON now_installed."partition" = latest."partition" AND now_installed.run_id = latest.run_id
+    LEFT JOIN packages AS then_installed
+        ON then_installed."partition" = earlier."partition" AND then_installed.run_id = earlier.run_id
+), now_known AS (
+    SELECT pairs.*, board.* EXCLUDE (model, benchmark, run_id, finished_at)
+    FROM pairs JOIN leaderboard_history AS board
+        ON board.model = pairs.model AND board.benchmark = pairs.benchmark AND board.run_id = pairs.run_id
+), then_known AS (
+    SELECT pairs.*, board.* EXCLUDE (model, benchmark, run_id, finished_at)
+    FROM pairs JOIN leaderboard_history AS board
+        ON board.model = pairs.model AND board.benchmark = pairs.benchmark AND board.run_id = pairs.previous_run_id
+)
+SELECT coalesce(now_known.model, then_known.model) AS model,
+    coalesce(now_known.benchmark, then_known.benchmark) AS benchmark,
+    coalesce(now_known.detector, then_known.detector) AS detector,
+    coalesce(now_known.parameters, then_known.parameters) AS parameters,
+    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NULL THEN 'first audit'
+        WHEN then_known.detector IS NULL THEN 'new detector'
+        WHEN now_known.detector IS NULL THEN 'no longer there'
+        WHEN now_known.auroc IS NOT DISTINCT FROM then_known.auroc
+            AND now_known.claim_level = then_known.claim_level
+            AND now_known.split_verdict = then_known.split_verdict THEN 'unchanged'
+        ELSE 'changed' END AS change,
+    now_known.auroc, now_known.auroc_low, now_known.auroc_high,
+    then_known.auroc AS previous_auroc, then_known.auroc_low AS previous_auroc_low,
+    then_known.auroc_high AS previous_auroc_high,
+    now_known.auroc - then_known.auroc AS difference,
+    now_known.auroc NOT BETWEEN then_known.auroc_low AND then_known.auroc_high AS left_interval,
+    now_known.claim_level, then_known.claim_level AS previous_claim_level,
+    now_known.split_verdict, then_known.split_verdict AS previous_split_verdict,
+    coalesce(now_known.run_id, then_known.run_id) AS run_id,
+    coalesce(now_known.finished_at, then_known.finished_at) AS finished_at,
+    coalesce(now_known.previous_run_id, then_known.previous_run_id) AS previous_run_id,
+    coalesce(now_known.previous_finished_at, then_known.previous_finished_at) AS previous_finished_at,
+    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
+        THEN coalesce(now_known.benchmark_changed, then_known.benchmark_changed) END AS benchmark_changed,
+    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
+        THEN coalesce(now_known.model_changed, then_known.model_changed) END AS model_changed,
+    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
+        THEN coalesce(now_known.code_changed, then_known.code_changed) END AS code_changed,
+    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
+        THEN coalesce(now_known.inputs_changed, then_known.inputs_changed) END AS inputs_changed,
+    CASE WHEN coalesce(now_known.previous_run_id, then_known.previous_run_id) IS NOT NULL
+        THEN coalesce(now_known.packages_changed, then_known.packages_changed) END AS packages_changed
+FROM now_known FULL JOIN then_known
+    ON then_known."partition" = now_known."partition" AND then_known.detector = now_known.detector
+    AND then_known.parameters = now_known.parameters
+ORDER BY 1, 2, 3, 4;
+
+COMMENT ON MACRO TABLE changes_since IS
+    'for pairs audited after a moment: every finding now and as it stood then; the columns of changes_since_last_audit';

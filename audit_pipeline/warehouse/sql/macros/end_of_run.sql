@@ -1,0 +1,6 @@
+CREATE MACRO end_of_run(run) AS (
+    SELECT max(finished_at) FROM lineage WHERE run_id = run
+);
+
+COMMENT ON MACRO end_of_run IS
+    'when a run had written its last rows: leaderboard_as_of(end_of_run(''…'')) is what was known then';

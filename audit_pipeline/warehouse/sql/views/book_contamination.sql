@@ -1,0 +1,42 @@
+CREATE VIEW book_contamination AS
+WITH titles AS (
+    SELECT examples.benchmark, examples."group", any_value(documents.title) AS title
+    FROM (SELECT DISTINCT benchmark, "group", document_id FROM examples) AS examples
+    JOIN documents ON documents.document_id = examples.document_id
+    GROUP BY ALL HAVING count(DISTINCT documents.title) = 1
+), tests AS (
+    SELECT model, benchmark, 'group' AS unit, "group" AS name, detector, parameters, is_default, claim_level, run_id,
+        label, collection, p_value, q_bh, q_by, q_ledger, 1 AS groups_tested, (q_bh <= 0.05)::INTEGER AS groups_found
+    FROM current_group_tests
+    UNION ALL
+    SELECT model, benchmark, 'collection', collection, detector, parameters, is_default, claim_level, run_id,
+        NULL, collection, NULL, NULL, NULL, NULL, count(*), count(*) FILTER (q_bh <= 0.05)
+    FROM current_group_tests GROUP BY ALL
+    UNION ALL
+    SELECT model, benchmark, 'benchmark', benchmark, detector, parameters, is_default, claim_level, run_id,
+        NULL, NULL, NULL, NULL, NULL, NULL, count(*), count(*) FILTER (q_bh <= 0.05)
+    FROM current_group_tests GROUP BY ALL
+), joined AS (
+    SELECT model, benchmark, unit, name, tests.collection, tests.label, detector, parameters,
+        coalesce(rates.is_default, tests.is_default) AS is_default,
+        tests.p_value, tests.q_bh, tests.q_by, tests.q_ledger, tests.groups_tested, tests.groups_found,
+        rates.rule, rates.alpha, rates.n_texts, rates.n_groups, rates.n_flagged,
+        rates.flagged, rates.flagged_low, rates.flagged_high,
+        rates.status, rates.reason, rates.corrected, rates.corrected_low, rates.corrected_high, rates.assumption,
+        coalesce(rates.claim_level, tests.claim_level) AS claim_level, coalesce(rates.run_id, tests.run_id) AS run_id
+    FROM current_contamination_rates AS rates
+    FULL JOIN tests USING (model, benchmark, unit, name, detector, parameters)
+)
+SELECT joined.*, titles.title
+FROM joined LEFT JOIN titles
+    ON joined.unit = 'group' AND titles.benchmark = joined.benchmark AND titles."group" = joined.name;
+
+COMMENT ON VIEW book_contamination IS
+    'every book, collection and benchmark: the share of its texts that are flagged, its p- and q-values, the claim level';
+COMMENT ON COLUMN book_contamination.title IS 'the title of the group''s document; null where it has several';
+COMMENT ON COLUMN book_contamination.collection IS 'the project, series or folder that the group is of';
+COMMENT ON COLUMN book_contamination.p_value IS 'conformal, of a group; null for collections and benchmarks';
+COMMENT ON COLUMN book_contamination.groups_tested IS 'groups of it with a p-value';
+COMMENT ON COLUMN book_contamination.groups_found IS 'of them, with q_bh of at most 0.05';
+COMMENT ON COLUMN book_contamination.rule IS
+    'largest_accuracy | marginal | certified: the threshold that flags; null: a group tested without any rate';

@@ -1,0 +1,32 @@
+CREATE VIEW instrument_check AS
+WITH controls AS (
+    SELECT DISTINCT name AS model,
+        regexp_extract(resolved_from, '^control (.*), (exposed|twin): version', 1) AS control,
+        regexp_extract(resolved_from, '^control (.*), (exposed|twin): version', 2) AS role
+    FROM models WHERE resolved_from LIKE 'control %'
+)
+SELECT controls.control, leaderboard.benchmark, leaderboard.detector, leaderboard.parameters,
+    max(auroc) FILTER (role = 'exposed') AS exposed_auroc,
+    max(auroc_low) FILTER (role = 'exposed') AS exposed_low,
+    max(auroc_high) FILTER (role = 'exposed') AS exposed_high,
+    max(auroc) FILTER (role = 'twin') AS twin_auroc,
+    max(auroc_low) FILTER (role = 'twin') AS twin_low,
+    max(auroc_high) FILTER (role = 'twin') AS twin_high,
+    max(blind_auroc) AS blind_auroc, max(blind_auroc_low) AS blind_low, max(blind_auroc_high) AS blind_high
+FROM leaderboard JOIN controls ON controls.model = leaderboard.model
+GROUP BY ALL HAVING max(auroc) IS NOT NULL
+ORDER BY controls.control, leaderboard.benchmark, exposed_auroc DESC NULLS LAST, leaderboard.detector;
+
+COMMENT ON VIEW instrument_check IS
+    'what detectors made of texts of which it is known what the model was trained on: the exposed model, its twin';
+COMMENT ON COLUMN instrument_check.control IS 'the control, in config/controls.yaml';
+COMMENT ON COLUMN instrument_check.exposed_auroc IS
+    'AUROC of members against held-out texts in the model that was trained on the members';
+COMMENT ON COLUMN instrument_check.exposed_low IS 'lower end of its 95% interval';
+COMMENT ON COLUMN instrument_check.exposed_high IS 'upper end of its 95% interval';
+COMMENT ON COLUMN instrument_check.twin_auroc IS 'the same in the twin, which saw neither: 0.5 but for chance';
+COMMENT ON COLUMN instrument_check.twin_low IS 'lower end of its 95% interval';
+COMMENT ON COLUMN instrument_check.twin_high IS 'upper end of its 95% interval';
+COMMENT ON COLUMN instrument_check.blind_auroc IS 'AUROC of the blind control, which sees no model: 0.5 but for chance';
+COMMENT ON COLUMN instrument_check.blind_low IS 'lower end of its 95% interval';
+COMMENT ON COLUMN instrument_check.blind_high IS 'upper end of its 95% interval';

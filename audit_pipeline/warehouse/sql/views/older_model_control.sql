@@ -1,0 +1,35 @@
+CREATE VIEW older_model_control AS
+WITH texts AS (
+    -- The earliest day on which any of the benchmark's evaluation texts can have existed; null where one has no date.
+    SELECT examples.benchmark,
+        CASE WHEN count(*) = count(examples.published)
+            THEN min(least(examples.published, documents.earliest)) END AS first_text
+    FROM examples LEFT JOIN documents ON documents.document_id = examples.document_id
+    WHERE examples.split = 'evaluation' GROUP BY ALL
+), older AS (
+    SELECT board.*, released.release_date, texts.first_text
+    FROM leaderboard AS board JOIN model_releases AS released ON released.model = board.model
+    JOIN texts ON texts.benchmark = board.benchmark
+    WHERE released.release_date < texts.first_text
+)
+SELECT board.benchmark, board.detector, board.parameters, board.model, board.auroc, board.auroc_low, board.auroc_high,
+    older.model AS older_model, older.release_date AS older_release_date, older.first_text,
+    older.auroc AS older_auroc, older.auroc_low AS older_auroc_low, older.auroc_high AS older_auroc_high,
+    board.auroc - older.auroc AS above_older, board.blind_auroc, board.split_verdict, board.claim_level, board.run_id
+FROM older JOIN leaderboard AS board
+    ON board.benchmark = older.benchmark AND board.detector = older.detector AND board.parameters = older.parameters
+    AND board.model <> older.model
+ORDER BY board.benchmark, board.detector, board.parameters, board.model, older.release_date DESC, older.model;
+
+COMMENT ON VIEW older_model_control IS
+    'beside every finding the AUROC of a model released before the texts existed: the shift that a language model sees';
+COMMENT ON COLUMN older_model_control.older_model IS
+    'a model released before the earliest of the benchmark''s evaluation texts: it cannot have read any';
+COMMENT ON COLUMN older_model_control.older_release_date IS 'when it was released';
+COMMENT ON COLUMN older_model_control.first_text IS
+    'the earliest day on which any of the evaluation texts can have existed';
+COMMENT ON COLUMN older_model_control.older_auroc IS
+    'its AUROC with the same detector: what the difference between the two sides gives without any being known';
+COMMENT ON COLUMN older_model_control.older_auroc_low IS 'lower end of its 95% interval';
+COMMENT ON COLUMN older_model_control.older_auroc_high IS 'upper end of its 95% interval';
+COMMENT ON COLUMN older_model_control.above_older IS 'AUROC less that of the older model; it has no interval';

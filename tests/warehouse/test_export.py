@@ -1,0 +1,146 @@
+"""Every table and view as a file: Parquet exact, CSV for people, nothing half written."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.tables import read_json, write_json
+from audit_pipeline.warehouse import export as module
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.export import export, names
+from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.schema import VIEWS, tables
+
+from .conftest import MODELS, Folder
+from .decided import decided_copy
+
+HOSTILE = ('=HYPERLINK("http://x")', "+1+1", "-2+3", "@SUM(1)", "\tx", "\rx", "＝1", "－1", "\nx", "-")
+HARMLESS = ("", "a=b", "-1", "+2.5e3", " =1", "'quoted", 'a "b", c', "two\nlines", "汉字")
+
+
+@pytest.fixture(scope="module")
+def decided(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of the decided folder."""
+    return decided_copy(_audited_once, tmp_path_factory.mktemp("decided") / "data").paths.warehouse
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_parquet_holds_exactly_the_view(decided: Path, tmp_path: Path) -> None:
+    for name in ("leaderboard", "current_highlights", "cost", "keys"):
+        out = tmp_path / "new folder" / f"{name}.parquet"
+        written = export(decided, name, out)
+        wanted = query(decided, f"FROM {name}")
+        stored = pq.read_table(out, partitioning=None)
+        assert stored.to_pylist() == wanted.to_pylist()
+        assert stored.schema.types == wanted.schema.types
+        assert (written.path, written.rows, written.bytes) == (out, len(wanted), out.stat().st_size)
+
+
+def test_every_table_and_view_can_be_exported(decided: Path, tmp_path: Path) -> None:
+    known = names(decided)
+    assert known == sorted([table.name for table in tables(include_text=True)] + [view.name for view in VIEWS])
+    for name in known:
+        rows = export(decided, name, tmp_path / f"{name}.csv").rows
+        assert len(read_csv(tmp_path / f"{name}.csv")) == rows
+    assert export(decided, "models", tmp_path / "models.PARQUET").rows == len(MODELS), "a column of JSON"
+
+
+def test_batches_are_put_together(decided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_ROWS", 100)
+    written = export(decided, "current_scores", tmp_path / "scores.csv")
+    assert written.rows == 4 * 60 * 22
+    assert len(read_csv(tmp_path / "scores.csv")) == written.rows
+
+
+def test_csv_says_what_the_view_says(decided: Path, tmp_path: Path) -> None:
+    export(decided, "current_highlights", tmp_path / "lit.csv")
+    (first, *_) = read_csv(tmp_path / "lit.csv")
+    (wanted, *_) = query(decided, "FROM current_highlights").to_pylist()
+    assert json.loads(first["pieces"]) == wanted["pieces"] == ["=made", " up"]
+    assert json.loads(first["token_scores"]) == wanted["token_scores"]
+    assert float(first["score"]) == wanted["score"]
+    export(decided, "leaderboard", tmp_path / "board.csv")
+    board = read_csv(tmp_path / "board.csv")
+    wanted_board = query(decided, "FROM leaderboard").to_pylist()
+    assert [float(row["auroc"]) for row in board] == [row["auroc"] for row in wanted_board], "to the last digit"
+    assert {row["worst_control"] for row in board} == {"dates", ""}
+    assert {row["is_current"] for row in board} == {"true"}
+
+
+def test_no_text_is_taken_for_a_formula(folder: Folder, tmp_path: Path) -> None:
+    texts = [*HOSTILE, *HARMLESS]
+    folder.write_examples("notes_32", n=len(texts))
+    for row, text in zip(folder.examples["notes_32"], texts, strict=True):
+        row["collection"] = text
+    folder.rewrite_examples("notes_32")
+    for place, (name, text) in enumerate(zip(MODELS, ("=1+1", "plain"), strict=True)):
+        folder.write_card(name)
+        card = folder.paths.model_card(MODELS[name])
+        write_json(card, {**read_json(card), "name": text, "place": place})
+    warehouse = build_warehouse(folder.paths).path
+    export(warehouse, "examples", tmp_path / "examples.csv")
+    kept = {row["example_id"]: row["collection"] for row in read_csv(tmp_path / "examples.csv")}
+    for row, text in zip(folder.examples["notes_32"], texts, strict=True):
+        assert kept[str(row["example_id"])] == (f"'{text}" if text in HOSTILE else text)
+    export(warehouse, "models", tmp_path / "models.csv")
+    assert {row["name"] for row in read_csv(tmp_path / "models.csv")} == {"'=1+1", "plain"}
+    export(warehouse, "examples", tmp_path / "examples.parquet")
+    exact = pq.read_table(tmp_path / "examples.parquet", columns=["collection"])["collection"].to_pylist()
+    assert sorted(exact) == sorted(texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "words"),
+    [
+        ("leaderbord", "x.csv", "no table or view 'leaderbord': did you mean leaderboard"),
+        ("zzzzzzzz", "x.csv", "no table or view 'zzzzzzzz': .*SHOW TABLES"),
+        ("leaderboard; DROP TABLE scores", "x.csv", "no table or view"),
+        ('leaderboard" --', "x.csv", "no table or view"),
+        ("duckdb_tables", "x.csv", "no table or view"),
+        ("leaderboard", "x.xlsx", r"must end in \.parquet or \.csv"),
+        ("leaderboard", "x", r"must end in \.parquet or \.csv"),
+        ("leaderboard", "folder.csv", "is a folder"),
+        ("leaderboard", "file/x.csv", "could not be written"),
+    ],
+)
+def test_what_cannot_be_exported(warehouse: Path, tmp_path: Path, name: str, file: str, words: str) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(DataError, match=words) as raised:
+        export(warehouse, name, tmp_path / file)
+    assert "\n" not in str(raised.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.csv"]
+
+
+def test_a_failed_export_leaves_the_earlier_file(
+    warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "board.csv"
+    export(warehouse, "leaderboard", out)
+    before = out.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("audit_pipeline.tables.os.fsync", full)
+    with pytest.raises(DataError, match="No space left"):
+        export(warehouse, "coverage", out)
+    assert out.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["board.csv"]
+
+
+def test_without_a_warehouse(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no warehouse"):
+        export(tmp_path / "audit.duckdb", "leaderboard", tmp_path / "x.csv")
+    with pytest.raises(DataError, match="there is no warehouse"):
+        names(tmp_path / "audit.duckdb")

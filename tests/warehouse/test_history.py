@@ -1,0 +1,164 @@
+"""The state as of a moment or a run, and what changed since."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from audit_pipeline.contracts import canonical_json
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.schema import literal
+
+from .conftest import DAY, MODELS, Folder
+from .decided import NEW_MODEL, OLD_MODEL, decide, decided_copy, write_chain
+
+FIRST, SECOND = "run-0-notes_32", "again-notes"
+OF_PAIR = f"WHERE benchmark = 'notes_32' AND model = '{OLD_MODEL}'"
+
+
+@pytest.fixture(scope="module")
+def built(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The decided folder and its warehouse, for tests that only read it."""
+    return decided_copy(_audited_once, tmp_path_factory.mktemp("decided") / "data")
+
+
+@pytest.fixture
+def decided(audited: Folder) -> Folder:
+    return decide(audited)
+
+
+def told(paths: DataPaths, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in query(paths.warehouse, sql).to_pylist()]
+
+
+def changes(
+    paths: DataPaths, where: str = OF_PAIR, view: str = "changes_since_last_audit"
+) -> dict[str, dict[str, Any]]:
+    return {row["detector"]: row for row in query(paths.warehouse, f"FROM {view} {where}").to_pylist()}
+
+
+@pytest.mark.parametrize("table", ["scores", "evaluations", "group_tests", "contamination_rates"])
+def test_what_was_known_at_a_moment(built: Folder, table: str) -> None:
+    """The pair's first run ended on 1 March 2026 at nine, its second a day later (scores four minutes before)."""
+
+    def runs(moment: str) -> list[tuple[Any, ...]]:
+        return told(built.paths, f"SELECT DISTINCT run_id FROM {table}_as_of({moment}) {OF_PAIR}")
+
+    assert runs("'2026-03-01 08:55:00Z'") == []
+    assert runs("'2026-03-01 09:00:00Z'") == [(FIRST,)]
+    assert runs("DATE '2026-03-02'") == [(FIRST,)], "a date is its first moment"
+    assert runs("TIMESTAMPTZ '2026-03-02 09:00:00Z'") == [(SECOND,)]
+    assert runs(f"end_of_run('{FIRST}')") == [(FIRST,)]
+    assert runs(f"end_of_run('{SECOND}')") == [(SECOND,)]
+    now = told(built.paths, f"SELECT count(*), count(DISTINCT run_id) FROM {table}_as_of(now())")
+    assert now == told(built.paths, f"SELECT count(*), count(DISTINCT run_id) FROM current_{table}")
+
+
+def test_the_leaderboard_of_then_and_of_a_run(built: Folder) -> None:
+    columns = "model, benchmark, detector, parameters, auroc, blind_auroc, margin, run_id"
+    assert told(built.paths, f"SELECT {columns} FROM leaderboard_as_of(now()) ORDER BY ALL") == told(
+        built.paths, f"SELECT {columns} FROM leaderboard ORDER BY ALL"
+    )
+    was = told(built.paths, f"SELECT detector, auroc FROM leaderboard_as_of('2026-03-01 12:00') {OF_PAIR} ORDER BY 1")
+    assert len(was) == 4
+    assert was == told(built.paths, f"SELECT detector, auroc FROM leaderboard_of_run('{FIRST}') ORDER BY 1")
+    assert was == told(
+        built.paths,
+        f"SELECT detector, value FROM evaluations_of_run('{FIRST}')"
+        " WHERE metric = 'auroc' AND is_default AND detector <> 'blind_control' ORDER BY 1",
+    )
+    assert told(built.paths, "SELECT count(*) FROM leaderboard_of_run('no such run')") == [(0,)]
+
+
+def test_a_run_without_lineage_has_no_date(decided: Folder) -> None:
+    for table in ("scores", "evaluations"):
+        decided.paths.run_file("lineage", f"{table}|notes_32|{OLD_MODEL}", SECOND).unlink()
+    build_warehouse(decided.paths)
+    assert told(decided.paths, f"SELECT DISTINCT run_id FROM evaluations_as_of(now()) {OF_PAIR}") == [(FIRST,)]
+
+
+def test_what_changed_since_the_run_before(built: Folder) -> None:
+    found = changes(built.paths)
+    assert set(found) == {"loss", "zlib", "min_k", "min_k_plus_plus"}
+    now = dict(told(built.paths, f"SELECT detector, auroc FROM leaderboard_of_run('{SECOND}') {OF_PAIR}"))
+    was = dict(told(built.paths, f"SELECT detector, auroc FROM leaderboard_of_run('{FIRST}') {OF_PAIR}"))
+    for detector, row in found.items():
+        assert (row["run_id"], row["previous_run_id"]) == (SECOND, FIRST)
+        assert (row["auroc"], row["previous_auroc"]) == (now[detector], was[detector])
+        assert row["difference"] == pytest.approx(now[detector] - was[detector])
+        assert row["left_interval"] == (not was[detector] - 0.08 <= now[detector] <= min(1, was[detector] + 0.07))
+        assert row["change"] == ("unchanged" if now[detector] == was[detector] else "changed")
+        assert (row["benchmark_changed"], row["model_changed"], row["code_changed"]) == (False, False, True)
+        assert row["inputs_changed"] == [f"scores/notes_32|{OLD_MODEL}"]
+        assert row["packages_changed"] == []
+
+
+def test_a_pair_audited_once_has_nothing_before(built: Folder) -> None:
+    rows = changes(built.paths, f"WHERE benchmark = 'notes_32' AND model = {literal(NEW_MODEL)}")
+    for row in rows.values():
+        assert row["change"] == "first audit"
+        nothing = ("previous_auroc", "difference", "left_interval", "previous_run_id", "benchmark_changed")
+        assert [row[name] for name in (*nothing, "model_changed", "code_changed", "inputs_changed")] == [None] * 8
+
+
+def test_every_sort_of_change_is_named(decided: Folder) -> None:
+    write_chain(
+        decided,
+        "notes_32",
+        OLD_MODEL,
+        SECOND,
+        DAY + timedelta(days=1),
+        benchmark_digest="another build",
+        model_fingerprint="9" * 40,
+        package_versions=canonical_json({"torch": "2.14.0", "transformers": "5.23.0", "new": "1"}),
+        upstream_data_versions=canonical_json({"examples/notes_32": "e2", "token_frequencies/sotu/t": "1"}),
+    )
+    build_warehouse(decided.paths)
+    row = changes(decided.paths)["loss"]
+    assert (row["benchmark_changed"], row["model_changed"]) == (True, True)
+    assert row["packages_changed"] == ["corpus-audit", "new", "torch"]
+    assert row["inputs_changed"] == [
+        "examples/notes_32",
+        "reference_model/tiny",
+        f"scores/notes_32|{OLD_MODEL}",
+        "token_frequencies/sotu/t",
+        f"token_statistics/notes_32|{OLD_MODEL}",
+    ]
+
+
+def test_detectors_that_came_and_went(decided: Folder) -> None:
+    """A detector without a row in one of the two runs."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    for run, without in ((FIRST, "zlib"), (SECOND, "loss")):
+        file = decided.paths.run_file("evaluations", f"notes_32|{OLD_MODEL}", run)
+        table = pq.read_table(file, partitioning=None)
+        pq.write_table(table.filter(pc.not_equal(table["detector"], without)), file)
+    build_warehouse(decided.paths)
+    found = changes(decided.paths)
+    assert found["zlib"]["change"] == "new detector"
+    assert (found["zlib"]["previous_auroc"], found["zlib"]["run_id"]) == (None, SECOND)
+    assert found["loss"]["change"] == "no longer there"
+    assert (found["loss"]["auroc"], found["loss"]["run_id"], found["loss"]["previous_run_id"]) == (None, SECOND, FIRST)
+    assert found["loss"]["previous_auroc"] is not None
+
+
+def test_changes_since_a_moment_are_of_pairs_audited_after_it(decided: Folder) -> None:
+    decided.write_audit("notes_32", OLD_MODEL, "third", DAY + timedelta(days=2))
+    write_chain(decided, "notes_32", OLD_MODEL, "third", DAY + timedelta(days=2))
+    build_warehouse(decided.paths)
+
+    def since(moment: str) -> set[tuple[Any, ...]]:
+        sql = f"SELECT DISTINCT model, benchmark, run_id, previous_run_id FROM changes_since({moment})"
+        return set(told(decided.paths, sql))
+
+    assert since("DATE '2026-03-02'") == {(OLD_MODEL, "notes_32", "third", FIRST)}
+    assert since("'2026-03-02 09:00Z'") == {(OLD_MODEL, "notes_32", "third", SECOND)}
+    assert since("DATE '2026-03-04'") == set()
+    assert len(since("DATE '2020-01-01'")) == 2 * len(MODELS), "all are first audits"
+    assert {row[3] for row in since("DATE '2020-01-01'")} == {None}

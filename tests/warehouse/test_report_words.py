@@ -1,0 +1,232 @@
+"""An answer never says more than its claim level allows, and says so where nothing could have been found."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control
+
+from audit_pipeline.evaluation.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.warehouse.report_document import Asked, Documents, Estimate, InstrumentCheck, Outcome, Sides
+from audit_pipeline.warehouse.report_numbers import (
+    duration,
+    interval,
+    level,
+    number,
+    percent,
+    probability,
+    score,
+    setting,
+    signed,
+)
+from audit_pipeline.warehouse.report_words import (
+    LIMITS,
+    Q_LEVEL,
+    Words,
+    answer_words,
+    claim_words,
+    instrument_words,
+    needed,
+    smallest_q,
+    summary_of,
+    verdict_words,
+)
+
+LEVELS = tuple(CLAIM_IN_WORDS)
+VERDICTS = tuple(VERDICT_IN_WORDS)
+EVIDENCE = ("evidence of training", "statistical evidence", "sound test", "trained on")
+
+
+def words_of(
+    low: float,
+    high: float,
+    *,
+    level: str = "screening only",
+    verdict: str = "undetermined",
+    margin: float | None = None,
+    sides: Sides = "labelled",
+    documents: Documents | None = None,
+) -> Words:
+    return answer_words(
+        sides=sides,
+        claim_level=level,
+        split_verdict=verdict,
+        auroc=Estimate(value=(low + high) / 2, low=low, high=high),
+        margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
+        documents=documents,
+    )
+
+
+def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000) -> Documents:
+    return Documents(
+        tested=tested,
+        standing_out=standing_out,
+        calibration_groups=groups,
+        smallest_q=smallest_q(groups, tested),
+        flagged=None,
+        corrected=None,
+        alpha=None,
+    )
+
+
+def test_what_is_said_of_two_sides() -> None:
+    cases: list[tuple[Words, Outcome]] = [
+        (words_of(0.6, 0.7), "difference_to_look_at"),
+        (words_of(0.6, 0.7, verdict="separable without a model"), "separable"),
+        (words_of(0.45, 0.55), "no_difference"),
+        (words_of(0.3, 0.4), "reversed_difference"),
+        (words_of(0.6, 0.7, level="statistical evidence", margin=0.05), "evidence_of_training"),
+        (words_of(0.6, 0.7, level="statistical evidence", margin=-0.01), "difference_within_control"),
+        (words_of(0.6, 0.7, level="statistical evidence"), "difference_within_control"),
+        (words_of(0.45, 0.55, level="statistical evidence", margin=0.05), "no_difference"),
+        (words_of(0.6, 0.7, level="sound test", verdict="randomised by design"), "sound_evidence_of_training"),
+        (words_of(0.45, 0.55, level="sound test", verdict="randomised by design"), "no_difference"),
+        (words_of(0.6, 0.7, level="sound test", verdict="separable without a model"), "separable"),
+    ]
+    for words, outcome in cases:
+        assert words.outcome == outcome
+
+
+def test_what_is_said_where_there_is_no_number() -> None:
+    words = answer_words(
+        sides="labelled",
+        claim_level="screening only",
+        split_verdict="undetermined",
+        auroc=Estimate(value=None, method="not defined: there are no members"),
+        margin=None,
+        documents=None,
+    )
+    assert words.outcome == "not_defined"
+    assert "there are no members" in words.explanation
+    nothing = answer_words(sides="none", claim_level=None, split_verdict=None, auroc=None, margin=None, documents=None)
+    assert nothing.outcome == "not_evaluated"
+
+
+@given(
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.sampled_from(LEVELS),
+    st.sampled_from(VERDICTS),
+    st.none() | st.floats(-1, 1),
+    st.sampled_from(get_args(Sides)),
+    st.none() | st.tuples(st.integers(1, 40), st.integers(0, 40), st.integers(1, 4000)),
+)
+def test_no_answer_says_more_than_its_level(
+    one: float,
+    other: float,
+    claim: str,
+    verdict: str,
+    margin: float | None,
+    sides: Sides,
+    found: tuple[int, int, int] | None,
+) -> None:
+    low, high = sorted((one, other))
+    documents = shelf(min(found[:2]), tested=found[0], groups=found[2]) if found else None
+    words = words_of(low, high, level=claim, verdict=verdict, margin=margin, sides=sides, documents=documents)
+    told = f"{words.headline} {words.explanation}".lower()
+    assert "prove" not in told
+    assert "proof" not in told
+    if claim == "screening only":
+        allowed = told.replace("no evidence of training", "").replace("text that was trained on can go unnoticed", "")
+        assert not any(claimed in allowed for claimed in EVIDENCE)
+        assert words.outcome not in ("evidence_of_training", "sound_evidence_of_training")
+    if documents is None and verdict == "separable without a model":
+        assert words.outcome in ("separable", "not_evaluated")
+    if documents is None and low <= 0.5:
+        assert words.outcome not in ("evidence_of_training", "sound_evidence_of_training", "difference_to_look_at")
+    if claim == "statistical evidence":
+        assert words.outcome != "sound_evidence_of_training"
+
+
+def test_what_is_said_of_a_shelf() -> None:
+    assert words_of(0.5, 0.6, documents=shelf(0)).headline == "None of 20 documents stands out."
+    some = words_of(0.5, 0.6, documents=shelf(3))
+    assert some.headline == "3 of 20 documents stand out: worth a closer look."
+    assert "It is no evidence" in some.explanation
+    assert words_of(0.5, 0.6, level="statistical evidence", documents=shelf(1)).headline.startswith(
+        "Statistical evidence on 1 of 20"
+    )
+    few = words_of(0.5, 0.6, documents=shelf(0, groups=12))
+    assert few.outcome == "documents_cannot_stand_out"
+    assert "0.077" in few.explanation, "1 / 13"
+
+
+@pytest.mark.parametrize("tested", [1, 2, 7, 20])
+def test_how_many_documents_to_compare_with_by_scipy(tested: int) -> None:
+    """The fewest calibration documents with which so many at the smallest p-value reach q <= 0.05."""
+
+    def reached(groups: int, standing_out: int) -> float:
+        p_values = np.ones(tested)
+        p_values[:standing_out] = 1 / (groups + 1)
+        return float(false_discovery_control(p_values, method="bh")[0])
+
+    for standing_out in range(1, tested + 1):
+        fewest = needed(tested, standing_out)
+        assert reached(fewest, standing_out) <= Q_LEVEL * (1 + 1e-12)
+        assert reached(fewest - 1, standing_out) > Q_LEVEL
+    for groups in (1, 10, 500):
+        assert smallest_q(groups, tested) == pytest.approx(min(1.0, reached(groups, tested)))
+
+
+def check(low: float, high: float, twin: tuple[float, float] = (0.4, 0.6)) -> InstrumentCheck:
+    return InstrumentCheck(
+        control="c",
+        benchmark="b",
+        detector="min_k_plus_plus",
+        parameters="{}",
+        exposed=Estimate(value=(low + high) / 2, low=low, high=high),
+        twin=Estimate(value=sum(twin) / 2, low=twin[0], high=twin[1]),
+        blind=Estimate(value=0.5),
+        answers=True,
+    )
+
+
+def test_what_the_instrument_check_says() -> None:
+    assert instrument_words([]).startswith("The instrument has not been checked")
+    assert instrument_words([check(0.9, 1.0)]).startswith("The instrument works. ")
+    assert "0.950" in instrument_words([check(0.9, 1.0)])
+    assert instrument_words([check(0.4, 0.6)]).startswith("The instrument does not find")
+    assert instrument_words([check(0.9, 1.0, (0.6, 0.7))]).startswith("The instrument reacts, and to more")
+
+
+def test_words_of_another_time_are_shown_as_they_are() -> None:
+    assert claim_words("a level of another time") == "a level of another time"
+    assert verdict_words("a verdict of another time") == "a verdict of another time"
+    assert claim_words("sound test") == CLAIM_IN_WORDS["sound test"]
+    nobody = Asked(question="?", models=0, benchmarks=0, pairs=0, first_audited=None, last_audited=None)
+    assert summary_of([], nobody) == "Nothing has been audited yet."
+    assert not any("prove" in f"{limit.title} {limit.text}".lower() for limit in LIMITS)
+
+
+def test_numbers_in_words() -> None:
+    assert (number(None), number(float("nan")), number(0.5), number(-0.5)) == ("–", "–", "0.500", "−0.500")
+    assert (interval([None, 1.0]), interval([0.25, 1.0]), interval([0.25, 1.0], rate=True)) == (
+        "",
+        "[0.250, 1.000]",
+        "[25.0, 100.0]",
+    )
+    assert interval([-0.25, 1.0], sign=True) == "[−0.250, +1.000]"
+    assert (score(-0.01234567), score(123456.0), signed(-0.25), signed(None)) == (
+        "−0.01235",
+        "1.235e+05",
+        "−0.250",
+        "–",
+    )
+    assert (percent(0.0333), level(0.05), level(0.001), level(1 / 45)) == ("3.3%", "5%", "0.1%", "2.2%")
+    assert (probability(0.0), probability(0.0123), probability(0.00041), probability(None)) == (
+        "0.000",
+        "0.012",
+        "4.1×10⁻⁴",
+        "–",
+    )
+    assert (duration(0.4), duration(42.4), duration(200), duration(7500)) == (
+        "0.4 s",
+        "42 s",
+        "3 min 20 s",
+        "2 h 5 min",
+    )
+    assert (setting("{}"), setting('{"k":0.2,"a":null}'), setting("odd")) == ("", "a=None, k=0.2", "odd")

@@ -1,0 +1,72 @@
+"""Every query of docs/sql.md runs, and answers where there is something to answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import open_read_only, query
+from audit_pipeline.warehouse.schema import MACROS, PARQUET_TABLES
+
+from .conftest import Folder, write_config
+from .decided import NEW_MODEL, OLD_MODEL, decided_copy
+
+PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+SECTION = re.compile(r"^### (\d+)\. (.+?)$(.+?)(?=^##)", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```sql\n(.+?)^```$", re.MULTILINE | re.DOTALL)
+QUESTIONS = [(int(number), title, FENCED.findall(body)) for number, title, body in SECTION.findall(TEXT)]
+QUERIES = [(f"{number}.{place}", sql) for number, _, found in QUESTIONS for place, sql in enumerate(found, start=1)]
+
+
+@pytest.fixture(scope="module")
+def warehouse(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse in which there is something to every question: one model is older than all texts."""
+    root = tmp_path_factory.mktemp("docs")
+    config = write_config(root / "config")
+    file = config / "models.yaml"
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for model, released in ((OLD_MODEL, date(2018, 1, 1)), (NEW_MODEL, date(2025, 1, 1))):
+        content["models"][model]["release_date"] = released
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    folder = decided_copy(_audited_once, root / "data")
+    return build_warehouse(folder.paths, config=config).path
+
+
+def test_there_are_ten_questions_each_with_a_query() -> None:
+    assert [number for number, _, _ in QUESTIONS] == list(range(1, 11))
+    assert all(title.endswith("?") and found for _, title, found in QUESTIONS)
+    assert TEXT.count("```sql") == len(QUERIES)
+
+
+@pytest.mark.parametrize(("number", "sql"), QUERIES, ids=[number for number, _ in QUERIES])
+def test_the_query_answers(warehouse: Path, number: str, sql: str) -> None:
+    table = query(warehouse, sql)
+    assert len(table) > 0
+    empty = [name for name in table.column_names if table[name].null_count == len(table)]
+    # Of the made-up rates none is corrected, and the one configuration is as it should be.
+    assert set(empty) <= {"corrected", "reason"}
+
+
+def test_the_statements_for_looking_around_run(warehouse: Path) -> None:
+    (block,) = re.findall(r"explains itself:\n\n((?:    .+\n)+)", TEXT)
+    statements: Sequence[str] = [line.strip() for line in block.splitlines()]
+    assert len(statements) == 3
+    for statement in statements:
+        assert len(query(warehouse, statement)) > 0
+
+
+def test_names_of_the_page_exist(warehouse: Path) -> None:
+    with open_read_only(warehouse) as connection:
+        known = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
+        known |= {row[0] for row in connection.execute("SELECT column_name FROM duckdb_columns()").fetchall()}
+    known |= {macro.name for macro in MACROS} | {"apostrophe", "group", "collection", "benchmark", "json"}
+    named = re.findall(r"`([a-z][a-z_]+)`", TEXT.split("## Ten questions")[1])
+    assert [name for name in named if name not in known] == []
+    assert all(f"`{name}`" in TEXT for name in PARQUET_TABLES)

@@ -1,0 +1,304 @@
+"""What the views make of decisions, releases, lineage and time, against values worked out by hand."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from audit_pipeline.contracts import Pair, digest, text_sha256
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_json, write_json
+from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
+from audit_pipeline.warehouse.query import open_read_only, query
+
+from .conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
+from .decided import DETECTORS, NEW_MODEL, OLD_MODEL, decide, decided_copy, write_decided, write_rows
+
+PAIR = Pair("notes_32", OLD_MODEL)
+OF_PAIR = f"WHERE benchmark = 'notes_32' AND model = '{OLD_MODEL}'"
+DECIDED = (
+    *("decisions", "group_tests", "contamination_rates", "comparisons", "calibration_checks", "corpus_tests"),
+    "highlights",
+)
+
+
+@pytest.fixture(scope="module")
+def built(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The decided folder and its warehouse, for tests that only read it."""
+    return decided_copy(_audited_once, tmp_path_factory.mktemp("decided") / "data")
+
+
+@pytest.fixture
+def decided(audited: Folder) -> Folder:
+    return decide(audited)
+
+
+def told(paths: DataPaths, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in query(paths.warehouse, sql).to_pylist()]
+
+
+def with_dates(folder: Path, **released: date) -> Path:
+    """The configuration with the models' dates of release, ``old`` and ``new``."""
+    write_config(folder)
+    file = folder / "models.yaml"
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for name, day in released.items():
+        content["models"][{"old": OLD_MODEL, "new": NEW_MODEL}[name]]["release_date"] = day
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return folder
+
+
+def test_every_row_of_a_decision_has_its_lineage_and_the_latest_run_counts(decided: Folder) -> None:
+    report = build_warehouse(decided.paths)
+    assert all(report.rows[name] > 0 for name in DECIDED)
+    assert report.doubled == {}
+    with open_read_only(decided.paths.warehouse) as connection:
+        assert lineage_gaps(connection) == []
+    for name in DECIDED:
+        assert told(decided.paths, f"SELECT DISTINCT run_id FROM current_{name} {OF_PAIR}") == [("again-notes",)]
+        assert told(decided.paths, f"SELECT count(DISTINCT run_id) FROM {name} {OF_PAIR}") == [(2,)]
+        decided.paths.run_file("lineage", f"{name}|{PAIR.partition}", "again-notes").unlink()
+    build_warehouse(decided.paths)
+    with open_read_only(decided.paths.warehouse) as connection:
+        gaps = lineage_gaps(connection)
+    assert {(gap.table, gap.partition, gap.run_id, gap.lineage_rows) for gap in gaps} == {
+        (name, PAIR.partition, "again-notes", 0) for name in DECIDED
+    }
+
+
+def test_a_later_run_without_rows_takes_the_earlier_rows_back(decided: Folder) -> None:
+    later = DAY + timedelta(days=2)
+    for name in DECIDED:
+        write_rows(decided, name, PAIR, "nothing-left", later, [])
+    build_warehouse(decided.paths)
+    for name in DECIDED:
+        assert told(decided.paths, f"SELECT * FROM current_{name} {OF_PAIR}") == []
+    assert told(decided.paths, f"SELECT count(*) FROM book_contamination {OF_PAIR}") == [(0,)]
+    with open_read_only(decided.paths.warehouse) as connection:
+        assert lineage_gaps(connection) == []
+
+
+def test_a_test_that_another_command_ran_takes_no_other_back(decided: Folder) -> None:
+    first = {
+        **{"model": OLD_MODEL, "benchmark": "notes_32", "test": "canary_rank", "status": "ok", "reason": None},
+        **{"p_value": 0.01, "statistic": 1.0, "n": 9, "n_held_out": 9, "assumption": "made up"},
+        **{"claim_level": "sound test", "method": "made up", "run_id": "canaries"},
+    }
+    later = DAY + timedelta(days=2)
+    write_rows(decided, "corpus_tests", PAIR, "canaries", later, [first], asset_key="corpus_test")
+    build_warehouse(decided.paths)
+    sql = f"SELECT test, run_id FROM current_corpus_tests {OF_PAIR} ORDER BY test"
+    assert told(decided.paths, sql) == [("canary_rank", "canaries"), ("dataset_inference", "again-notes")]
+    # The evaluation was run again and had nothing to test; the canaries are another asset's.
+    write_rows(decided, "corpus_tests", PAIR, "empty", later + timedelta(days=1), [])
+    build_warehouse(decided.paths)
+    assert told(decided.paths, sql) == [("canary_rank", "canaries")]
+
+
+def test_a_folder_of_before_there_were_decisions_builds(audited: Folder) -> None:
+    report = build_warehouse(audited.paths)
+    assert [report.rows[name] for name in DECIDED] == [0] * len(DECIDED)
+    for view in ("detector_comparison", "book_contamination", "current_highlights"):
+        assert told(audited.paths, f"FROM {view}") == []
+    (first, *_) = told(audited.paths, f"SELECT group_p_values, p_values_so_far FROM multiplicity_ledger {OF_PAIR}")
+    assert first == (0, 0)
+
+
+def test_without_text_no_piece_of_it_is_there(decided: Folder) -> None:
+    sql = f"SELECT pieces, token_scores, counted FROM current_highlights {OF_PAIR}"
+    build_warehouse(decided.paths)
+    assert told(decided.paths, sql) == [(["=made", " up"], [-1.0, 2.5], [True, False])]
+    build_warehouse(decided.paths, include_text=False)
+    assert told(decided.paths, sql) == [([], [-1.0, 2.5], [True, False])]
+    assert b"=made" not in decided.paths.warehouse.read_bytes()
+
+
+def test_a_comparison_in_the_form_of_the_paper(built: Folder) -> None:
+    board = dict(told(built.paths, f"SELECT detector, auroc FROM leaderboard {OF_PAIR}"))
+    rows = query(built.paths.warehouse, f"FROM detector_comparison {OF_PAIR} ORDER BY other").to_pylist()
+    assert [(row["detector"], row["other"]) for row in rows] == [("loss", "min_k"), ("loss", "zlib")]
+    assert [(row["auroc"], row["other_auroc"]) for row in rows] == [
+        (board["loss"], board["min_k"]),
+        (board["loss"], board["zlib"]),
+    ]
+    assert [row["difference_in_percent"] for row in rows] == ["+4.000 ± 1.130", "+4.000"]
+    assert [row["p_value_with_stars"] for row in rows] == ["0.004**", "none"]
+    assert [row["stars"] for row in rows] == ["**", ""]
+
+
+@pytest.mark.parametrize(
+    ("p_value", "stars"), [(0.0009, "***"), (0.001, "**"), (0.01, "*"), (0.049, "*"), (0.05, ""), (0.9, "")]
+)
+def test_stars(audited: Folder, p_value: float, stars: str) -> None:
+    row = {
+        **{"model": OLD_MODEL, "benchmark": "notes_32", "detector": "loss", "parameters": "{}"},
+        **{"other": "zlib", "other_parameters": "{}", "n_members": 5, "n_nonmembers": 5, "n_groups": 5},
+        **{"difference": -0.01, "standard_error": 0.5, "ci_low": -1.0, "ci_high": 1.0, "p_value": p_value},
+        **{"method": "made up", "run_id": "again-notes"},
+    }
+    write_rows(audited, "comparisons", PAIR, "again-notes", DAY, [row])
+    build_warehouse(audited.paths)
+    assert told(audited.paths, "SELECT stars, difference_in_percent FROM detector_comparison") == [
+        (stars, "-1.000 ± 50.000")
+    ]
+
+
+def test_books_have_rates_p_values_and_a_claim_level(built: Folder) -> None:
+    rows = query(
+        built.paths.warehouse,
+        f"FROM book_contamination {OF_PAIR} AND detector = 'loss' ORDER BY unit, name",
+    ).to_pylist()
+    by_unit: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_unit.setdefault(row["unit"], []).append(row)
+    assert {unit: len(found) for unit, found in by_unit.items()} == {"benchmark": 1, "collection": 3, "group": 12}
+    groups = sorted(by_unit["group"], key=lambda row: row["name"])
+    # notes-0 is the first in the order of names: p = 1/13, q_bh = 0.03; the second: 2/13, 0.06.
+    assert [(row["name"], row["p_value"], row["q_bh"], row["groups_found"]) for row in groups[:2]] == [
+        ("notes-0", pytest.approx(1 / 13), pytest.approx(0.03), 1),
+        ("notes-1", pytest.approx(2 / 13), pytest.approx(0.06), 0),
+    ]
+    assert [(row["title"], row["collection"]) for row in groups[:2]] == [
+        ("notes 0", "project0"),
+        ("notes 1", "project1"),
+    ]
+    assert {(row["flagged"], row["flagged_low"], row["flagged_high"]) for row in rows} == {(0.2, 0.05, 0.5)}
+    assert {(row["rule"], row["alpha"], row["claim_level"]) for row in rows} == {("marginal", 0.05, "screening only")}
+    found = {row["name"]: (row["groups_tested"], row["groups_found"]) for row in by_unit["collection"]}
+    assert found == {"project0": (4, 1), "project1": (4, 0), "project2": (4, 0)}
+    assert [(row["groups_tested"], row["groups_found"], row["p_value"]) for row in by_unit["benchmark"]] == [
+        (12, 1, None)
+    ]
+
+
+def test_a_group_without_a_rate_is_there_with_its_p_value(decided: Folder) -> None:
+    write_rows(decided, "contamination_rates", PAIR, "rates-none", DAY + timedelta(days=3), [])
+    build_warehouse(decided.paths)
+    sql = f"SELECT count(*), count(p_value), count(rule), count(claim_level) FROM book_contamination {OF_PAIR}"
+    assert told(decided.paths, f"{sql} AND unit = 'group'") == [(24, 24, 0, 24)]
+
+
+def test_a_benchmark_across_releases(decided: Folder, tmp_path: Path) -> None:
+    config = with_dates(tmp_path / "config", old=date(2024, 5, 1), new=date(2025, 5, 1))
+    build_warehouse(decided.paths, config=config)
+    sql = (
+        "SELECT model, release_date, previous_model, auroc, previous_auroc, change_in_auroc, same_build"
+        " FROM model_timeline WHERE benchmark = 'notes_32' AND detector = 'loss'"
+    )
+    first, second = told(decided.paths, sql)
+    assert first[:3] == (OLD_MODEL, date(2024, 5, 1), None)
+    assert first[4:] == (None, None, None)
+    assert second[:3] == (NEW_MODEL, date(2025, 5, 1), OLD_MODEL)
+    assert second[4] == first[3]
+    assert second[5] == pytest.approx(second[3] - first[3])
+    assert second[6] is True
+
+
+def test_a_model_of_unknown_date_has_no_place_in_the_order(decided: Folder, tmp_path: Path) -> None:
+    config = with_dates(tmp_path / "config", new=date(2025, 5, 1))
+    card = decided.paths.model_card(MODELS[OLD_MODEL])
+    write_json(card, {**read_json(card), "release_date": "spring"})
+    build_warehouse(decided.paths, config=config)
+    sql = "SELECT model, release_date, previous_model, change_in_auroc FROM model_timeline WHERE detector = 'zlib'"
+    assert told(decided.paths, f"{sql} AND benchmark = 'notes_32'") == [
+        (NEW_MODEL, date(2025, 5, 1), None, None),
+        (OLD_MODEL, None, None, None),
+    ]
+
+
+def test_the_configured_date_of_release_comes_before_the_card_s(decided: Folder, tmp_path: Path) -> None:
+    config = with_dates(tmp_path / "config", old=date(2020, 1, 2))
+    build_warehouse(decided.paths, config=config)
+    assert told(decided.paths, "SELECT model, release_date FROM model_releases ORDER BY release_date") == [
+        (OLD_MODEL, date(2020, 1, 2)),
+        (NEW_MODEL, date(2024, 11, 1)),
+    ]
+
+
+def test_a_model_older_than_every_text_is_a_control(decided: Folder, tmp_path: Path) -> None:
+    """The texts are of 2019-01-01 and 2025-06-01."""
+    build_warehouse(decided.paths, config=with_dates(tmp_path / "old", old=date(2018, 12, 31)))
+    board = {
+        (model, benchmark, detector): auroc
+        for model, benchmark, detector, auroc in told(
+            decided.paths, "SELECT model, benchmark, detector, auroc FROM leaderboard"
+        )
+    }
+    rows = query(decided.paths.warehouse, "FROM older_model_control").to_pylist()
+    assert len(rows) == 2 * 4, "two benchmarks, four detectors, beside the one other model"
+    for row in rows:
+        benchmark, detector = row["benchmark"], row["detector"]
+        assert (row["model"], row["older_model"], row["first_text"]) == (NEW_MODEL, OLD_MODEL, date(2019, 1, 1))
+        assert row["auroc"] == board[NEW_MODEL, benchmark, detector]
+        assert row["older_auroc"] == board[OLD_MODEL, benchmark, detector]
+        assert row["above_older"] == pytest.approx(row["auroc"] - row["older_auroc"])
+    build_warehouse(decided.paths, config=with_dates(tmp_path / "same", old=date(2019, 1, 1)))
+    assert told(decided.paths, "FROM older_model_control") == [], "released the day the first text came out"
+
+
+def test_where_one_text_has_no_date_no_model_is_known_to_be_older(decided: Folder, tmp_path: Path) -> None:
+    decided.examples["notes_32"][0]["published"] = None
+    decided.rewrite_examples("notes_32")
+    build_warehouse(decided.paths, config=with_dates(tmp_path / "config", old=date(2000, 1, 1)))
+    assert {row[0] for row in told(decided.paths, "SELECT benchmark FROM older_model_control")} == {"speeches_64"}
+
+
+def test_the_ledger_counts_what_was_tried(decided: Folder) -> None:
+    write_decided(decided, "notes_32", OLD_MODEL, "third", DAY + timedelta(days=3))
+    build_warehouse(decided.paths)
+    (row,) = query(decided.paths.warehouse, f"FROM multiplicity_ledger {OF_PAIR}").to_pylist()
+    groups, detectors = 12, len(DETECTORS)
+    assert row["detectors"] == 4
+    assert row["settings"] == row["settings_so_far"] == 22
+    assert row["groups_tested"] == groups
+    assert row["group_p_values"] == groups * detectors
+    assert (row["comparison_p_values"], row["corpus_p_values"]) == (1, 1), "of two comparisons one has a p-value"
+    assert row["p_values_so_far"] == 3 * (groups * detectors + 1 + 1)
+    assert (row["runs_so_far"], row["evaluations_so_far"]) == (2, 2)
+    assert row["models_on_benchmark"] == len(MODELS)
+
+
+def test_the_chain_of_a_finding_goes_back_to_the_documents(built: Folder) -> None:
+    sql = f'SELECT step, "table", "partition", data_version, written_by FROM lineage_of_finding {OF_PAIR}'
+    pair = PAIR.partition
+    assert told(built.paths, f"{sql} AND is_current") == [
+        (0, "evaluations", pair, "v-again-notes", "again-notes"),
+        (1, "scores", pair, "s-again-notes", "again-notes"),
+        (2, "reference_model", "tiny", "r1", None),
+        (2, "token_statistics", pair, "t1", "again-notes"),
+        (3, "examples", "notes_32", "e1", "run-examples"),
+        (4, "documents", "notes", "d1", "run-docs"),
+        (4, "input", "file.csv", "f1", None),
+    ]
+    # The token statistics of the run before have the same data version: the finding of then names the run of then.
+    earlier = told(built.paths, f"{sql} AND NOT is_current AND \"table\" = 'token_statistics'")
+    assert earlier == [(2, "token_statistics", pair, "t1", "run-0-notes_32")]
+    pairs = told(built.paths, "SELECT count(DISTINCT (model, benchmark)) FROM lineage_of_finding WHERE is_current")
+    assert pairs == [(len(MODELS) * len(BENCHMARKS),)]
+    joined = "SELECT count(*) FROM leaderboard JOIN lineage_of_finding USING (model, benchmark, run_id)"
+    assert told(built.paths, f"{joined} {OF_PAIR} AND detector = 'loss'") == [(7,)]
+
+
+def test_what_an_audit_took(decided: Folder) -> None:
+    pair, started = PAIR.partition, DAY + timedelta(days=4)
+    texts = [str(row["text"]) for row in decided.examples["notes_32"]]
+    decided.write_token_statistics(OLD_MODEL, texts[:2], part="part-of-notes")
+    for table, seconds in (("evaluations", 30), ("decisions", 45)):
+        finished = started + timedelta(seconds=seconds)
+        columns = {"asset_key": "evaluations", "benchmark_digest": digest("notes_32")}
+        decided.write_lineage(
+            table, pair, "timed", finished, started_at=started, model_fingerprint=MODELS[OLD_MODEL], **columns
+        )
+    build_warehouse(decided.paths)
+    sql = f"SELECT run_id, seconds, texts, tokens FROM cost {OF_PAIR} AND stage = 'evaluations' AND is_latest"
+    # One step wrote both tables; of 60 texts two have been run, of 32 tokens each.
+    assert told(decided.paths, sql) == [("timed", 45.0, 60, 64)]
+    assert len({text_sha256(text) for text in texts[:2]}) == 2
+    path = decided.paths.benchmark_manifest("notes_32")
+    write_json(path, {**read_json(path), "digest": "of another build"})
+    build_warehouse(decided.paths)
+    assert told(decided.paths, sql) == [("timed", 45.0, None, None)]
