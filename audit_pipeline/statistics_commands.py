@@ -291,5 +291,5 @@ def export(name: str, out: Path) -> None:
     """Write a table or view of the warehouse to a Parquet or CSV file."""
     from audit_pipeline.warehouse.export import export as export_rows
 
-    rows = export_rows(DataPaths.from_environment().warehouse, name, out)
-    say(f"{rows:,} rows of {name} in {out}")
+    written = export_rows(DataPaths.from_environment().warehouse, name, out)
+    say(f"{written.rows:,} rows of {name} in {out}")

@@ -51,7 +51,7 @@ PARQUET_TABLES = (
 GIVEN_TABLES = ("models", "benchmarks", "configured_models", "configured_benchmarks")
 """Filled row by row from JSON files and the configuration."""
 
-DERIVED_TABLES = ("scored_settings", "runs", "lineage_edges")
+DERIVED_TABLES = ("scored_settings", "runs", "lineage_edges", "group_scores")
 """Filled from other tables by sql/fills/, in this order, so that views need not read every score."""
 
 KEYS = "keys"
@@ -176,7 +176,6 @@ DEFINED: tuple[View | Macro, ...] = (
     _view("leaderboard", "leaderboard_history"),
     _view("scores_with_examples", "scores", "examples"),
     _view("findings", "evaluations", "lineage"),
-    _view("group_scores", "scores", "examples"),
     _view("instrument_check", "evaluations"),
     _view("lineage_gaps", "lineage"),
     _view("lineage_of_finding", "evaluations", "lineage"),
