@@ -1,0 +1,161 @@
+"""The commands that draw conclusions, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from made_workspace import Workspace, made_documents, make_workspace, temporal
+
+from audit_pipeline.cli import main
+from audit_pipeline.contracts import CORPUS_TESTS
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_all
+from audit_pipeline.warehouse.query import query
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def scores_file(folder: Path, **changes: Any) -> Path:
+    """Scores of a researcher's own: 40 known groups a side, 10 unknown ones of which half score like members."""
+    generator = np.random.default_rng(5)
+    rows = []
+    for label, groups, mean in ((1, 40, 2.0), (0, 200, 0.0), (None, 10, 1.0)):
+        for group in range(groups):
+            shift = mean if label is not None else (2.0 if group < 5 else 0.0)
+            rows += [
+                {
+                    "example_id": f"{label} {group} {text}",
+                    "score": float(shift + generator.normal()),
+                    "label": label,
+                    "group": f"{label} {group}",
+                    **changes,
+                }
+                for text in range(4)
+            ]
+    file = folder / "mine.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file
+
+
+def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None:
+    file = scores_file(tmp_path)
+    done = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable")
+    assert done.exit_code == 0, done.output
+    folder = DataPaths(tmp_path / "mine_findings")
+    assert "auroc" in done.stdout
+    assert "audited groups have q <= 0.05" in done.stdout
+    assert f"Report: {folder.report}" in done.stdout
+    assert "no column 'text'" in done.stderr
+    tests = query(folder.warehouse, "FROM current_group_tests ORDER BY p_value").to_pylist()
+    assert len(tests) == 10, "those of unknown label alone"
+    assert {row["group"] for row in tests[:4]} < {f"None {number}" for number in range(5)}
+    assert query(folder.warehouse, "FROM lineage_gaps").num_rows == 0
+    twin = json.loads((folder.reports / "contamination_report.json").read_text(encoding="utf-8"))
+    assert "somebody's" in json.dumps(twin)
+
+    again = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable")
+    assert again.exit_code == 0
+    assert query(folder.warehouse, "SELECT DISTINCT run_id FROM evaluations").num_rows == 1, "the same is one run"
+
+
+def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    file = scores_file(tmp_path)
+    other = tmp_path / "full"
+    other.mkdir()
+    (other / "letter.txt").write_text("mine")
+    for arguments, problem in (
+        (("--scores", tmp_path / "none.parquet"), "none.parquet"),
+        (("--scores", file, "--out", other), "holds something else already"),
+        (("--scores", file, "--model", "a|b"), "holds a bar"),
+        (("--scores", file, "--calibration", "1.5"), "share for calibration"),
+    ):
+        done = run("evaluate", *arguments)
+        assert done.exit_code == 2, arguments
+        assert problem in " ".join(done.stderr.split())
+    assert (other / "letter.txt").read_text() == "mine"
+    assert not (tmp_path / "mine_findings").exists()
+
+
+def test_one_class_and_broken_rows_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "one.csv"
+    file.write_text("score,label\n1.0,1\n2.0,1\nhigh,1\n")
+    done = run("evaluate", "--scores", file)
+    assert done.exit_code == 0, done.output
+    assert "1 row(s) skipped" in done.stderr
+    assert "one.csv:4: score 'high' is no number" in done.stderr
+    assert "screening only" in done.stdout
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
+    return make_workspace(tmp_path / "work", monkeypatch, tiny=tiny_folder("llama"))
+
+
+def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
+    planned = workspace.run("power", "--auroc", "0.7")
+    assert planned.exit_code == 0, planned.output
+    assert "audited texts" in planned.stdout
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.hold(*made_documents(6, 30))
+    assert workspace.run("audit", "--model", "tiny", "--benchmark", "made_8").exit_code == 0
+    done = workspace.run("power", "--model", "tiny", "--benchmark", "made_8")
+    assert done.exit_code == 0, done.output
+    assert "tiny on made_8, min_k_plus_plus, one value a group" in done.stdout
+    wrong = workspace.run("power", "--model", "tiny", "--benchmark", "made_8", "--detector", "nonsense")
+    assert wrong.exit_code == 2
+    assert "there are: " in wrong.stderr
+    assert workspace.run("power", "--model", "tiny").exit_code == 2
+    assert workspace.run("power", "--auroc", "0.7", "--model", "tiny").exit_code == 2
+
+    out = workspace.root / "leaderboard.csv"
+    exported = workspace.run("export", "leaderboard", "--out", out)
+    assert exported.exit_code == 0, exported.output
+    assert out.read_text(encoding="utf-8").splitlines()[0].startswith('"model","benchmark","detector"')
+    assert workspace.run("export", "leaderbord", "--out", out).exit_code == 2
+
+
+def test_canaries_are_made_once_and_asked_for(workspace: Workspace) -> None:
+    file = workspace.root / "planted.jsonl"
+    made = workspace.run("canaries", "--sets", "2", "--alternatives", "19", "--out", file)
+    assert made.exit_code == 0, made.output
+    assert "Publish these" in made.stdout
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 40
+    assert workspace.run("canaries", "--sets", "2", "--out", file).exit_code == 2, "never overwritten"
+    asked = workspace.run("test", "canaries", "--model", "tiny", "--canaries", file)
+    assert asked.exit_code == 0, asked.output
+    assert "canary_rank of tiny on planted: p = " in asked.stdout
+    assert "sound test" in asked.stdout
+    (row,) = read_all(workspace.paths.table("corpus_tests"), CORPUS_TESTS).to_pylist()
+    assert (row["n"], row["n_held_out"], row["status"]) == (2, 38, "ok")
+    rows = query(workspace.paths.warehouse, "FROM current_corpus_tests").to_pylist()
+    assert [one["p_value"] for one in rows] == [row["p_value"]]
+    assert query(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
+
+
+def test_an_ordered_test_set(workspace: Workspace) -> None:
+    items = workspace.root / "items.jsonl"
+    lines = [json.dumps({"text": f"item {number}"}) for number in range(60)]
+    items.write_text("\n".join(lines), encoding="utf-8")
+    asked = workspace.run(
+        "test", "ordered", "--model", "tiny", "--items", items, "--shards", "20", "--permutations", "9"
+    )
+    assert asked.exit_code == 0, asked.output
+    assert "sharded_permutation of tiny on items" in asked.stdout
+    assert "screening only" in asked.stdout
+    few = workspace.root / "few.jsonl"
+    few.write_text("\n".join(lines[:3]), encoding="utf-8")
+    refused = workspace.run("test", "ordered", "--model", "tiny", "--items", few)
+    assert refused.exit_code == 0
+    assert "no p-value" in refused.stdout
