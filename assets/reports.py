@@ -43,8 +43,13 @@ class QuotingConfig(dg.Config):
         dg.AssetCheckSpec(
             "every_number_has_one_lineage_row",
             asset="warehouse",
-            description="Every row of documents, examples, split_quality, studies, scores and evaluations joins to "
-            "exactly one lineage row.",
+            description="Every row that a run wrote (documents, examples, scores, findings of every table) joins to exactly "
+            "one lineage row.",
+        ),
+        dg.AssetCheckSpec(
+            "every_key_once",
+            asset="warehouse",
+            description="No table holds two rows of one key.",
         ),
         dg.AssetCheckSpec(
             "every_file_readable",
@@ -80,6 +85,11 @@ def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: Au
                         [(gap.table, gap.partition, gap.run_id, gap.rows, gap.lineage_rows) for gap in gaps[:50]],
                     )
                 },
+            ),
+            dg.AssetCheckResult(
+                check_name="every_key_once",
+                passed=not report.doubled,
+                metadata={"rows too many": dict(report.doubled)},
             ),
             dg.AssetCheckResult(
                 check_name="every_file_readable",

@@ -1,5 +1,6 @@
 CREATE MACRO scores_as_of(moment) AS TABLE
-SELECT every.* FROM scores AS every SEMI JOIN (SELECT * FROM runs_as_of(moment) WHERE "table" = 'scores') AS latest
+SELECT every.* FROM scores AS every
+SEMI JOIN (SELECT * FROM runs_as_of(moment) WHERE "table" = 'scores') AS latest
     ON latest.benchmark = every.benchmark AND latest.model = every.model AND latest.run_id = every.run_id;
 
 COMMENT ON MACRO TABLE scores_as_of IS

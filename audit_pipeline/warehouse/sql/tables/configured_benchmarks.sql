@@ -17,5 +17,6 @@ COMMENT ON COLUMN configured_benchmarks.words IS 'window length in words; null: 
 COMMENT ON COLUMN configured_benchmarks.design IS 'how the two sides come about';
 COMMENT ON COLUMN configured_benchmarks.description IS 'what it is, in words';
 COMMENT ON COLUMN configured_benchmarks.is_up_to_date IS
-    'whether the built examples are those that entry and sources give now; null where it is not built, or a source is missing or cannot be read';
+    'whether the built examples are those that entry and sources give now; null where it is not built, or a '
+    'source is missing or cannot be read';
 COMMENT ON COLUMN configured_benchmarks.on_request IS 'built and audited only where it is named';

@@ -27,7 +27,8 @@ COMMENT ON COLUMN runs."partition" IS 'the partition: a source, a benchmark, a s
 COMMENT ON COLUMN runs.benchmark IS 'the benchmark; null where the partition is none and of none';
 COMMENT ON COLUMN runs.model IS 'the model; null where the partition is of none';
 COMMENT ON COLUMN runs.run_id IS 'the run';
-COMMENT ON COLUMN runs.rows IS 'how many rows it wrote; 0 where its file holds none, so that earlier rows are not current';
+COMMENT ON COLUMN runs.rows IS
+    'how many rows it wrote; 0 where its file holds none, so that earlier rows are not current';
 COMMENT ON COLUMN runs.lineage_rows IS 'how many lineage entries explain them; 1 as it should be';
 COMMENT ON COLUMN runs.asset_key IS 'the Dagster asset';
 COMMENT ON COLUMN runs.code_version IS 'the asset''s code version';

@@ -19,9 +19,11 @@ COMMENT ON TABLE split_quality IS
     'how far the two sides of a benchmark differ without any model; split_summary has a row a benchmark';
 COMMENT ON COLUMN split_quality.benchmark IS 'the benchmark';
 COMMENT ON COLUMN split_quality.measure IS
-    'what was measured: blind_auroc, worst_blind_auroc, ngram_overlap_*, near_duplicate_*, texts*, groups, uneven_collections, years_mentioned, latest_year_mentioned, length_*, language_*';
+    'what was measured: blind_auroc, worst_blind_auroc, ngram_overlap_*, near_duplicate_*, texts*, groups, '
+    'uneven_collections, years_mentioned, latest_year_mentioned, length_*, language_*';
 COMMENT ON COLUMN split_quality.part IS
-    'of which there are several: the control, n of the n-grams, the collection, year, unit or language; ''all'' where there is one only';
+    'of which there are several: the control, n of the n-grams, the collection, year, unit or language; '
+    '''all'' where there is one only';
 COMMENT ON COLUMN split_quality.side IS 'members | nonmembers | unlabelled | both | between (pairs of one text each)';
 COMMENT ON COLUMN split_quality.value IS 'the measure; null where it was not read';
 COMMENT ON COLUMN split_quality.ci_low IS 'lower end of the 95% interval';

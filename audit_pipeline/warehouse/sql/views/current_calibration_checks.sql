@@ -1,5 +1,6 @@
 CREATE VIEW current_calibration_checks AS
-SELECT every.* FROM calibration_checks AS every SEMI JOIN (SELECT * FROM current_runs WHERE "table" = 'calibration_checks') AS latest
+SELECT every.* FROM calibration_checks AS every
+SEMI JOIN (SELECT * FROM current_runs WHERE "table" = 'calibration_checks') AS latest
     ON latest.benchmark = every.benchmark AND latest.model = every.model AND latest.run_id = every.run_id;
 
 COMMENT ON VIEW current_calibration_checks IS

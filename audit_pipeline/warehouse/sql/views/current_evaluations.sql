@@ -1,5 +1,6 @@
 CREATE VIEW current_evaluations AS
-SELECT every.* FROM evaluations AS every SEMI JOIN (SELECT * FROM current_runs WHERE "table" = 'evaluations') AS latest
+SELECT every.* FROM evaluations AS every
+SEMI JOIN (SELECT * FROM current_runs WHERE "table" = 'evaluations') AS latest
     ON latest.benchmark = every.benchmark AND latest.model = every.model AND latest.run_id = every.run_id;
 
 COMMENT ON VIEW current_evaluations IS
