@@ -43,8 +43,8 @@ class QuotingConfig(dg.Config):
         dg.AssetCheckSpec(
             "every_number_has_one_lineage_row",
             asset="warehouse",
-            description="Every row that a run wrote (documents, examples, scores, findings of every table) joins to exactly "
-            "one lineage row.",
+            description="Every row that a run wrote (documents, examples, scores, findings of every table) joins to "
+            "exactly one lineage row.",
         ),
         dg.AssetCheckSpec(
             "every_key_once",

@@ -13,8 +13,9 @@ The rule, for the AUROC of the detector that was chosen beforehand, by its 95% i
 
 Of a shelf's documents: how many have a q-value (Benjamini-Hochberg) of at most 0.05. Conformal p-values that share
 their calibration documents are positively dependent, so that it controls the false discovery rate (Bates et al. 2023,
-Annals of Statistics 51); Benjamini-Yekutieli, which holds whatever the dependence, stands beside it. Where even the smallest q-value that the calibration documents allow lies above that, none can, and the report
-says so instead of "none".
+Annals of Statistics 51); Benjamini-Yekutieli, which holds whatever the dependence, stands beside it. Where even the
+smallest q-value that the calibration documents allow lies above that, none can, and the report says so instead of
+"none".
 """
 
 from __future__ import annotations

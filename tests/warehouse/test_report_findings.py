@@ -76,7 +76,8 @@ def test_every_book_is_listed_with_its_numbers(found: tuple[Written, Path]) -> N
     assert len(rows) == len(BOOKS)
     for row in rows:
         numbers = (
-            f"6 {probability(row['p_value'])} {probability(row['q_bh'])} {probability(row['q_by'])} {probability(row['q_ledger'])} "
+            f"6 {probability(row['p_value'])} {probability(row['q_bh'])} {probability(row['q_by'])} "
+            f"{probability(row['q_ledger'])} "
             f"{percent(row['flagged'])} {interval([row['flagged_low'], row['flagged_high']], rate=True)} "
         )
         assert numbers + ("refused" if row["status"] == "refused" else percent(row["corrected"])) in text
