@@ -303,6 +303,14 @@ CONTAMINATION_RATES = pa.schema(
         _column("flagged", pa.float64(), "their share: the rate as papers print it (000 Table 4, 003 Table 2)"),
         _column("flagged_low", pa.float64(), "lower end of its 95% interval", null=True),
         _column("flagged_high", pa.float64(), "upper end of its 95% interval", null=True),
+        _column(
+            "fpr", pa.float64(), "of the threshold on calibration non-members", null=True
+        ),
+        _column("fpr_low", pa.float64(), "lower end of its 95% interval", null=True),
+        _column("fpr_high", pa.float64(), "upper end of its 95% interval", null=True),
+        _column("tpr", pa.float64(), "of the threshold on calibration members", null=True),
+        _column("tpr_low", pa.float64(), "lower end of its 95% interval", null=True),
+        _column("tpr_high", pa.float64(), "upper end of its 95% interval", null=True),
         _column("status", pa.string(), "ok | refused: of the corrected rate"),
         _column("reason", pa.string(), "why there is no corrected rate; null where there is one", null=True),
         _column("corrected", pa.float64(), "(flagged - FPR) / (TPR - FPR), clipped to 0 and 1", null=True),

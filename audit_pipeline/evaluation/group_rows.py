@@ -37,6 +37,7 @@ from audit_pipeline.evaluation.contamination_rate import (
     instrument,
     unit_rates,
 )
+from audit_pipeline.evaluation.rates import Rate
 from audit_pipeline.evaluation.thresholds import ScoredTexts, Threshold, achieved, draw_keys, thresholds
 from audit_pipeline.tables import checked, table_from_rows
 
@@ -293,13 +294,22 @@ def _rates(chosen: Threshold, setting: _Setting, examples: _Examples, benchmark:
     )
     for unit, names, rates in units:
         for row in _unit_rows(rates):
-            yield row | {
-                "assumption": assumption(found, int(str(row["n_groups"]))),
-                "unit": unit,
-                "name": names[int(str(row["name"]))],
-                "rule": chosen.rule,
-                "alpha": chosen.alpha,
-            }
+            yield (
+                row
+                | _rate("fpr", found.fpr)
+                | _rate("tpr", found.tpr)
+                | {
+                    "assumption": assumption(found, int(str(row["n_groups"]))),
+                    "unit": unit,
+                    "name": names[int(str(row["name"]))],
+                    "rule": chosen.rule,
+                    "alpha": chosen.alpha,
+                }
+            )
+
+
+def _rate(name: str, rate: Rate) -> Row:
+    return {name: rate.value, f"{name}_low": rate.low, f"{name}_high": rate.high}
 
 
 def _unit_rows(rates: UnitRates) -> Iterator[Row]:

@@ -54,6 +54,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
         {
             **{**setting, "is_default": True, "unit": unit, "name": name, "rule": "marginal", "alpha": ALPHA},
             **{"n_texts": 5, "n_groups": 1, "n_flagged": 1, "flagged": 0.2, "flagged_low": 0.05, "flagged_high": 0.5},
+            **{"fpr": 0.05, "fpr_low": 0.02, "fpr_high": 0.1, "tpr": None, "tpr_low": None, "tpr_high": None},
             **{"status": "refused", "reason": "no calibration members", "corrected": None},
             **{"corrected_low": None, "corrected_high": None, "assumption": "made up"},
             **{"claim_level": "screening only"},

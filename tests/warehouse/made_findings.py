@@ -228,6 +228,7 @@ def rates(run: str) -> list[dict[str, object]]:
             "flagged": (share := max(0.02, 0.6 - place / 15)),
             "flagged_low": max(0.0, share - 0.15),
             "flagged_high": min(1.0, share + 0.2),
+            **{"fpr": 0.05, "fpr_low": 0.03, "fpr_high": 0.08, "tpr": 0.6, "tpr_low": 0.5, "tpr_high": 0.7},
             "status": "refused" if place % 4 == 3 else "ok",
             "reason": "no calibration members are named" if place % 4 == 3 else None,
             "corrected": None if place % 4 == 3 else min(1.0, 1.2 * share),

@@ -16,6 +16,12 @@ CREATE TABLE contamination_rates (
     flagged DOUBLE NOT NULL,
     flagged_low DOUBLE,
     flagged_high DOUBLE,
+    fpr DOUBLE,
+    fpr_low DOUBLE,
+    fpr_high DOUBLE,
+    tpr DOUBLE,
+    tpr_low DOUBLE,
+    tpr_high DOUBLE,
     status VARCHAR NOT NULL,
     reason VARCHAR,
     corrected DOUBLE,
@@ -44,6 +50,12 @@ COMMENT ON COLUMN contamination_rates.n_flagged IS 'texts with at least the thre
 COMMENT ON COLUMN contamination_rates.flagged IS 'their share: the rate as papers print it (000 Table 4, 003 Table 2)';
 COMMENT ON COLUMN contamination_rates.flagged_low IS 'lower end of its 95% interval';
 COMMENT ON COLUMN contamination_rates.flagged_high IS 'upper end of its 95% interval';
+COMMENT ON COLUMN contamination_rates.fpr IS 'of the threshold on calibration non-members';
+COMMENT ON COLUMN contamination_rates.fpr_low IS 'lower end of its 95% interval';
+COMMENT ON COLUMN contamination_rates.fpr_high IS 'upper end of its 95% interval';
+COMMENT ON COLUMN contamination_rates.tpr IS 'of the threshold on calibration members';
+COMMENT ON COLUMN contamination_rates.tpr_low IS 'lower end of its 95% interval';
+COMMENT ON COLUMN contamination_rates.tpr_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN contamination_rates.status IS 'ok | refused: of the corrected rate';
 COMMENT ON COLUMN contamination_rates.reason IS 'why there is no corrected rate; null where there is one';
 COMMENT ON COLUMN contamination_rates.corrected IS '(flagged - FPR) / (TPR - FPR), clipped to 0 and 1';

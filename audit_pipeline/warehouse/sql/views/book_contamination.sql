@@ -22,6 +22,7 @@ WITH titles AS (
         tests.p_value, tests.q_bh, tests.q_by, tests.q_ledger, tests.groups_tested, tests.groups_found,
         rates.rule, rates.alpha, rates.n_texts, rates.n_groups, rates.n_flagged,
         rates.flagged, rates.flagged_low, rates.flagged_high,
+        rates.fpr, rates.fpr_low, rates.fpr_high, rates.tpr, rates.tpr_low, rates.tpr_high,
         rates.status, rates.reason, rates.corrected, rates.corrected_low, rates.corrected_high, rates.assumption,
         coalesce(rates.claim_level, tests.claim_level) AS claim_level, coalesce(rates.run_id, tests.run_id) AS run_id
     FROM current_contamination_rates AS rates
