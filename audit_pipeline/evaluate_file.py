@@ -11,21 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.benchmarks.build import count_examples
+from audit_pipeline.benchmarks.build import count_examples, read_manifest
 from audit_pipeline.contracts import MEMBER, Pair, digest
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evaluation.claims import Design as DesignName
 from audit_pipeline.findings import Design, Findings, find
 from audit_pipeline.given_scores import GivenScores, read_given
 from audit_pipeline.lineage import Step, record, table_version
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.stages import write_findings
+from audit_pipeline.paths import DataPaths, unsegment
+from audit_pipeline.stages import assess_split, write_findings
 from audit_pipeline.tables import write_json, write_table
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.report import build_reports
 
 CODE_VERSION = "1"
 _MARKER = "evaluated_scores.json"
+# As benchmarks have them where their entry says nothing.
+_UNIT, _NEAR_DUPLICATE = "whitespace", 0.5
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,10 @@ def evaluate_file(file: Path, out: Path, asked: Asked, *, include_text: bool = T
     design = asked.design or ("selected" if MEMBER in given.examples["label"].to_pylist() else "unlabelled")
     findings = find(given.scores, given.examples, pair, Design(design, asked.language), run_id)
 
+    version = table_version(given.examples)
+    _refuse_other_texts(paths, pair, version)
     write_json(paths.root / _MARKER, {"file": str(file), "sha256": content, "run_id": run_id})
     examples = Step.now(run_id, "given_examples", CODE_VERSION)
-    version = table_version(given.examples)
     record(
         paths,
         examples,
@@ -108,6 +111,8 @@ def evaluate_file(file: Path, out: Path, asked: Asked, *, include_text: bool = T
         upstream={f"examples/{pair.benchmark}": version, f"scores/{pair.partition}": scores_version},
         benchmark_digest=version,
     )
+    if given.has_text:
+        assess_split(pair.benchmark, paths, Step.now(run_id, "split_quality", CODE_VERSION))
     build_warehouse(paths, include_text=include_text, config=paths.root)
     summary = build_reports(paths.warehouse, paths.reports, include_text=include_text)
     return Evaluated(pair, given, findings, paths, summary.path)
@@ -132,6 +137,27 @@ def _check(out: Path, asked: Asked) -> None:
         raise DataError(f"{out} holds something else already: name a folder of its own")
 
 
+def _refuse_other_texts(paths: DataPaths, pair: Pair, version: str) -> None:
+    """Raise DataError where another model has scores there on a benchmark of this name that is of other texts.
+
+    Texts without ids are numbered, so the earlier scores would be read with this file's labels.
+    """
+    if not paths.benchmark_manifest(pair.benchmark).exists():
+        return
+    if read_manifest(paths, pair.benchmark)["digest"] == version:
+        return
+    others = {
+        Pair(*unsegment(folder.name.removeprefix("partition=")).split("|", 1))
+        for folder in paths.table("scores").glob("partition=*")
+    }
+    models = sorted(other.model for other in others if other.benchmark == pair.benchmark and other != pair)
+    if models:
+        raise DataError(
+            f"{paths.root} holds scores of {models[0]} on other texts under the name {pair.benchmark}: "
+            "give another --benchmark or --out"
+        )
+
+
 def _manifest(
     file: Path, content: str, version: str, asked: Asked, design: str, given: GivenScores
 ) -> dict[str, object]:
@@ -143,7 +169,13 @@ def _manifest(
         "design": design,
         "words": None,
         "digest": version,
-        "spec": {"builder": "given", "calibration_fraction": asked.calibration, "seed": asked.seed},
+        "spec": {
+            "builder": "given",
+            "unit": _UNIT,
+            "near_duplicate_threshold": _NEAR_DUPLICATE,
+            "calibration_fraction": asked.calibration,
+            "seed": asked.seed,
+        },
         "source_versions": {f"file/{file.name}": content},
         "origin": f"the file {file.name}",
         "counts": count_examples(given.examples),

@@ -78,7 +78,7 @@ def find(scores: pa.Table, examples: pa.Table, pair: Pair, design: Design, run_i
             "group_tests": decided.group_tests,
             "contamination_rates": decided.contamination_rates,
             "calibration_checks": decided.calibration_checks,
-            "corpus_tests": _corpus_tests(own, sides, evaluation, design.design, pair, run_id),
+            "corpus_tests": _corpus_tests(scores, examples, evaluation, design.design, pair, run_id),
             # Last: where they are, the others are.
             "evaluations": evaluation.table if compared is None else _said(evaluation.table),
         },
@@ -92,16 +92,23 @@ def _said(evaluations: pa.Table) -> pa.Table:
 
 
 def _corpus_tests(
-    scores: pa.Table, sides: pa.Table, evaluation: Evaluation, design: str, pair: Pair, run_id: str
+    scores: pa.Table, examples: pa.Table, evaluation: Evaluation, design: str, pair: Pair, run_id: str
 ) -> pa.Table:
-    """Dataset inference of the evaluated members (or audited texts) against the non-members (or held-out texts)."""
-    evaluated = {
-        row["example_id"]: (row["label"], row["group"])
-        for row in sides.select(["example_id", "label", "group", "split"]).to_pylist()
-        if row["split"] == "evaluation" and row["label"] in (MEMBER, NON_MEMBER)
+    """Dataset inference of the audited texts against the non-members.
+
+    Audited are the evaluated texts of unknown label, and the non-members then of both splits; where none is unknown,
+    the members and the non-members of the evaluation split.
+    """
+    rows = examples.select(["example_id", "label", "group", "split"]).to_pylist()
+    unknown = any(row["split"] == "evaluation" and row["label"] is None for row in rows)
+    asked = {
+        row["example_id"]: (row["label"] == NON_MEMBER, row["group"])
+        for row in rows
+        if (row["label"] == NON_MEMBER and (unknown or row["split"] == "evaluation"))
+        or (row["split"] == "evaluation" and row["label"] == (None if unknown else MEMBER))
     }
-    own = scores.filter(pc.is_in(scores["example_id"], value_set=pa.array(list(evaluated), pa.string())))
-    if not len(own):
+    own = scores.filter(pc.is_in(scores["example_id"], value_set=pa.array(list(asked), pa.string())))
+    if not len(own) or not any(held_out for held_out, _ in asked.values()):
         return CORPUS_TESTS.empty_table()
     columns = {name: own[name].to_pylist() for name in ("example_id", "detector", "parameters", "status", "score")}
     features = feature_matrix(
@@ -109,11 +116,11 @@ def _corpus_tests(
         [f"{name} {setting}" for name, setting in zip(columns["detector"], columns["parameters"], strict=True)],
         [score if status == "ok" else None for score, status in zip(columns["score"], columns["status"], strict=True)],
     )
-    known = [evaluated[one] for one in features.example_ids]
+    known = [asked[one] for one in features.example_ids]
     result = dataset_inference(
         features.values,
         features.names,
-        np.array([label == NON_MEMBER for label, _ in known]),
+        np.array([held_out for held_out, _ in known]),
         [group for _, group in known],
         design=design,
         claim_level=evaluation.claim_level,

@@ -3,6 +3,8 @@
 What belongs here: which columns there may be, what they mean, which rows cannot be used. What does not: statistics
 (findings.py), writing and publishing (evaluate_file.py).
 
+What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text.
+
 One row a text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there are
 some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
 ``parameters``, ``example_id``, ``split`` (calibration | evaluation), ``collection``, ``text``, ``published``.
@@ -24,11 +26,14 @@ from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, canonical_json
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
+from audit_pipeline.evaluation import blind_control
 from audit_pipeline.tables import table_from_rows
 from audit_pipeline.text_rows import Row, Skipped, read_rows
 
 ONE_DETECTOR = "score"
 COLLECTION = "given"
+_LARGEST = 1e300
+"""Beyond it differences of scores are no numbers any more."""
 _IDS = ("example_id", "example_index")
 _LABELS: Mapping[str, int | None] = {
     **{"1": MEMBER, "1.0": MEMBER, "true": MEMBER, "member": MEMBER},
@@ -155,10 +160,10 @@ def _text(row: Row, identity: str, columns: set[str]) -> _Text:
         raise ValueError("the row has no example_id")
     label = _plain(row.values.get("label")).lower()
     if label not in _LABELS:
-        raise ValueError(f"label {row.values.get('label')!r} is neither 1, 0 nor empty")
+        raise ValueError("label is neither 1, 0 nor empty")
     split = _plain(row.values.get("split"))
     if split not in ("", "calibration", "evaluation"):
-        raise ValueError(f"split {split!r} is neither calibration nor evaluation")
+        raise ValueError("split is neither calibration nor evaluation")
     group = _plain(row.values.get("group"))
     if "group" in columns and not group:
         raise ValueError("the row has no group")
@@ -178,25 +183,35 @@ def _score(row: Row) -> tuple[float | None, str | None]:
     """The score, or why there is none: an empty cell is a text that the detector did not score."""
     value = row.values.get("score")
     if value is None or _plain(value) == "":
-        reason = _plain(row.values.get("reason")) or "the file has no score of the text"
-        return None, reason
+        return None, "the file has no score of the text"
     try:
         score = float(_plain(value))
     except ValueError:
-        raise ValueError(f"score {value!r} is no number") from None
-    return (score, None) if math.isfinite(score) else (None, f"the score is {score}")
+        raise ValueError("score is no number") from None
+    if not math.isfinite(score):
+        return None, f"the score is {score}"
+    return (score, None) if abs(score) <= _LARGEST else (None, f"the score is beyond {_LARGEST:g}")
 
 
 def _detector(row: Row) -> tuple[str, str]:
-    """Detector and parameters as the registry writes them; one that it does not know is a detector by both together."""
+    """Detector and parameters as the registry writes them; one that it does not know is a detector by both together.
+
+    What is not said of a detector of ours is at its default.
+    """
     name = _plain(row.values.get("detector")) or ONE_DETECTOR
+    if name == blind_control.NAME:
+        raise ValueError(f"a detector cannot be called {name}: that is the classifier that sees no model")
     given = row.values.get("parameters")
-    parameters = given if isinstance(given, dict) else json.loads(_plain(given) or "{}")
+    try:
+        parameters = given if isinstance(given, dict) else json.loads(_plain(given) or "{}")
+    except ValueError:
+        parameters = None
     if not isinstance(parameters, dict):
-        raise ValueError(f"parameters {given!r} are no JSON object")
-    label = canonical_json(parameters)
-    if not parameters or (name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters)):
-        return name, label
+        raise ValueError("parameters are no JSON object")
+    if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
+        return name, canonical_json({**REGISTRY[name].default, **parameters})
+    if not parameters:
+        return name, canonical_json({})
     return f"{name} {', '.join(f'{key}={value}' for key, value in sorted(parameters.items()))}", canonical_json({})
 
 
@@ -261,4 +276,4 @@ def _day(value: object) -> date | None:
     try:
         return date.fromisoformat(text[:10]) if text else None
     except ValueError:
-        raise ValueError(f"published {text!r} is no date (2024-05-31)") from None
+        raise ValueError("published is no date (2024-05-31)") from None

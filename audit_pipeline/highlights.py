@@ -29,6 +29,7 @@ from audit_pipeline.token_statistics.run import read_statistics
 
 MOST_TEXTS = 10
 MOST_WORDS = 50
+MOST_CHARACTERS = 500
 
 # A character of a script without blanks between words counts as a word, as in the warehouse's excerpts.
 _WORD = re.compile(
@@ -111,7 +112,7 @@ def lowest(token_scores: npt.NDArray[np.float64], k: float) -> npt.NDArray[np.bo
 
 
 def excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDArray[np.bool_]) -> Excerpt:
-    """At most 50 words in a row of ``text``, those with the most ``counted`` tokens, cut at the tokens' ends.
+    """At most 50 words, and 500 characters, in a row of ``text``: those with the most ``counted`` tokens.
 
     ``spans`` are the first character and one past the last of each of n tokens, in order; what stands between two
     tokens goes with the second. Of equal stretches the first is taken.
@@ -127,13 +128,15 @@ def excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDArray[np
     sums = np.concatenate([[0.0], np.cumsum(per_word)])
     first = max(first_words, key=lambda word: (sums[min(len(words), word + MOST_WORDS)] - sums[word], -word))
     tokens = [token for token, word in enumerate(word_of) if first <= word < first + MOST_WORDS]
-    pieces = []
-    place = 0 if first == 0 else words[first][0]
+    pieces: list[str] = []
+    start = place = 0 if first == 0 else words[first][0]
     for token in tokens:
         end = max(place, spans[token][1])
+        if end - start > MOST_CHARACTERS:
+            break
         pieces.append(text[place:end])
         place = end
-    return Excerpt(tuple(pieces), tuple(tokens))
+    return Excerpt(tuple(pieces), tuple(tokens[: len(pieces)]))
 
 
 def _token_scores(detector: str, statistics: TextStatistics) -> npt.NDArray[np.float64]:

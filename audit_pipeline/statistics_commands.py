@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.console import new_table, print_table, say, tell, tell_skipped
+from audit_pipeline.console import new_table, print_table, say, tell, tell_skipped, visible
 from audit_pipeline.errors import DataError
 from audit_pipeline.paths import DataPaths
 
@@ -68,7 +68,7 @@ def evaluate(
     for row in done.findings.tables["evaluations"].to_pylist():
         if row["is_default"] and row["value"] is not None:
             interval = "" if row["ci_low"] is None else f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-            table.add_row(row["detector"], row["metric"], f"{row['value']:.3f}", interval)
+            table.add_row(visible(row["detector"]), row["metric"], f"{row['value']:.3f}", interval)
     print_table(table)
     _say_groups(done.findings.tables["group_tests"].to_pylist())
     found = done.findings.evaluation
@@ -82,7 +82,7 @@ def _say_groups(rows: list[dict[str, Any]]) -> None:
     for detector in dict.fromkeys(row["detector"] for row in audited):
         own = [row for row in audited if row["detector"] == detector]
         told = sum(row["q_bh"] <= 0.05 for row in own)
-        say(f"{detector}: {told} of {len(own)} audited groups have q <= 0.05 (Benjamini-Hochberg)")
+        say(f"{visible(detector)}: {told} of {len(own)} audited groups have q <= 0.05 (Benjamini-Hochberg)")
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.contracts import EXAMPLES, SCORES, Pair
+from audit_pipeline.contracts import EXAMPLES, SCORES, Pair, canonical_json
+from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.given_scores import GivenScores, read_given
 
@@ -82,6 +84,17 @@ def test_parameters_are_the_registrys_or_part_of_the_name(tmp_path: Path) -> Non
     }
 
 
+def test_a_detector_of_ours_is_at_its_default_where_nothing_is_said(tmp_path: Path) -> None:
+    rows = [
+        {"example_id": "a", "score": 1.0, "label": 1, "detector": "min_k", "parameters": None},
+        {"example_id": "a", "score": 1.0, "label": 1, "detector": "infilling", "parameters": '{"k": 0.5}'},
+    ]
+    settings = {row["detector"]: json.loads(row["parameters"]) for row in read(tmp_path, rows).scores.to_pylist()}
+    assert settings["min_k"] == {"k": 0.2}
+    assert settings["infilling"]["k"] == 0.5
+    assert is_default("min_k", canonical_json(settings["min_k"]))
+
+
 def test_labelled_groups_are_divided_and_unknown_ones_audited(tmp_path: Path) -> None:
     rows = [
         {"example_id": f"{side}{one}", "score": 0.0, "label": side, "group": f"{side} {one}"}
@@ -135,9 +148,9 @@ def test_what_cannot_be_used_is_named_and_the_rest_goes_on(tmp_path: Path) -> No
     )
     given = read_given(file, PAIR, "run", calibration=0.5, seed=1, language="en")
     assert [(one.location, one.reason) for one in given.skipped] == [
-        ("scores.csv:3", "score 'high' is no number"),
-        ("scores.csv:4", "label 'maybe' is neither 1, 0 nor empty"),
-        ("scores.csv:5", "published 'yesterday' is no date (2024-05-31)"),
+        ("scores.csv:3", "score is no number"),
+        ("scores.csv:4", "label is neither 1, 0 nor empty"),
+        ("scores.csv:5", "published is no date (2024-05-31)"),
         ("scores.csv:6", "the row has no example_id"),
     ]
     assert {row["example_id"]: (row["score"], row["status"], row["reason"]) for row in given.scores.to_pylist()} == {
@@ -155,6 +168,8 @@ def test_what_cannot_be_used_is_named_and_the_rest_goes_on(tmp_path: Path) -> No
         ([{"score": 1.0}], "no column 'label'"),
         ([{"label": 1}], "no column 'score'"),
         ([{"score": None, "label": 1}, {"score": None, "label": 0}], "no row has a score"),
+        ([{"score": 1.0, "label": 1, "detector": "blind_control"}], "cannot be called blind_control"),
+        ([{"score": 1e308, "label": 1}], "no row has a score"),
         ([{"example_id": "a", "score": 1.0, "label": 1}] * 2, "scores the text a a second time"),
         (
             [

@@ -54,6 +54,13 @@ def test_of_a_long_text_the_stretch_with_the_most_counted_tokens_is_shown() -> N
     assert shown.tokens == tuple(range(91, 141))
 
 
+def test_a_text_without_blanks_is_cut_by_its_characters() -> None:
+    text = "\u0f40" * 20_000
+    shown = excerpt(text, spans_of(text), np.ones(len(spans_of(text)), dtype=bool))
+    assert len("".join(shown.pieces)) <= 500
+    assert len(shown.pieces) == len(shown.tokens) > 100
+
+
 def test_without_a_word_nothing_is_shown() -> None:
     assert excerpt(" \n ", [(0, 3)], np.array([True])).pieces == ()
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -30,14 +31,17 @@ import pyarrow as pa
 from audit_pipeline.contracts import COMPARISONS
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation import blind_control as blind
-from audit_pipeline.evaluation.evaluate import ScoreColumn
 from audit_pipeline.evaluation.intervals import NO_INTERVAL, TAIL, GroupBootstrap, Interval
 from audit_pipeline.evaluation.metrics import Floats, rank, undefined, weighted_metrics
 from audit_pipeline.tables import table_from_rows
 
+if TYPE_CHECKING:
+    from audit_pipeline.evaluation.evaluate import ScoreColumn
+
 ITERATIONS = 1000
 
 _AUROC = ("auroc",)
+_MEANING = "AUROC less the other's, on the same texts and resamples"
 _ROUNDING = 1e-12
 """Differences of AUROCs that are equal but for rounding count as equal."""
 _BLIND_NOTE = "the blind control's scores are taken as given, so that the interval is too narrow rather than too wide"
@@ -73,9 +77,11 @@ def compare(
     return _compare_all(np.stack(pair), labels, groups, [(0, 1)], iterations, seed)[0]
 
 
-def compared(difference: float, resampled: Floats, bootstrap: GroupBootstrap) -> Comparison:
-    """The comparison from an observed ``difference`` and its values [iterations] on the resamples of ``bootstrap``."""
-    meaning = "AUROC less the other's, on the same texts and resamples"
+def compared(difference: float, resampled: Floats, bootstrap: GroupBootstrap, *, meaning: str = _MEANING) -> Comparison:
+    """The comparison from an observed ``difference`` and its values [iterations] on the resamples of ``bootstrap``.
+
+    ``meaning`` begins the method.
+    """
     if bootstrap.problem or not resampled.size:
         return Comparison(difference, None, NO_INTERVAL, None, f"{meaning}; {bootstrap.problem}")
     distances = np.abs(resampled - difference)

@@ -189,7 +189,7 @@ def unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], found: Instrument)
     """Flagged and corrected shares of the texts of each unit; ``units`` [n] says which unit a text is of.
 
     The texts of a unit of one group are the whole of what is asked about: their interval is Clopper-Pearson's. Those
-    of several groups stand for more such groups: their interval is :func:`thresholds.grouped_rate`'s.
+    of several groups stand for more such groups: their interval is :func:`rates.grouped_rate`'s.
     """
     names, codes = np.unique(units, return_inverse=True)
     flags = (audited.scores >= found.threshold).astype(np.float64)

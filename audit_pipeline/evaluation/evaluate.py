@@ -20,6 +20,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation import blind_control as blind
 from audit_pipeline.evaluation.blind_control import BlindControl
 from audit_pipeline.evaluation.claims import ClaimLevel, SplitVerdict, claim_level, split_verdict
+from audit_pipeline.evaluation.comparison import compared
 from audit_pipeline.evaluation.intervals import (
     NO_INTERVAL,
     RESAMPLED,
@@ -337,11 +338,13 @@ def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: i
         measured[column.key] = {name: found[name] for name in METRICS}
         if control.scores is not None and column.detector != blind.NAME:
             place = RESAMPLED.index("auroc")
-            measured[column.key][MARGIN] = _Finding(
+            margin = compared(
                 values[index]["auroc"] - values[-1]["auroc"],
-                percentile_interval(resampled[index, :, place] - resampled[-1, :, place]),
-                f"{_MARGIN_MEANING}; {bootstrap.percentile_method}",
+                resampled[index, :, place] - resampled[-1, :, place],
+                bootstrap,
+                meaning=_MARGIN_MEANING,
             )
+            measured[column.key][MARGIN] = _Finding(margin.difference, margin.interval, margin.method)
     return measured
 
 

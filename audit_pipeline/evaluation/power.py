@@ -28,6 +28,7 @@ from audit_pipeline.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation.metrics import Floats, metrics, roc_points, threshold_at
 from audit_pipeline.evaluation.rates import groups_to_resolve
+from audit_pipeline.evaluation.thresholds import certified_needs
 
 CONFIDENCE = 0.95
 DRAWS = 1000
@@ -93,14 +94,6 @@ class PowerReport:
             f"{100 * self.effect:.3g}% of the audited texts are members: {by_mean}; {by_count}. Texts count as "
             "independent, one a document."
         )
-
-
-def groups_to_certify(fpr: float, confidence: float = CONFIDENCE) -> int:
-    """The fewest groups of non-members whose highest score has a rate below ``fpr`` with that confidence.
-
-    ln(1 - confidence) / ln(1 - fpr), rounded up: 59 for 5%, 299 for 1% (Wilks 1941, one-sided tolerance limit).
-    """
-    return math.ceil(math.log1p(-confidence) / math.log1p(-fpr) - _SLACK)
 
 
 def mean_score_power(auroc: float, n: int, n_held_out: int, level: float) -> float:
@@ -283,7 +276,7 @@ def _report(
         effect=effect,
         source=source,
         groups_to_resolve=groups_to_resolve(fpr),
-        groups_to_certify=groups_to_certify(fpr),
+        groups_to_certify=certified_needs(fpr),
         n_mean_score=mean_score_texts(diluted, fpr, power, n_held_out),
         n_held_out=n_held_out,
         n_flagged=None if tpr is None else flagged_texts(tpr, fpr, effect, fpr, power),

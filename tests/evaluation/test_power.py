@@ -12,19 +12,19 @@ from audit_pipeline.evaluation.power import (
     binormal_tpr,
     flagged_power,
     flagged_texts,
-    groups_to_certify,
     mean_score_power,
     mean_score_texts,
     power_report,
     resampled_power,
 )
+from audit_pipeline.evaluation.thresholds import certified_needs
 
 GENERATOR = np.random.default_rng(23)
 
 
 @pytest.mark.parametrize(("fpr", "groups"), [(0.05, 59), (0.01, 299), (0.001, 2995), (0.1, 29)])
 def test_groups_to_certify_by_the_rule(fpr, groups):
-    assert groups_to_certify(fpr) == groups
+    assert certified_needs(fpr) == groups
     # all of them below the rate's quantile: at most 5 times in 100, and one group fewer would be more
     assert (1 - fpr) ** groups <= 0.05 < (1 - fpr) ** (groups - 1)
 

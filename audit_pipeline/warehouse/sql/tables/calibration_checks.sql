@@ -20,7 +20,7 @@ COMMENT ON TABLE calibration_checks IS
     'the false-positive rate that thresholds keep on held-out halves; current_calibration_checks: the latest';
 COMMENT ON COLUMN calibration_checks.model IS 'the model';
 COMMENT ON COLUMN calibration_checks.benchmark IS 'the benchmark';
-COMMENT ON COLUMN calibration_checks.detector IS 'the detector, or blind_control';
+COMMENT ON COLUMN calibration_checks.detector IS 'the detector';
 COMMENT ON COLUMN calibration_checks.parameters IS 'canonical JSON of the detector''s parameters';
 COMMENT ON COLUMN calibration_checks.rule IS 'marginal | certified';
 COMMENT ON COLUMN calibration_checks.alpha IS 'the false-positive rate aimed at';

@@ -38,7 +38,7 @@ COMMENT ON COLUMN contamination_rates.model IS 'the model';
 COMMENT ON COLUMN contamination_rates.benchmark IS 'the benchmark';
 COMMENT ON COLUMN contamination_rates.unit IS 'group | collection | benchmark: what the rate is of';
 COMMENT ON COLUMN contamination_rates.name IS 'the group, collection or benchmark';
-COMMENT ON COLUMN contamination_rates.detector IS 'the detector, or blind_control';
+COMMENT ON COLUMN contamination_rates.detector IS 'the detector';
 COMMENT ON COLUMN contamination_rates.parameters IS 'canonical JSON of the detector''s parameters';
 COMMENT ON COLUMN contamination_rates.is_default IS
     'whether these are the detector''s default parameters (the headline finding)';

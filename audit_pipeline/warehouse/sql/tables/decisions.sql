@@ -30,7 +30,7 @@ COMMENT ON TABLE decisions IS
     'the thresholds that every run chose on calibration texts, and what they achieved; current_decisions: the latest';
 COMMENT ON COLUMN decisions.model IS 'the model';
 COMMENT ON COLUMN decisions.benchmark IS 'the benchmark';
-COMMENT ON COLUMN decisions.detector IS 'the detector, or blind_control';
+COMMENT ON COLUMN decisions.detector IS 'the detector';
 COMMENT ON COLUMN decisions.parameters IS 'canonical JSON of the detector''s parameters';
 COMMENT ON COLUMN decisions.is_default IS 'whether these are the detector''s default parameters (the headline finding)';
 COMMENT ON COLUMN decisions.rule IS 'largest_accuracy | marginal | certified: how the threshold was chosen';

@@ -33,6 +33,6 @@ COMMENT ON COLUMN examples.split IS 'calibration | evaluation; groups are never 
 COMMENT ON COLUMN examples.published IS 'the document''s date';
 COMMENT ON COLUMN examples.words IS 'length in words (whitespace words; jieba words in Chinese)';
 COMMENT ON COLUMN examples.language IS 'ISO 639-1 code';
-COMMENT ON COLUMN examples.collection IS 'the project, series or folder; both sides have equally many of each';
+COMMENT ON COLUMN examples.collection IS 'the project, series or folder within the source';
 COMMENT ON COLUMN examples."group" IS 'the unit of resampling, calibration and cross-validation';
 COMMENT ON COLUMN examples.run_id IS 'the run that wrote the row; joins to lineage.run_id';

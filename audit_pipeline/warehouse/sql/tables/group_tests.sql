@@ -29,9 +29,9 @@ COMMENT ON TABLE group_tests IS
 COMMENT ON COLUMN group_tests.model IS 'the model';
 COMMENT ON COLUMN group_tests.benchmark IS 'the benchmark';
 COMMENT ON COLUMN group_tests."group" IS 'the unit of resampling, calibration and cross-validation';
-COMMENT ON COLUMN group_tests.collection IS 'the project, series or folder; both sides have equally many of each';
+COMMENT ON COLUMN group_tests.collection IS 'the project, series or folder within the source';
 COMMENT ON COLUMN group_tests.label IS '1 member, 0 non-member, null unknown or of both';
-COMMENT ON COLUMN group_tests.detector IS 'the detector, or blind_control';
+COMMENT ON COLUMN group_tests.detector IS 'the detector';
 COMMENT ON COLUMN group_tests.parameters IS 'canonical JSON of the detector''s parameters';
 COMMENT ON COLUMN group_tests.is_default IS
     'whether these are the detector''s default parameters (the headline finding)';

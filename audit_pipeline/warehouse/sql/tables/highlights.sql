@@ -20,7 +20,7 @@ COMMENT ON TABLE highlights IS
 COMMENT ON COLUMN highlights.model IS 'the model';
 COMMENT ON COLUMN highlights.benchmark IS 'the benchmark';
 COMMENT ON COLUMN highlights.example_id IS 'the scored example';
-COMMENT ON COLUMN highlights.detector IS 'the detector, or blind_control';
+COMMENT ON COLUMN highlights.detector IS 'the detector';
 COMMENT ON COLUMN highlights.parameters IS 'canonical JSON of the detector''s parameters';
 COMMENT ON COLUMN highlights.place IS '1: the highest score of the evaluated texts';
 COMMENT ON COLUMN highlights.score IS 'the text''s score';

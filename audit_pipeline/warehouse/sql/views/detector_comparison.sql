@@ -23,8 +23,8 @@ ORDER BY compared.benchmark, compared.model, compared.detector, compared.paramet
 
 COMMENT ON VIEW detector_comparison IS
     'two detectors on the same texts, in the form of paper 000 Table 11: difference ± standard error, p-value, stars';
-COMMENT ON COLUMN detector_comparison.auroc IS 'AUROC of the detector';
-COMMENT ON COLUMN detector_comparison.other_auroc IS 'AUROC of the other';
+COMMENT ON COLUMN detector_comparison.auroc IS 'AUROC of the detector, on all texts that it scored';
+COMMENT ON COLUMN detector_comparison.other_auroc IS 'AUROC of the other, on all texts that it scored; difference is on shared ones';
 COMMENT ON COLUMN detector_comparison.stars IS
     '* p < 0.05, ** p < 0.01, *** p < 0.001; not corrected for how many pairs were compared: see multiplicity_ledger';
 COMMENT ON COLUMN detector_comparison.difference_in_percent IS

@@ -1,16 +1,18 @@
 CREATE VIEW older_model_control AS
 WITH texts AS (
-    -- The earliest day on which any of the benchmark's evaluation texts can have existed; null where one has no date.
+    -- The earliest day on which any text that the AUROC is of can have existed; null where one has no date. A shelf's is
+    -- also of its held-out texts, which are in the calibration split.
     SELECT examples.benchmark,
         CASE WHEN count(*) = count(examples.published)
             THEN min(least(examples.published, documents.earliest)) END AS first_text
     FROM examples LEFT JOIN documents ON documents.document_id = examples.document_id
-    WHERE examples.split = 'evaluation' GROUP BY ALL
+    WHERE examples.split = 'evaluation' OR examples.label = 0 GROUP BY ALL
 ), older AS (
     SELECT board.*, released.release_date, texts.first_text
     FROM leaderboard AS board JOIN model_releases AS released ON released.model = board.model
     JOIN texts ON texts.benchmark = board.benchmark
-    WHERE released.release_date < texts.first_text
+    -- Scores of an earlier build may be of older texts, which it could have read.
+    WHERE released.release_date < texts.first_text AND board.is_current
 )
 SELECT board.benchmark, board.detector, board.parameters, board.model, board.auroc, board.auroc_low, board.auroc_high,
     older.model AS older_model, older.release_date AS older_release_date, older.first_text,
@@ -18,7 +20,7 @@ SELECT board.benchmark, board.detector, board.parameters, board.model, board.aur
     board.auroc - older.auroc AS above_older, board.blind_auroc, board.split_verdict, board.claim_level, board.run_id
 FROM older JOIN leaderboard AS board
     ON board.benchmark = older.benchmark AND board.detector = older.detector AND board.parameters = older.parameters
-    AND board.model <> older.model
+    AND board.model <> older.model AND board.is_current
 ORDER BY board.benchmark, board.detector, board.parameters, board.model, older.release_date DESC, older.model;
 
 COMMENT ON VIEW older_model_control IS
