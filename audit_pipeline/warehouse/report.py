@@ -83,19 +83,6 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
     return _summary(path, pages, site, across, written)
 
 
-def build_report(warehouse: Path, out: Path, *, include_text: bool = True) -> ReportSummary:
-    """Write the report across models alone, to ``out``, and its JSON twin; it links to no other page.
-
-    Raises DataError as :func:`build_reports` does.
-    """
-    with _reading(warehouse) as connection:
-        site = read_site(connection)
-        across = report_across(
-            connection, site, include_text=include_text, written_at=datetime.now(UTC), layout=layout_digest()
-        )
-    return _summary(out, {}, site, across, _write(out, across, {}))
-
-
 @contextmanager
 def _reading(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     with open_read_only(warehouse) as connection:

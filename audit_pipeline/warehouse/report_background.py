@@ -21,6 +21,7 @@ from audit_pipeline.warehouse.report_document import (
     Check,
     CorpusTest,
     Cost,
+    DocumentsChange,
     Environment,
     Estimate,
     Fact,
@@ -40,7 +41,7 @@ from audit_pipeline.warehouse.report_document import (
     Timepoint,
 )
 from audit_pipeline.warehouse.report_rows import Row, cut, estimate, facts, flattened, rows
-from audit_pipeline.warehouse.report_words import verdict_words
+from audit_pipeline.warehouse.report_words import Q_LEVEL, claim_words, verdict_words, whole_set_words
 from audit_pipeline.warehouse.study_plots import panels_of
 
 Connection = duckdb.DuckDBPyConnection
@@ -57,15 +58,47 @@ MAX_TESTS = 80
 MAX_COMMANDS = 40
 MAX_BENCHMARKS = 60
 MAX_CHECKS = 60
+MAX_NAMED = 10
+
+GIVEN = "given"
+"""The builder in the manifest of a table of scores that was handed over."""
 
 _CONTROL_NAMES = ("words", "characters", "length", "dates")
 
 
-def set_apart(connection: Connection, pairs: Sequence[tuple[str, str]]) -> None:
-    """Make the temporary table shown_pairs, which the queries here go by, of (model, benchmark)."""
-    connection.execute("CREATE OR REPLACE TEMP TABLE shown_pairs (model VARCHAR, benchmark VARCHAR)")
-    if pairs:
-        connection.executemany("INSERT INTO shown_pairs VALUES (?, ?)", [list(pair) for pair in pairs])
+def set_apart(connection: Connection, answers: Sequence[Answer], shown: Sequence[Answer], model: str | None) -> None:
+    """Make the temporary tables that the queries here go by.
+
+    asked_pairs and shown_pairs: of all ``answers`` and of those ``shown``, with the detector that answers;
+    asked_tests: the tests of whole sets, of one ``model`` or of all.
+    """
+    for name, some in (("asked_pairs", answers), ("shown_pairs", shown)):
+        columns = {
+            "models": [one.model for one in some],
+            "benchmarks": [one.benchmark for one in some],
+            "detectors": [one.detector for one in some],
+            "settings": [one.parameters for one in some],
+        }
+        connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT unnest($models::VARCHAR[]) AS model,"
+            " unnest($benchmarks::VARCHAR[]) AS benchmark, unnest($detectors::VARCHAR[]) AS detector,"
+            " unnest($settings::VARCHAR[]) AS parameters",
+            columns,
+        )
+    connection.execute(_ASKED_TESTS, {"model": model})
+
+
+_ASKED_TESTS = """
+CREATE OR REPLACE TEMP TABLE asked_tests AS
+SELECT tests.*, runs.finished_at, benchmarks.design,
+    (SELECT count(p_value) FROM corpus_tests AS every
+        WHERE every.model = tests.model AND every.benchmark = tests.benchmark) AS p_values_so_far
+FROM current_corpus_tests AS tests
+LEFT JOIN (SELECT * FROM runs WHERE "table" = 'corpus_tests') AS runs
+    ON runs.run_id = tests.run_id AND runs.model = tests.model AND runs.benchmark = tests.benchmark
+LEFT JOIN benchmarks ON benchmarks.benchmark = tests.benchmark
+WHERE $model IS NULL OR tests.model = $model
+"""
 
 
 _SPLITS = """
@@ -83,42 +116,83 @@ ORDER BY benchmark, list_position({list(_CONTROL_NAMES)}, part), part
 _STUDIES = "SELECT DISTINCT study FROM control_studies ORDER BY study"
 _STUDY = "SELECT * FROM control_studies WHERE study = $study"
 
+# What is cut carries how many there are in all, in the column "all".
 _OLDER = f"""
-SELECT older.* FROM older_model_control AS older
-SEMI JOIN shown_pairs USING (model, benchmark)
-ORDER BY benchmark, model, detector, older_release_date DESC, older_model LIMIT {10 * MAX_OLDER}
+SELECT older.*, count(*) OVER () AS "all" FROM older_model_control AS older
+SEMI JOIN shown_pairs USING (model, benchmark, detector, parameters)
+ORDER BY benchmark, model, detector, older_release_date DESC, older_model LIMIT {MAX_OLDER}
 """  # noqa: S608 - a number of this module
 
-_TIMELINE = """
-SELECT line.* FROM model_timeline AS line SEMI JOIN shown_pairs USING (model, benchmark)
-QUALIFY count(release_date) OVER (PARTITION BY benchmark, detector, parameters) > 1
-ORDER BY benchmark, detector, parameters, release_date NULLS LAST, model
-"""
+_TIMELINE = f"""
+WITH several AS (
+    SELECT line.* FROM model_timeline AS line SEMI JOIN shown_pairs USING (model, benchmark)
+    QUALIFY count(release_date) OVER (PARTITION BY benchmark, detector, parameters) > 1
+)
+SELECT several.*, count(*) OVER () AS "all" FROM several
+SEMI JOIN shown_pairs USING (model, benchmark, detector, parameters)
+ORDER BY benchmark, detector, parameters, release_date NULLS LAST, model LIMIT {MAX_TIMELINE}
+"""  # noqa: S608 - a number of this module
 
-_CHANGES = """
-SELECT changed.* FROM changes_since_last_audit AS changed SEMI JOIN shown_pairs USING (model, benchmark)
+_CHANGES = f"""
+SELECT changed.*, count(*) OVER () AS "all" FROM changes_since_last_audit AS changed
+JOIN shown_pairs AS shown USING (model, benchmark)
 WHERE change NOT IN ('unchanged', 'first audit')
-ORDER BY finished_at DESC, model, benchmark, detector, parameters
-"""
+    AND ($every_detector OR (changed.detector = shown.detector AND changed.parameters = shown.parameters))
+ORDER BY finished_at DESC, model, benchmark, changed.detector, changed.parameters LIMIT {MAX_CHANGES}
+"""  # noqa: S608 - a number of this module
+
+# Of audited texts only: of labelled groups nobody asks which of them stand out.
+_DOCUMENTS_CHANGES = f"""
+WITH ranked AS (
+    SELECT *, row_number() OVER (
+        PARTITION BY model, benchmark ORDER BY finished_at DESC NULLS LAST, run_id DESC
+    ) AS place
+    FROM runs SEMI JOIN shown_pairs USING (model, benchmark)
+    WHERE "table" = 'group_tests'
+        AND benchmark IN (SELECT benchmark FROM examples WHERE split = 'evaluation' AND label IS NULL)
+), counted AS (
+    SELECT shown.model, shown.benchmark, shown.detector, shown.parameters, ranked.place,
+        any_value(ranked.finished_at) AS finished_at, any_value(ranked.benchmark_digest) AS digest,
+        count(tests."group") AS tested,
+        coalesce(list(tests."group" ORDER BY tests."group") FILTER (tests.q_bh <= {Q_LEVEL}), []) AS out
+    FROM ranked JOIN shown_pairs AS shown USING (model, benchmark)
+    LEFT JOIN group_tests AS tests
+        ON tests.model = shown.model AND tests.benchmark = shown.benchmark AND tests.run_id = ranked.run_id
+        AND tests.detector = shown.detector AND tests.parameters = shown.parameters AND tests.label IS NULL
+    WHERE ranked.place <= 2 AND shown.detector IS NOT NULL GROUP BY ALL
+)
+SELECT now.model, now.benchmark, now.detector, now.parameters, now.tested, len(now.out) AS standing_out,
+    past.tested AS previous_tested, len(past.out) AS previous_standing_out,
+    list_sort(list_filter(now.out, lambda one: NOT list_contains(past.out, one))) AS newly,
+    list_sort(list_filter(past.out, lambda one: NOT list_contains(now.out, one))) AS no_longer,
+    now.digest = past.digest AS same_build, now.finished_at, past.finished_at AS previous_finished_at,
+    count(*) OVER () AS "all"
+FROM counted AS now JOIN counted AS past USING (model, benchmark)
+WHERE now.place = 1 AND past.place = 2 AND (now.tested <> past.tested OR now.out <> past.out)
+ORDER BY now.finished_at DESC, now.model, now.benchmark LIMIT {MAX_CHANGES}
+"""  # noqa: S608 - numbers of this module and of report_words.py
 
 _CORPUS_TESTS = f"""
-SELECT * FROM current_corpus_tests WHERE $model IS NULL OR model = $model
-ORDER BY model, benchmark, test, method LIMIT {MAX_TESTS}
+SELECT *, count(*) OVER () AS "all" FROM asked_tests
+ORDER BY status <> 'ok', list_position(['sound test', 'statistical evidence'], claim_level) NULLS LAST,
+    p_value, model, benchmark, test, method LIMIT {MAX_TESTS}
 """  # noqa: S608 - a number of this module
 
 _COSTS = f"""
-SELECT cost.* FROM cost SEMI JOIN shown_pairs USING (model, benchmark) WHERE is_latest
+SELECT cost.*, count(*) OVER () AS "all", sum(seconds) OVER () AS all_seconds
+FROM cost SEMI JOIN asked_pairs USING (model, benchmark) WHERE is_latest
 ORDER BY model, benchmark, started_at, stage LIMIT {MAX_COSTS}
 """  # noqa: S608 - a number of this module
 
 _MODELS = """
 SELECT models.*, (SELECT count(DISTINCT benchmark) FROM runs
     WHERE runs.model_fingerprint = models.fingerprint AND "table" = 'scores' AND is_current) AS benchmarks
-FROM models SEMI JOIN shown_pairs ON shown_pairs.model = models.name ORDER BY models.name, models.fingerprint
+FROM models WHERE models.name IN (SELECT model FROM shown_pairs UNION SELECT model FROM asked_tests)
+ORDER BY models.name, models.fingerprint
 """
 
 _BENCHMARKS = f"""
-SELECT shown.benchmark, digest, design, manifest
+SELECT shown.benchmark, digest, design, manifest, count(*) OVER () AS "all"
 FROM (SELECT DISTINCT benchmark FROM shown_pairs) AS shown LEFT JOIN benchmarks USING (benchmark)
 ORDER BY shown.benchmark LIMIT {MAX_BENCHMARKS}
 """  # noqa: S608 - a number of this module
@@ -142,7 +216,7 @@ WITH shown AS (
     SELECT "table", benchmark || '|' || model AS "partition", run_id
     FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)
     UNION SELECT 'corpus_tests', benchmark || '|' || model, run_id
-    FROM current_corpus_tests SEMI JOIN shown_pairs USING (model, benchmark)
+    FROM asked_tests
     UNION SELECT 'examples', benchmark, run_id FROM examples SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'split_quality', benchmark, run_id FROM split_quality SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'documents', source, run_id FROM documents
@@ -252,16 +326,14 @@ def read_studies(connection: Connection) -> list[Study]:
     ]
 
 
-Answering = Mapping[tuple[str, str], tuple[str | None, str | None]]
-"""(model, benchmark): the detector that answers and its parameters."""
+def _more(found: Sequence[Row]) -> int:
+    """How many rows there are beyond those that were read."""
+    return found[0]["all"] - len(found) if found else 0
 
 
-def _is_answer(row: Row, answering: Answering) -> bool:
-    return answering.get((row["model"], row["benchmark"])) == (row["detector"], row["parameters"])
-
-
-def read_older_models(connection: Connection, answering: Answering) -> list[OlderModel]:
-    """The older-model control of the detectors that answer."""
+def read_older_models(connection: Connection) -> tuple[list[OlderModel], int]:
+    """The older-model control of the detectors that answer, and how many rows of it are not listed."""
+    found = rows(connection, _OLDER)
     return [
         OlderModel(
             **{name: row[name] for name in ("benchmark", "detector", "parameters", "model", "older_model")},
@@ -271,13 +343,13 @@ def read_older_models(connection: Connection, answering: Answering) -> list[Olde
             older_auroc=estimate(row, "older_auroc"),
             above_older=row["above_older"],
         )
-        for row in rows(connection, _OLDER)
-        if _is_answer(row, answering)
-    ][:MAX_OLDER]
+        for row in found
+    ], _more(found)
 
 
-def read_timeline(connection: Connection, answering: Answering) -> list[Timepoint]:
-    """Benchmarks that several dated models were audited on, by the detectors that answer."""
+def read_timeline(connection: Connection) -> tuple[list[Timepoint], int]:
+    """Benchmarks that several dated models were audited on, by the detectors that answer; how many are not listed."""
+    found = rows(connection, _TIMELINE)
     return [
         Timepoint(
             **{name: row[name] for name in ("benchmark", "detector", "parameters", "model", "same_build")},
@@ -286,13 +358,13 @@ def read_timeline(connection: Connection, answering: Answering) -> list[Timepoin
             blind=row["blind_auroc"],
             change=row["change_in_auroc"],
         )
-        for row in rows(connection, _TIMELINE)
-        if _is_answer(row, answering)
-    ][:MAX_TIMELINE]
+        for row in found
+    ], _more(found)
 
 
-def read_changes(connection: Connection, answering: Answering, *, every_detector: bool) -> list[Change]:
-    """What the latest audits changed; of the detectors that answer only, unless ``every_detector``."""
+def read_changes(connection: Connection, *, every_detector: bool) -> tuple[list[Change], int]:
+    """What the latest audits changed, and how much is not listed; of the detectors that answer, unless every."""
+    found = rows(connection, _CHANGES, every_detector=every_detector)
     return [
         Change(
             **{name: row[name] for name in ("model", "benchmark", "detector", "parameters", "change", "left_interval")},
@@ -302,9 +374,27 @@ def read_changes(connection: Connection, answering: Answering, *, every_detector
             before=estimate(row, "previous_auroc"),
             because=_because(row),
         )
-        for row in rows(connection, _CHANGES)
-        if every_detector or _is_answer(row, answering)
-    ][:MAX_CHANGES]
+        for row in found
+    ], _more(found)
+
+
+def read_documents_changes(connection: Connection) -> tuple[list[DocumentsChange], int]:
+    """Which documents stand out now and did not at the evaluation before, or no longer do; how many pairs more."""
+    found = rows(connection, _DOCUMENTS_CHANGES)
+    names = (
+        *("model", "benchmark", "detector", "parameters", "tested", "standing_out"),
+        *("previous_tested", "previous_standing_out", "same_build", "finished_at", "previous_finished_at"),
+    )
+    return [
+        DocumentsChange(
+            **{name: row[name] for name in names},
+            newly=[cut(one, 300) for one in row["newly"][:MAX_NAMED]],
+            more_newly=max(0, len(row["newly"]) - MAX_NAMED),
+            no_longer=[cut(one, 300) for one in row["no_longer"][:MAX_NAMED]],
+            more_no_longer=max(0, len(row["no_longer"]) - MAX_NAMED),
+        )
+        for row in found
+    ], _more(found)
 
 
 def _because(row: Row) -> list[str]:
@@ -324,21 +414,38 @@ def _because(row: Row) -> list[str]:
     return named
 
 
-def read_corpus_tests(connection: Connection, model: str | None) -> list[CorpusTest]:
-    """The tests of whole sets, of one model or of all: a set of canaries need not be a benchmark."""
-    names = ("model", "benchmark", "test", "p_value", "statistic", "n", "n_held_out", "assumption", "method")
-    return [
-        CorpusTest(
-            **{name: row[name] for name in (*names, "claim_level")},
-            refused=None if row["status"] == "ok" else row["reason"] or "refused",
-        )
-        for row in rows(connection, _CORPUS_TESTS, model=model)
-    ]
+def read_corpus_tests(
+    connection: Connection, entries: Mapping[tuple[str, str, str], int]
+) -> tuple[list[CorpusTest], int]:
+    """The tests of whole sets, those that found most first, and how many are not listed.
+
+    A set of canaries need not be a benchmark.
+    """
+    found = rows(connection, _CORPUS_TESTS)
+    return [_corpus_test(row, entries) for row in found], _more(found)
 
 
-def read_costs(connection: Connection) -> list[Cost]:
-    """What every stage of the shown pairs took when it was last run."""
-    return [Cost(**{name: row[name] for name in Cost.model_fields}) for row in rows(connection, _COSTS)]
+def _corpus_test(row: Row, entries: Mapping[tuple[str, str, str], int]) -> CorpusTest:
+    refused = None if row["status"] == "ok" else row["reason"] or "refused"
+    told = {name: row[name] for name in ("test", "p_value", "p_values_so_far", "claim_level")}
+    outcome, headline = whole_set_words(**told, refused=refused)
+    names = ("model", "benchmark", "design", "statistic", "n", "n_held_out", "assumption", "method", "finished_at")
+    return CorpusTest(
+        **told,
+        **{name: row[name] for name in names},
+        outcome=outcome,
+        headline=headline,
+        refused=refused,
+        claim_in_words=claim_words(row["claim_level"]),
+        lineage=entries.get(("corpus_tests", f"{row['benchmark']}|{row['model']}", row["run_id"])),
+    )
+
+
+def read_costs(connection: Connection) -> tuple[list[Cost], float | None, int]:
+    """What every stage of the pairs took when it was last run, all of them together, and how many are not listed."""
+    found = rows(connection, _COSTS)
+    listed = [Cost(**{name: row[name] for name in Cost.model_fields}) for row in found]
+    return listed, found[0]["all_seconds"] if found else None, _more(found)
 
 
 def read_models(connection: Connection) -> list[Model]:
@@ -365,9 +472,10 @@ def read_models(connection: Connection) -> list[Model]:
     ]
 
 
-def read_benchmarks(connection: Connection) -> list[Benchmark]:
-    """The benchmarks of the shown pairs, as they were built."""
-    return [_benchmark(connection, row) for row in rows(connection, _BENCHMARKS)]
+def read_benchmarks(connection: Connection) -> tuple[list[Benchmark], int]:
+    """The benchmarks of the shown pairs, as they were built, and how many are not listed."""
+    found = rows(connection, _BENCHMARKS)
+    return [_benchmark(connection, row) for row in found], _more(found)
 
 
 def _benchmark(connection: Connection, row: Row) -> Benchmark:
@@ -455,11 +563,32 @@ def gaps_of(found: Sequence[Row]) -> list[Gap]:
     ]
 
 
-def commands(answers: Sequence[Answer]) -> tuple[list[str], int]:
-    """What runs the same audits again, and how many are not listed."""
+def read_given(connection: Connection) -> dict[str, str]:
+    """The benchmarks that are tables of scores handed over, and the file of each."""
+    return {row["benchmark"]: row["file"] for row in rows(connection, _GIVEN)}
+
+
+_GIVEN = f"""
+SELECT benchmark, coalesce(nullif(regexp_replace(manifest ->> 'origin', '^the file ', ''), ''), benchmark) AS file
+FROM benchmarks WHERE (manifest ->> '$.spec.builder') = '{GIVEN}' ORDER BY benchmark
+"""  # noqa: S608 - a name of this module
+
+
+def commands(answers: Sequence[Answer], given: Mapping[str, str]) -> tuple[list[str], int]:
+    """What runs the same audits again, and how many are not listed; ``given`` as of :func:`read_given`."""
     each = [
-        shlex.join(["corpus-audit", "audit", "--model", answer.model, "--benchmark", answer.benchmark])
+        shlex.join(_command(answer, given.get(answer.benchmark)))
         for answer in sorted(answers, key=lambda answer: (answer.model, answer.benchmark))
     ]
     listed = each[:MAX_COMMANDS]
-    return [*listed, "corpus-audit report"] if listed else [], len(each) - len(listed)
+    # An evaluation writes its report itself.
+    ends = ["corpus-audit report"] if any(answer.benchmark not in given for answer in answers) else []
+    return [*listed, *ends], len(each) - len(listed)
+
+
+def _command(answer: Answer, file: str | None) -> list[str]:
+    pair = ["--model", answer.model, "--benchmark", answer.benchmark]
+    if file is None:
+        return ["corpus-audit", "audit", *pair]
+    design = ["--design", answer.design] if answer.design else []
+    return ["corpus-audit", "evaluate", "--scores", file, *pair, *design]

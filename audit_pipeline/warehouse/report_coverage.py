@@ -7,7 +7,7 @@ What belongs here: arranging the rows of the views coverage and not_audited. Wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from audit_pipeline.warehouse.coverage import STATUSES
 from audit_pipeline.warehouse.report_document import Coverage, GridRow, NotDone, StatusCount
@@ -19,8 +19,13 @@ MAX_GRID_BENCHMARKS = 30
 MAX_LISTED = 100
 
 
-def coverage_of(coverage: Sequence[Row], not_audited: Sequence[Row], *, config_is_known: bool) -> Coverage:
-    """The rows of both views as the report shows them; without a grid where it would be too large to read."""
+def coverage_of(
+    coverage: Sequence[Row], not_audited: Sequence[Row], *, config_is_known: bool, given: Collection[str]
+) -> Coverage:
+    """The rows of both views as the report shows them; without a grid where it would be too large to read.
+
+    ``given`` are the benchmarks that are tables of scores handed over.
+    """
     models = sorted({row["model"] for row in coverage})
     benchmarks = sorted({row["benchmark"] for row in coverage})
     counted = Counter(row["status"] for row in coverage)
@@ -31,6 +36,7 @@ def coverage_of(coverage: Sequence[Row], not_audited: Sequence[Row], *, config_i
         models=len(models),
         benchmarks=len(benchmarks),
         config_is_known=config_is_known,
+        only_given=bool(benchmarks) and set(benchmarks) <= set(given),
         counts=[
             StatusCount(status=status, meaning=STATUS_IN_WORDS.get(status), pairs=counted[status])
             for status in _worst_first(counted)

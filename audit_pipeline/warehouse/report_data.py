@@ -19,13 +19,14 @@ from audit_pipeline.evaluation.audited_side import IN_WORDS as AGAINST_HELD_OUT
 from audit_pipeline.evaluation.headline import headline_detector
 from audit_pipeline.warehouse import report_choice
 from audit_pipeline.warehouse.report_background import (
-    Answering,
     commands,
     gaps_of,
     read_benchmarks,
     read_changes,
     read_corpus_tests,
     read_costs,
+    read_documents_changes,
+    read_given,
     read_instrument,
     read_lineage,
     read_models,
@@ -39,6 +40,7 @@ from audit_pipeline.warehouse.report_coverage import coverage_of
 from audit_pipeline.warehouse.report_document import (
     Answer,
     Asked,
+    CorpusTest,
     Documents,
     Estimate,
     InstrumentCheck,
@@ -73,7 +75,8 @@ class Site:
     """What all reports share, read once. ``answers`` are of all pairs but those of controls, in no order.
 
     ``controls`` are the models that were trained here; they have a report of their own and stand in the instrument
-    check, but no answer among those of the others, unless there are no others.
+    check, but no answer among those of the others, unless there are no others. ``given`` are the benchmarks that are
+    tables of scores handed over, with their files; ``tested`` the models with a test of a whole set.
     """
 
     answers: Mapping[Pair, Answer]
@@ -84,11 +87,14 @@ class Site:
     coverage: Sequence[Row]
     not_audited: Sequence[Row]
     config_is_known: bool
+    given: Mapping[str, str]
     gaps: Sequence[Row]
+    tested: frozenset[str]
 
     @property
     def models(self) -> list[str]:
-        return sorted({model for model, _ in self.answers})
+        """The models that have a page: those with an answer, and those of which a whole set was tested."""
+        return sorted({model for model, _ in self.answers} | self.tested)
 
 
 def read_site(connection: Connection) -> Site:
@@ -103,7 +109,9 @@ def read_site(connection: Connection) -> Site:
         coverage=rows(connection, "FROM coverage"),
         not_audited=rows(connection, "FROM not_audited"),
         config_is_known=bool(rows(connection, _CONFIG_IS_KNOWN)),
+        given=read_given(connection),
         gaps=rows(connection, "FROM lineage_gaps"),
+        tested=frozenset(row["model"] for row in rows(connection, "SELECT DISTINCT model FROM current_corpus_tests")),
     )
 
 
@@ -161,10 +169,9 @@ def _report(
     layout: str,
 ) -> Report:
     is_model = kind == "model"
-    asked = _asked(answers, "this model’s" if is_model else "these models’")
     shown = list(answers[: report_choice.MAX_ANSWERS])
     pairs = [(answer.model, answer.benchmark) for answer in shown]
-    set_apart(connection, pairs)
+    set_apart(connection, answers, shown, title if is_model else None)
     lineage, environments, entries = read_lineage(connection)
     numbers = {(one.table, one.partition, one.run_id): one.number for one in lineage}
     runs = {(row["model"], row["benchmark"]): row["run_id"] for row in rows(connection, _ANSWERING_RUNS)}
@@ -183,34 +190,42 @@ def _report(
         )
         for place, answer in enumerate(shown, start=1)
     ]
-    answering: Answering = {(one.model, one.benchmark): (one.detector, one.parameters) for one in shown}
-    again, more_commands = commands(answers)
+    tests, more_tests = read_corpus_tests(connection, numbers)
+    asked = _asked(answers, tests, more_tests, "this model’s" if is_model else "these models’")
+    older, more_older = read_older_models(connection)
+    timeline, more_timeline = ([], 0) if is_model else read_timeline(connection)
+    changes, more_changes = read_changes(connection, every_detector=is_model)
+    documents_changes, more_documents_changes = read_documents_changes(connection)
+    costs, cost_seconds, more_costs = read_costs(connection)
+    benchmarks, more_benchmarks = read_benchmarks(connection)
+    again, more_commands = commands(answers, site.given)
     own = [row for row in site.coverage if not is_model or row["model"] == title]
     own_not_done = [row for row in site.not_audited if not is_model or row["model"] == title]
     gaps = [row for row in site.gaps if not is_model or _concerns(row, pairs)]
     return Report(
-        schema_version="1",
         kind="model" if is_model else "across",
         title=title,
         written_at=written_at,
         includes_text=include_text,
         asked=asked,
-        summary=summary_of(shown, asked),
+        summary=summary_of(shown, asked, tests),
         answers=shown,
         instrument_words=instrument_words(site.instrument),
         instrument=list(site.instrument),
         studies=[] if is_model and title not in site.controls else list(site.studies),
         splits=read_splits(connection, numbers),
-        older_models=read_older_models(connection, answering),
-        timeline=[] if is_model else read_timeline(connection, answering),
-        corpus_tests=read_corpus_tests(connection, title if is_model else None),
+        older_models=older,
+        timeline=timeline,
+        corpus_tests=tests,
         sections=_sections(connection, shown, include_text=include_text),
-        changes=read_changes(connection, answering, every_detector=is_model),
-        coverage=coverage_of(own, own_not_done, config_is_known=site.config_is_known),
-        costs=read_costs(connection),
+        changes=changes,
+        documents_changes=documents_changes,
+        coverage=coverage_of(own, own_not_done, config_is_known=site.config_is_known, given=site.given),
+        costs=costs,
+        cost_seconds=cost_seconds,
         limits=list(LIMITS),
         models=read_models(connection),
-        benchmarks=read_benchmarks(connection),
+        benchmarks=benchmarks,
         manifest=Manifest(
             commands=again,
             more_commands=more_commands,
@@ -225,6 +240,13 @@ def _report(
             sections=max(0, len(answers) - sections) if is_model else 0,
             lineage=max(0, entries - len(lineage)),
             gaps=max(0, len(gaps) - len(gaps_of(gaps))),
+            changes=more_changes,
+            documents_changes=more_documents_changes,
+            corpus_tests=more_tests,
+            timeline=more_timeline,
+            older_models=more_older,
+            costs=more_costs,
+            benchmarks=more_benchmarks,
         ),
     )
 
@@ -234,7 +256,14 @@ def _sections(connection: Connection, answers: Sequence[Answer], *, include_text
         read_section(
             connection,
             answer.section,
-            Chosen(answer.model, answer.benchmark, answer.sides, answer.detector, answer.parameters),
+            Chosen(
+                answer.model,
+                answer.benchmark,
+                answer.sides,
+                answer.detector,
+                answer.parameters,
+                is_current=answer.is_current,
+            ),
             include_text=include_text,
         )
         for answer in answers
@@ -247,13 +276,15 @@ def _concerns(gap: Row, pairs: Sequence[Pair]) -> bool:
     return gap["partition"] in partitions or gap["table"] == "documents"
 
 
-def _asked(answers: Sequence[Answer], whose: str) -> Asked:
-    times = [answer.audited_at for answer in answers if answer.audited_at is not None]
+def _asked(answers: Sequence[Answer], tests: Sequence[CorpusTest], more_tests: int, whose: str) -> Asked:
+    known = [*(answer.audited_at for answer in answers), *(test.finished_at for test in tests)]
+    times = [moment for moment in known if moment is not None]
     return Asked(
         question=question(whose),
-        models=len({answer.model for answer in answers}),
+        models=len({one.model for one in answers} | {test.model for test in tests}),
         benchmarks=len({answer.benchmark for answer in answers}),
         pairs=len(answers),
+        tests=len(tests) + more_tests,
         first_audited=min(times, default=None),
         last_audited=max(times, default=None),
     )
@@ -265,14 +296,11 @@ _CONFIG_IS_KNOWN = "SELECT 1 WHERE EXISTS (FROM configured_models) AND EXISTS (F
 
 _PAIRS = """
 SELECT runs.model, runs.benchmark, max(runs.finished_at) AS audited_at,
-    max(benchmarks.design) AS design, max(benchmarks.manifest ->> 'description') AS description
-FROM current_runs AS runs LEFT JOIN benchmarks ON benchmarks.benchmark = runs.benchmark
-WHERE runs."table" IN ('scores', 'evaluations')
+    max(benchmarks.design) AS design, max(benchmarks.manifest ->> 'description') AS description,
+    coalesce(bool_and(runs.benchmark_digest = benchmarks.digest) FILTER (runs."table" = 'scores'), TRUE) AS is_current
+FROM runs LEFT JOIN benchmarks ON benchmarks.benchmark = runs.benchmark
+WHERE runs.is_current AND runs.model IS NOT NULL AND runs."table" IN ('scores', 'evaluations')
 GROUP BY ALL ORDER BY runs.model, runs.benchmark
-"""
-
-_UNLABELLED = """
-SELECT benchmark FROM examples GROUP BY benchmark HAVING count(label) FILTER (split = 'evaluation') = 0
 """
 
 _ANSWERING_RUNS = """
@@ -299,10 +327,12 @@ FROM scored_settings AS scored SEMI JOIN (SELECT * FROM current_runs WHERE "tabl
 WHERE scored.scored > 0 ORDER BY ALL
 """
 
+# Groups without a label are audited ones, or of texts of both sides where no text is audited.
 _TESTED = f"""
-SELECT model, benchmark, detector, parameters, count(*) AS tested,
-    count(*) FILTER (q_bh <= {Q_LEVEL}) AS standing_out, min(n_calibration_groups) AS calibration_groups,
-    min(claim_level) AS claim_level
+SELECT model, benchmark, detector, parameters, count(*) FILTER (label IS NULL) AS tested,
+    count(*) FILTER (label IS NULL AND q_bh <= {Q_LEVEL}) AS standing_out,
+    min(n_calibration_groups) AS calibration_groups, min(claim_level) AS claim_level,
+    benchmark IN (SELECT benchmark FROM examples WHERE split = 'evaluation' AND label IS NULL) AS has_audited
 FROM current_group_tests WHERE is_default GROUP BY ALL ORDER BY ALL
 """  # noqa: S608 - a number of report_words.py
 
@@ -318,7 +348,6 @@ def _answers(connection: Connection) -> dict[Pair, Answer]:
     scored = _by_pair(rows(connection, _SCORED))
     tested = _by_pair(rows(connection, _TESTED))
     rates = _by_pair(rows(connection, _WHOLE_RATES))
-    unlabelled = {row["benchmark"] for row in rows(connection, _UNLABELLED)}
     found = {}
     for row in rows(connection, _PAIRS):
         pair = row["model"], row["benchmark"]
@@ -329,7 +358,6 @@ def _answers(connection: Connection) -> dict[Pair, Answer]:
             tested.get(pair, []),
             rates.get(pair, []),
             blind_methods.get(pair),
-            is_unlabelled=row["benchmark"] in unlabelled,
         )
     return found
 
@@ -348,14 +376,13 @@ def _answer(
     tested: Sequence[Row],
     rates: Sequence[Row],
     blind_method: str | None,
-    *,
-    is_unlabelled: bool,
 ) -> Answer:
     detector, parameters = _chosen(board, scored, tested)
     row = next((one for one in board if (one["detector"], one["parameters"]) == (detector, parameters)), None)
-    sides = _sides(board, is_unlabelled=is_unlabelled)
+    sides = _sides(board)
     tests = next((one for one in tested if (one["detector"], one["parameters"]) == (detector, parameters)), None)
-    documents = _documents(tests, [one for one in rates if one["detector"] == detector]) if is_unlabelled else None
+    is_audited = tests is not None and tests["has_audited"] and tests["tested"] > 0
+    documents = _documents(tests, [one for one in rates if one["detector"] == detector]) if is_audited else None
     level = row["claim_level"] if row else tests["claim_level"] if tests else None
     verdict = row["split_verdict"] if row else None
     auroc = estimate(row, "auroc", row["method"]) if row else None
@@ -389,7 +416,7 @@ def _answer(
         strongest_control_auroc=row["worst_control_auroc"] if row else None,
         documents=documents,
         audited_at=pair["audited_at"],
-        is_current=row["is_current"] if row else True,
+        is_current=row["is_current"] if row else pair["is_current"],
         section=None,
         lineage=None,
     )
@@ -409,12 +436,10 @@ def _chosen(board: Sequence[Row], scored: Sequence[Row], tested: Sequence[Row]) 
     return None, None
 
 
-def _sides(board: Sequence[Row], *, is_unlabelled: bool) -> Sides:
+def _sides(board: Sequence[Row]) -> Sides:
     if any(str(row["method"] or "").startswith(AGAINST_HELD_OUT) for row in board):
         return "audited against held-out"
-    if not board:
-        return "none"
-    return "audited against held-out" if is_unlabelled else "labelled"
+    return "labelled" if board else "none"
 
 
 def _documents(tests: Row | None, rates: Sequence[Row]) -> Documents | None:

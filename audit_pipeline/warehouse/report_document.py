@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA_VERSION = "1"
+SchemaVersion = Literal["1"]
+SCHEMA_VERSION: SchemaVersion = "1"
 SCHEMA_TITLE = "Corpus Audit report"
 
 Outcome = Literal[
@@ -29,6 +30,7 @@ Outcome = Literal[
     "documents_cannot_stand_out",
     "no_document_stands_out",
 ]
+TestOutcome = Literal["found", "not_found", "refused"]
 Sides = Literal["labelled", "audited against held-out", "none"]
 
 
@@ -69,6 +71,8 @@ class Asked(Part):
     """Benchmarks that they were audited on."""
     pairs: int
     """Pairs of a model and a benchmark that were audited."""
+    tests: int
+    """Current results of tests of whole sets."""
     first_audited: datetime | None
     """When the oldest of the current answers was ready."""
     last_audited: datetime | None
@@ -351,6 +355,10 @@ class Rate(Part):
     n_groups: int
     n_flagged: int
     flagged: Estimate
+    fpr: Estimate
+    """Of the threshold on calibration non-members: the corrected rate takes it off."""
+    tpr: Estimate
+    """Of the threshold on calibration members."""
     corrected: Estimate
     refused: str | None
     assumption: str
@@ -370,20 +378,30 @@ class Shelf(Part):
     method: str | None
     """How the p-values were computed."""
     assumption: str | None
-    """What must be true for the corrected rates to hold."""
+    """What must be true for the corrected rates of collections and of the benchmark to hold."""
+    document_assumption: str | None
+    """What must be true for the corrected rates of single documents to hold: more, for one may differ from others."""
     documents: list[DocumentResult]
     """The most suspicious first."""
     more: int
     """Documents that are not listed."""
     rates: list[Rate]
+    more_rates: int
+    """Collections that are not listed."""
 
 
 class CorpusTest(Part):
-    """A test of a whole corpus, set of canaries or test set."""
+    """A test of a whole corpus, set of canaries or test set: its latest result."""
 
     model: str
     benchmark: str
+    """The benchmark, set of canaries or test set."""
+    design: str | None
+    """How the sides of the benchmark came about; null where the set is no benchmark."""
     test: str
+    outcome: TestOutcome
+    headline: str
+    """The result in one line, which says no more than the claim level allows."""
     refused: str | None
     p_value: float | None
     statistic: float | None
@@ -391,7 +409,13 @@ class CorpusTest(Part):
     n_held_out: int
     assumption: str
     claim_level: str
+    claim_in_words: str
     method: str
+    p_values_so_far: int
+    """P-values of tests of this whole set and model by all runs there were: only the latest of each test is shown."""
+    finished_at: datetime | None
+    lineage: int | None
+    """Number of the lineage entry behind it, in this report."""
 
 
 class Token(Part):
@@ -484,10 +508,16 @@ class Section(Part):
     model: str
     benchmark: str
     sides: Sides
+    without_texts: str | None
+    """Why there are no curves, spreads, texts and highlights; null where nothing stands against them."""
     blind: Estimate | None
     detectors: list[Detector]
     settings: list[Setting]
+    more_settings: int
+    """Settings that are not listed."""
     comparisons: list[Comparison]
+    more_comparisons: int
+    """Comparisons that are not listed."""
     curves: list[Curve]
     smallest_fpr: float | None
     """The smallest false-positive rate that so many groups of non-members can tell from 0."""
@@ -502,6 +532,8 @@ class Section(Part):
     highlights: list[Highlight]
     excerpts: list[Excerpt]
     unscored: list[Unscored]
+    more_unscored: int
+    """Detectors and reasons that are not listed."""
     ledger: Ledger | None
     methods: list[str]
 
@@ -542,6 +574,8 @@ class Coverage(Part):
     models: int
     benchmarks: int
     config_is_known: bool
+    only_given: bool
+    """Whether every benchmark is a table of scores that was handed over: no configuration names such a one."""
     counts: list[StatusCount]
     grid_benchmarks: list[str]
     grid: list[GridRow]
@@ -569,6 +603,29 @@ class Change(Part):
     previous_finished_at: datetime | None
     because: list[str]
     """What else had changed by then: benchmark, model, code, inputs, packages."""
+
+
+class DocumentsChange(Part):
+    """The documents of a pair that stand out now, beside those of the evaluation before; the answering detector's."""
+
+    model: str
+    benchmark: str
+    detector: str
+    parameters: str
+    tested: int
+    standing_out: int
+    previous_tested: int
+    previous_standing_out: int
+    newly: list[str]
+    """Documents that stand out now and did not then: the first by name."""
+    more_newly: int
+    no_longer: list[str]
+    """Documents that stood out then and do not now: the first by name."""
+    more_no_longer: int
+    same_build: bool | None
+    """Whether both were of the same build of the benchmark; null where one is not known."""
+    finished_at: datetime | None
+    previous_finished_at: datetime | None
 
 
 class Timepoint(Part):
@@ -754,12 +811,19 @@ class Left(Part):
     sections: int
     lineage: int
     gaps: int
+    changes: int
+    documents_changes: int
+    corpus_tests: int
+    timeline: int
+    older_models: int
+    costs: int
+    benchmarks: int
 
 
 class Report(Part):
     """A report of one model, or across models."""
 
-    schema_version: Literal["1"]
+    schema_version: SchemaVersion = SCHEMA_VERSION
     kind: Literal["model", "across"]
     title: str
     written_at: datetime
@@ -780,8 +844,11 @@ class Report(Part):
     corpus_tests: list[CorpusTest]
     sections: list[Section]
     changes: list[Change]
+    documents_changes: list[DocumentsChange]
     coverage: Coverage
     costs: list[Cost]
+    cost_seconds: float | None
+    """What all stages of all pairs of the report took together, listed or not."""
     limits: list[Limit]
     models: list[Model]
     benchmarks: list[Benchmark]

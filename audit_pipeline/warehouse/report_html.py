@@ -37,6 +37,8 @@ from audit_pipeline.warehouse.report_pictures import SIDE_NAMES, pictures_of, st
 from audit_pipeline.warehouse.report_words import (
     STEP_IN_WORDS,
     TEST_IN_WORDS,
+    is_evidence,
+    is_told_first,
     needed,
     rule_words,
 )
@@ -44,6 +46,10 @@ from audit_pipeline.warehouse.report_words import (
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
 TEMPLATE = "report.html.j2"
 HEAT_LEVELS = 5
+ROOM = 0.05
+"""Of a scale's width, left free at both ends: a dot at the end is whole."""
+FIRST_TESTS = 3
+"""Tests of whole sets that are told on the first screen."""
 FIRST_ANSWERS = 3
 """Answers that are told in full on the first screen; all of them stand in the table below."""
 
@@ -88,6 +94,7 @@ def render(report: Report, *, pages: Mapping[str, str]) -> str:
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
     )
+    environment.tests.update(told_first=is_told_first, evidence=is_evidence)
     sections = {(section.model, section.benchmark): section.number for section in report.sections}
     return environment.get_template(TEMPLATE).render(
         report=report,
@@ -101,12 +108,13 @@ def render(report: Report, *, pages: Mapping[str, str]) -> str:
         things=things,
         needed=needed,
         first_answers=FIRST_ANSWERS,
+        first_tests=FIRST_TESTS,
         first_command=FIRST_COMMAND,
     )
 
 
 class Scale:
-    """The axis of dot-and-whisker cells: places between 0 and 100 percent of a cell's width."""
+    """The axis of dot-and-whisker cells: places as percentages of a cell's width, with room at both ends."""
 
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = low, high
@@ -123,13 +131,13 @@ class Scale:
     def place(self, value: float) -> str:
         """Where a value stands, as a percentage of the width."""
         share = (value - self.low) / ((self.high - self.low) or 1.0)
-        return f"{100 * min(1.0, max(0.0, share)):.2f}%"
+        return f"{100 * (ROOM + (1 - 2 * ROOM) * min(1.0, max(0.0, share))):.2f}%"
 
     def width(self, low: float, high: float) -> str:
         """How wide an interval is, as a percentage of the width."""
         span = (self.high - self.low) or 1.0
         left, right = (min(1.0, max(0.0, (value - self.low) / span)) for value in (low, high))
-        return f"{100 * (right - left):.2f}%"
+        return f"{100 * (1 - 2 * ROOM) * (right - left):.2f}%"
 
 
 def heat_levels(highlights: Sequence[Highlight]) -> dict[float, int]:

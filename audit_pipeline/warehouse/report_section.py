@@ -51,19 +51,24 @@ MAX_RATES = 40
 MAX_COMPARISONS = 40
 MAX_SETTINGS = 120
 MAX_UNSCORED = 40
+ANOTHER_BUILD = "the benchmark was built anew since, so scores and texts may be of different builds: audit it again"
 CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
 """The threshold that the first screen quotes a rate of: the first of these that there is."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pair, and the detector that was chosen beforehand; None where none of those preferred has a score."""
+    """A pair, and the detector that was chosen beforehand; None where none of those preferred has a score.
+
+    ``is_current``: whether the benchmark is still the build that was audited.
+    """
 
     model: str
     benchmark: str
     sides: Sides
     detector: str | None
     parameters: str | None
+    is_current: bool = True
 
     @property
     def where(self) -> dict[str, object]:
@@ -78,8 +83,14 @@ def read_section(connection: Connection, number: int, chosen: Chosen, *, include
     scored = {
         (detector.detector, detector.parameters): _labelled_scores(connection, chosen, detector)
         for detector in detectors
-        if detector.auroc.value is not None
+        if detector.auroc.value is not None and chosen.is_current
     }
+    include_text = include_text and chosen.is_current
+    settings, comparisons, unscored = (
+        _settings(evaluations),
+        _comparisons(connection, chosen),
+        rows(connection, _UNSCORED),
+    )
     top_detector, top_parameters = chosen.detector, chosen.parameters
     shelf = _shelf(connection, chosen)
     highlights = _highlights(connection, chosen) if include_text else []
@@ -90,12 +101,15 @@ def read_section(connection: Connection, number: int, chosen: Chosen, *, include
         model=chosen.model,
         benchmark=chosen.benchmark,
         sides=chosen.sides,
+        without_texts=None if chosen.is_current else ANOTHER_BUILD,
         blind=next(
             (_metric([row], "auroc") for row in evaluations if _is_blind(row) and row["metric"] == "auroc"), None
         ),
         detectors=detectors,
-        settings=_settings(evaluations),
-        comparisons=_comparisons(connection, chosen),
+        settings=settings[:MAX_SETTINGS],
+        more_settings=max(0, len(settings) - MAX_SETTINGS),
+        comparisons=comparisons[:MAX_COMPARISONS],
+        more_comparisons=max(0, len(comparisons) - MAX_COMPARISONS),
         curves=[
             _curve(detector, *scored[detector.detector, detector.parameters][:2])
             for detector in detectors
@@ -110,15 +124,16 @@ def read_section(connection: Connection, number: int, chosen: Chosen, *, include
         decisions=_decisions(connection, chosen),
         calibration_checks=_calibration_checks(connection, chosen),
         shelf=shelf,
-        group_scores=_group_scores(connection, chosen) if shelf is None and not scored else [],
+        group_scores=_group_scores(connection, chosen) if shelf is None and not scored and chosen.is_current else [],
         highlighted_by=top_detector,
         highlighted_parameters=top_parameters,
         highlights=[highlight for _, _, highlight in highlights],
         excerpts=_excerpts(connection, chosen) if include_text and not highlights else [],
         unscored=[
             Unscored(detector=row["detector"], status=row["status"], reason=row["reason"], texts=row["texts"])
-            for row in rows(connection, _UNSCORED)
+            for row in unscored[:MAX_UNSCORED]
         ],
+        more_unscored=max(0, len(unscored) - MAX_UNSCORED),
         ledger=_ledger(connection, chosen),
         methods=list(
             dict.fromkeys(row["method"] for row in evaluations if row["is_default"] and row["value"] is not None)
@@ -153,16 +168,15 @@ WHERE detector = $detector AND parameters = $parameters AND status = 'ok' AND is
 ORDER BY example_id
 """
 
-_UNSCORED = f"""
+_UNSCORED = """
 SELECT detector, status, reason, count(DISTINCT example_id) AS texts
-FROM section_scores WHERE status <> 'ok' GROUP BY ALL ORDER BY detector, texts DESC, reason LIMIT {MAX_UNSCORED}
-"""  # noqa: S608 - a number of this module
+FROM section_scores WHERE status <> 'ok' GROUP BY ALL ORDER BY detector, texts DESC, reason
+"""
 
-_COMPARISONS = f"""
+_COMPARISONS = """
 SELECT * FROM current_comparisons WHERE model = $model AND benchmark = $benchmark
 ORDER BY (detector = $detector AND parameters = $parameters) DESC, detector, parameters, other, other_parameters
-LIMIT {MAX_COMPARISONS}
-"""  # noqa: S608 - a number of this module
+"""
 
 _DECISIONS = """
 SELECT * FROM current_decisions WHERE model = $model AND benchmark = $benchmark AND is_default
@@ -194,8 +208,9 @@ ORDER BY list_position(['benchmark', 'collection', 'group'], unit), flagged DESC
 """
 
 _TITLES = """
-SELECT examples."group", max(documents.title) AS title FROM examples JOIN documents USING (document_id)
-WHERE examples.benchmark = $benchmark GROUP BY ALL HAVING count(DISTINCT documents.title) = 1
+SELECT DISTINCT name, title FROM book_contamination
+WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND parameters = $parameters
+    AND unit = 'group' AND title IS NOT NULL
 """
 
 _GROUP_SCORES = f"""
@@ -283,7 +298,7 @@ def _settings(evaluations: Sequence[Row]) -> list[Setting]:
         )
         for (detector, parameters), measured in settings.items()
         if detector in several
-    ][:MAX_SETTINGS]
+    ]
 
 
 def _labelled_scores(
@@ -400,7 +415,7 @@ def _shelf(connection: Connection, chosen: Chosen) -> Shelf | None:
         return None
     tested = {row["group"]: row for row in tests}
     rated = {row["name"]: row for row in rates if row["unit"] == "group"}
-    titles = {row["group"]: row["title"] for row in rows(connection, _TITLES, benchmark=chosen.benchmark)}
+    titles = {row["name"]: row["title"] for row in rows(connection, _TITLES, **_by(chosen))}
     documents = sorted(
         (
             _document(name, titles.get(name), tested.get(name), rated.get(name))
@@ -424,10 +439,12 @@ def _shelf(connection: Connection, chosen: Chosen) -> Shelf | None:
         n_tests=first["n_tests"] if first else None,
         n_ledger=first["n_ledger"] if first else None,
         method=first["method"] if first else None,
-        assumption=rates[0]["assumption"] if rates else None,
+        assumption=whole[0]["assumption"] if whole else None,
+        document_assumption=next((row["assumption"] for row in rates if row["unit"] == "group"), None),
         documents=documents[:MAX_DOCUMENTS],
         more=max(0, len(documents) - MAX_DOCUMENTS),
         rates=[_rate(row) for row in whole[:MAX_RATES]],
+        more_rates=max(0, len(whole) - MAX_RATES),
     )
 
 
@@ -455,6 +472,8 @@ def _rate(row: Row) -> Rate:
     return Rate(
         **{name: row[name] for name in names},
         flagged=estimate(row, "flagged"),
+        fpr=estimate(row, "fpr"),
+        tpr=estimate(row, "tpr"),
         corrected=estimate(row, "corrected"),
         refused=_refused(row),
     )
@@ -498,7 +517,7 @@ def _highlights(connection: Connection, chosen: Chosen) -> list[tuple[str, str, 
             ),
         )
         for row in rows(connection, _HIGHLIGHTS, **chosen.where)
-        if row["score"] is not None
+        if row["score"] is not None and any(row["pieces"])
     ]
 
 
@@ -511,7 +530,7 @@ def _excerpts(connection: Connection, chosen: Chosen) -> list[Excerpt]:
     return [
         Excerpt(example_id=row["example_id"], score=row["score"], text=row["excerpt"], **_known(row))
         for row in rows(connection, _EXCERPTS, detector=chosen.detector, parameters=chosen.parameters)
-        if row["score"] is not None
+        if row["score"] is not None and row["excerpt"]
     ]
 
 

@@ -29,16 +29,19 @@ from audit_pipeline.evaluation.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.warehouse.report_document import (
     Answer,
     Asked,
+    CorpusTest,
     Documents,
     Estimate,
     InstrumentCheck,
     Limit,
     Outcome,
     Sides,
+    TestOutcome,
 )
-from audit_pipeline.warehouse.report_numbers import count, number, things
+from audit_pipeline.warehouse.report_numbers import count, number, probability, things
 
 Q_LEVEL = 0.05
+P_LEVEL = 0.05
 CHANCE = 0.5
 
 SEPARABLE = "separable without a model"
@@ -147,14 +150,21 @@ def _of_sides(
             "The two sides can be told apart without the model, by their words alone. Whatever the detector finds may"
             " be that difference, so this says nothing about the training data.",
         )
-    if auroc.high is not None and auroc.high < CHANCE:
+    if auroc.low is None or auroc.high is None:
+        return Words(
+            "not_defined",
+            "No answer: the number has no interval.",
+            f"The AUROC is {number(auroc.value)}, and how far chance alone would move it is not known"
+            + (f": {auroc.method}." if auroc.method else "."),
+        )
+    if auroc.high < CHANCE:
         return Words(
             "reversed_difference",
             "No sign of training.",
             f"The scores of {first} are lower than those of {second}, the opposite of what training would do: the two"
             " sides differ in something else. This clears no text.",
         )
-    if auroc.low is not None and auroc.low > CHANCE:
+    if auroc.low > CHANCE:
         return _of_a_difference(f"The scores of {first} are higher than those of {second}", margin, claim_level)
     words = f"The detector does not tell {first} from {second} better than chance."
     if claim_level == SOUND:
@@ -260,18 +270,90 @@ def _of_documents(documents: Documents, claim_level: str | None, split_verdict: 
     )
 
 
-def summary_of(answers: Sequence[Answer], asked: Asked) -> str:
-    """All answers in one sentence, by what they may claim."""
+def whole_set_words(
+    *, test: str, refused: str | None, p_value: float | None, p_values_so_far: int, claim_level: str
+) -> tuple[TestOutcome, str]:
+    """The result of a test of a whole set: its kind, and in one line.
+
+    It counts as found where the p-value times the number of p-values of this set and model so far (Bonferroni) is at
+    most 0.05: who tests a set until something is found has to pay for it.
+    """
+    name = _capital(TEST_IN_WORDS.get(test, test.replace("_", " ")))
+    if refused is not None or p_value is None:
+        return "refused", f"{name}: refused, so there is no p-value."
+    p = f"p = {probability(p_value)}"
+    allowed = min(1.0, p_value * max(1, p_values_so_far))
+    if allowed > P_LEVEL:
+        but = "" if p_value > P_LEVEL else f", {probability(allowed)} with all {p_values_so_far} p-values allowed for"
+        return "not_found", f"{name}: nothing found ({p}{but}). That clears nobody."
+    if claim_level == SOUND:
+        return "found", f"{name}: a sound test finds training on this set ({p})."
+    if claim_level == STATISTICAL:
+        return "found", f"{name}: statistical evidence of training on this set ({p})."
+    return "found", f"{name}: a difference worth a closer look, and no evidence ({p})."
+
+
+def is_told_first(test: CorpusTest) -> bool:
+    """Whether a test belongs on the first screen: not where dataset inference is refused for the benchmark's design."""
+    is_for_design = test.design not in ("exchangeable", "randomised")
+    return not (test.test == "dataset_inference" and test.outcome == "refused" and is_for_design)
+
+
+def is_evidence(test: CorpusTest) -> bool:
+    """Whether a test of a whole set found something, and its claim level lets that count."""
+    return test.outcome == "found" and test.claim_level in (SOUND, STATISTICAL)
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def summary_of(answers: Sequence[Answer], asked: Asked, tests: Sequence[CorpusTest] = ()) -> str:
+    """All answers and tests of whole sets in a few sentences, by what they may claim."""
+    told = [test for test in tests if is_told_first(test)]
+    of_tests = _summary_of_tests(told)
     if not asked.pairs:
-        return "Nothing has been audited yet."
+        return of_tests or ("No test of a whole set could be made." if tests else "Nothing has been audited yet.")
+    has_evidence = any(is_evidence(test) for test in told)
+    of_answers = _summary_of_answers(answers, asked, has_evidence=has_evidence)
+    return " ".join(part for part in ((of_tests, of_answers) if has_evidence else (of_answers, of_tests)) if part)
+
+
+def _summary_of_tests(tests: Sequence[CorpusTest]) -> str:
+    if len(tests) == 1:
+        return tests[0].headline
+    found = Counter(
+        {SOUND: "sound", STATISTICAL: "evidence"}.get(test.claim_level, "look")
+        if test.outcome == "found"
+        else test.outcome
+        for test in tests
+    )
+    listed = _listed([f"{found[kind]} {words}" for kind, words in _KINDS_OF_TESTS.items() if found[kind]])
+    return f"Of {count(len(tests))} tests of whole sets: {listed}." if tests else ""
+
+
+_KINDS_OF_TESTS: Mapping[str, str] = {
+    "sound": "where a sound test shows training",
+    "evidence": "with statistical evidence of training",
+    "look": "with something to look at, screening only",
+    "not_found": "with nothing found",
+    "refused": "refused",
+}
+
+
+def _listed(told: Sequence[str]) -> str:
+    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}" if told else ""
+
+
+def _summary_of_answers(answers: Sequence[Answer], asked: Asked, *, has_evidence: bool) -> str:
     if len(answers) == 1:
         return answers[0].headline
     found = Counter(_kind(answer) for answer in answers)
     order = ("sound", "evidence", "nothing", "look", "none")
     told = [f"{'all' if len(found) == 1 else found[kind]} {_KINDS[kind]}" for kind in order if found[kind]]
-    listed = told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
+    listed = _listed(told)
     shown = "answers" if len(answers) == asked.pairs else f"answers that matter most, of {count(asked.pairs)}"
-    if not found["sound"] and not found["evidence"]:
+    if not found["sound"] and not found["evidence"] and not has_evidence:
         return f"None of {count(len(answers))} {shown} is evidence of training: {listed}."
     return f"Of {count(len(answers))} {shown}: {listed}."
 

@@ -54,7 +54,7 @@ from audit_pipeline.stages import build_benchmark, refresh_source
 from audit_pipeline.tables import table_from_rows
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.report import build_report
+from audit_pipeline.warehouse.report import build_reports
 
 TICK_SECONDS, REPORT_SECONDS, REPORT_BYTES = 10.0, 60.0, 20e6
 WORDS = (8, 12, 16, 24, 32)
@@ -375,7 +375,7 @@ def main() -> None:
                 watch.time("(making) events in Dagster", lambda: tell_dagster(instance, models, benchmarks))
                 time_ticks(watch, site, instance)
         built = watch.time("warehouse", lambda: build_warehouse(paths))
-        report = watch.time("report", lambda: build_report(paths.warehouse, paths.report))
+        report = watch.time("report", lambda: build_reports(paths.warehouse, paths.reports))
         watch.time("SQL: the leaderboard, whole", lambda: query(paths.warehouse, "FROM leaderboard"))
         watch.time("SQL: coverage, whole", lambda: query(paths.warehouse, "FROM coverage"))
         assert report.pairs == len(models) * len(benchmarks) - failed, report

@@ -252,7 +252,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         assert scores["dagster/row_count"] == texts * settings
         assert scores["scores ok"] == texts * (settings - lacking)
         assert scores["scores not_applicable"] == texts * lacking
-        assert evaluations["dagster/row_count"] == 3 * (settings + 1)
+        assert evaluations["dagster/row_count"] == 5 * (settings + 1)
         assert {one["status"] for one in (statistics, scores, evaluations)} == {"ok"}
         assert evaluations["claim level"] == "screening only"
         assert 0 <= evaluations["AUROC loss"] <= 1
@@ -383,6 +383,7 @@ def test_warehouse_and_report_and_what_their_checks_find(built: Workspace, run: 
     assert {name: check.passed for (_, name), check in run.checks(run_id).items()} == {
         "every_number_has_one_lineage_row": True,
         "every_file_readable": True,
+        "every_key_once": True,
     }
 
     damaged, whole = sorted(built.paths.table("scores").rglob("*.parquet"))

@@ -150,6 +150,7 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
         *((name, "every_pair_ran") for name in ("token_statistics", "scores", "evaluations")),
         ("warehouse", "every_number_has_one_lineage_row"),
         ("warehouse", "every_file_readable"),
+        ("warehouse", "every_key_once"),
     }
     assert all(spec.description for spec in checks.values())
 

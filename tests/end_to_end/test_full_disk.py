@@ -32,7 +32,7 @@ from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.report import build_report
+from audit_pipeline.warehouse.report import build_reports
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 
@@ -78,7 +78,7 @@ class Stages:
         evaluate_pair(self.pair, self.model, paths, Step.now(run_id, "evaluations", "1"))
         build_warehouse(paths)
         if report:
-            build_report(paths.warehouse, paths.report)
+            build_reports(paths.warehouse, paths.reports)
         return summary.own.texts_from_cache
 
 
@@ -195,7 +195,7 @@ def test_a_report_that_finds_no_room(workspace: Workspace, monkeypatch: pytest.M
     disk = Disk(monkeypatch)
     disk.left = 0
     with pytest.raises(OSError, match="No space left on device"):
-        build_report(workspace.paths.warehouse, workspace.paths.report, include_text=False)
+        build_reports(workspace.paths.warehouse, workspace.paths.reports, include_text=False)
     assert workspace.paths.report.read_bytes() == report
     assert_readable(workspace.paths)
 

@@ -12,7 +12,7 @@ from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.report import build_report, build_reports, twin
+from audit_pipeline.warehouse.report import build_reports, twin
 from audit_pipeline.warehouse.report_document import Report
 from audit_pipeline.warehouse.study_plots import panels_of
 
@@ -120,8 +120,7 @@ def test_groups_by_their_mean_against_a_twin_in_python(checked: Folder) -> None:
 
 def test_the_report_shows_the_check_and_a_picture_of_the_study(checked: Folder, tmp_path: Path) -> None:
     build_warehouse(checked.paths)
-    build_report(checked.paths.warehouse, tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = build_reports(checked.paths.warehouse, tmp_path).path.read_text(encoding="utf-8")
     section = page[page.index('<section id="instrument"') : page.index("</section>", page.index('id="instrument"'))]
     assert "Instrument check" in section
     assert section.count("<tr") == 5, "a head and four detectors"
@@ -149,8 +148,7 @@ def test_models_of_a_control_are_no_answers_where_there_are_others(checked: Fold
 
 
 def test_a_warehouse_without_controls_has_no_such_section(warehouse: Path, tmp_path: Path) -> None:
-    build_report(warehouse, tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = build_reports(warehouse, tmp_path).path.read_text(encoding="utf-8")
     assert 'id="instrument"' not in page
     assert "The instrument has not been checked here" in page
 

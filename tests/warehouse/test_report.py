@@ -22,7 +22,7 @@ from audit_pipeline.warehouse import report as report_module
 from audit_pipeline.warehouse import report_html
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.report import ReportSummary, build_report, build_reports, model_page, twin
+from audit_pipeline.warehouse.report import ReportSummary, build_reports, model_page, twin
 from audit_pipeline.warehouse.report_coverage import MAX_GRID_MODELS, MAX_LISTED
 from audit_pipeline.warehouse.report_document import Report
 from audit_pipeline.warehouse.report_numbers import interval, number, signed
@@ -408,13 +408,12 @@ def test_what_was_not_audited(audited: Folder) -> None:
 
 def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_path: Path) -> None:
     models = [f"model-{number}" for number in range(MAX_GRID_MODELS + 1)]
-    out = tmp_path / "report.html"
     build_warehouse(folder.paths, config=write_config(tmp_path / "config", models[:-1]))
-    build_report(folder.paths.warehouse, out)
+    out = build_reports(folder.paths.warehouse, tmp_path / "reports").path
     assert 'id="coverage-grid"' in out.read_text(encoding="utf-8")
 
     build_warehouse(folder.paths, config=write_config(tmp_path / "config", models))
-    build_report(folder.paths.warehouse, out)
+    build_reports(folder.paths.warehouse, tmp_path / "reports")
     html = out.read_text(encoding="utf-8")
     page = Page(html)
     assert 'id="coverage-grid"' not in html
@@ -427,15 +426,14 @@ def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_
 
 def test_an_unreadable_configuration_is_told(audited: Folder, tmp_path: Path) -> None:
     build_warehouse(audited.paths, config=tmp_path / "nowhere")
-    build_report(audited.paths.warehouse, tmp_path / "report.html")
-    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    out = build_reports(audited.paths.warehouse, tmp_path / "reports").path
+    page = Page(out.read_text(encoding="utf-8"))
     assert "What should be audited is not known: the configuration named no model or no benchmark" in page.text
 
 
 def test_nothing_audited_and_nothing_configured(folder: Folder, tmp_path: Path) -> None:
     build_warehouse(folder.paths, config=tmp_path / "nowhere")
-    build_report(folder.paths.warehouse, tmp_path / "report.html")
-    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    page = Page(build_reports(folder.paths.warehouse, tmp_path).path.read_text(encoding="utf-8"))
     assert "Nothing has been audited yet." in page.text
     assert "What was not audited" not in page.text
 
@@ -484,12 +482,9 @@ def test_rows_without_lineage_are_pointed_out(audited: Folder) -> None:
 def test_a_missing_warehouse_leaves_the_old_reports(tmp_path: Path) -> None:
     out = tmp_path / report_module.ACROSS
     out.write_text("old", encoding="utf-8")
-    for write in (
-        lambda: build_report(DataPaths(tmp_path).warehouse, out),
-        lambda: build_reports(tmp_path / "x", tmp_path),
-    ):
+    for missing in (DataPaths(tmp_path).warehouse, tmp_path / "x"):
         with pytest.raises(DataError, match="there is no warehouse"):
-            write()
+            build_reports(missing, tmp_path)
     assert out.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [out]
 

@@ -102,6 +102,17 @@ def test_what_is_said_where_there_is_no_number() -> None:
     )
     assert words.outcome == "not_defined"
     assert "there are no members" in words.explanation
+    for claim in LEVELS:
+        point = answer_words(
+            sides="labelled",
+            claim_level=claim,
+            split_verdict="undetermined",
+            auroc=Estimate(value=0.9, method="one group a side: no interval"),
+            margin=None,
+            documents=None,
+        )
+        assert point.outcome == "not_defined"
+        assert "one group a side: no interval" in point.explanation
     nothing = answer_words(sides="none", claim_level=None, split_verdict=None, auroc=None, margin=None, documents=None)
     assert nothing.outcome == "not_evaluated"
 
@@ -197,7 +208,7 @@ def test_words_of_another_time_are_shown_as_they_are() -> None:
     assert claim_words("a level of another time") == "a level of another time"
     assert verdict_words("a verdict of another time") == "a verdict of another time"
     assert claim_words("sound test") == CLAIM_IN_WORDS["sound test"]
-    nobody = Asked(question="?", models=0, benchmarks=0, pairs=0, first_audited=None, last_audited=None)
+    nobody = Asked(question="?", models=0, benchmarks=0, pairs=0, tests=0, first_audited=None, last_audited=None)
     assert summary_of([], nobody) == "Nothing has been audited yet."
     assert not any("prove" in f"{limit.title} {limit.text}".lower() for limit in LIMITS)
 

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from audit_pipeline.tables import read_json, write_json
+from audit_pipeline.warehouse import report_html
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
-from audit_pipeline.warehouse.report import build_report
+from audit_pipeline.warehouse.report import build_reports
+from audit_pipeline.warehouse.report_pictures import Pictures
 
 from .conftest import BENCHMARKS, CONTROLS, DAY, MODELS, Folder
 from .test_report import Page
 
 
+@pytest.fixture(autouse=True)
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without their pictures, which take most of the time."""
+    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures(None, None))
+
+
 def page_of(folder: Folder, out: Path) -> Page:
+    """The report across models."""
     build_warehouse(folder.paths)
-    build_report(folder.paths.warehouse, out)
-    return Page(out.read_text(encoding="utf-8"))
+    return Page(build_reports(folder.paths.warehouse, out).path.read_text(encoding="utf-8"))
 
 
 def test_a_summary_has_one_row_a_benchmark(warehouse: Path) -> None:
@@ -62,7 +72,7 @@ def test_every_row_has_its_lineage(audited: Folder) -> None:
 
 
 def test_the_report_shows_every_audited_benchmark(audited: Folder, tmp_path: Path) -> None:
-    page = page_of(audited, tmp_path / "report.html")
+    page = page_of(audited, tmp_path / "reports")
     assert page.having("class").count("split") == len(BENCHMARKS)
     assert "splits" in page.having("id")
     for words in (
@@ -82,7 +92,7 @@ def test_what_matching_achieved_is_told(audited: Folder, tmp_path: Path) -> None
         "after": {"blind_auroc": None, **measured, "ci_low": None},
     }
     write_json(manifest, {**read_json(manifest), "matched": {"per_side": 24, "achieved": achieved}})
-    page = page_of(audited, tmp_path / "report.html")
+    page = page_of(audited, tmp_path / "reports")
     assert "matched sides" in page.text
     assert "notes_32: what matching the sides achieved" in page.text
     assert "before 0.927 [0.900, 0.950] 777" in page.text
@@ -93,6 +103,6 @@ def test_without_any_assessment_there_is_no_section(folder: Folder, tmp_path: Pa
     folder.write_documents("notes")
     folder.write_examples("notes_32")
     folder.write_audit("notes_32", next(iter(MODELS)), "run", DAY)
-    page = page_of(folder, tmp_path / "report.html")
+    page = page_of(folder, tmp_path / "reports")
     assert "splits" not in page.having("id")
     assert "strongest:" not in page.text
