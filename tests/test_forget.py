@@ -163,9 +163,8 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
 
     assert [(one.what, one.files, one.rows) for one in gone] == [(one.what, one.files, one.rows) for one in planned]
     counted = {one.what: one for one in gone}
-    # Two models, three kinds with the branches; a run is a file; token statistics, scores, highlights and seven tables of
-    # findings have lineage,
-    # and so have the build and its assessment.
+    # Two models, three kinds with the branches; a run is a file. Token statistics, scores, highlights and seven tables
+    # of findings have lineage, and so have the build and its assessment.
     assert counted["token statistics"].rows == len(own) * 6
     assert [counted[table].files for table in ("scores", "evaluations", "outcomes")] == [2, 2, 2]
     assert counted["lineage"].files == 2 * 10 + 2
