@@ -84,7 +84,7 @@ def test_bad_rows_are_named_where_they_stand(tmp_path: Path) -> None:
         ("b.jsonl", b'{"other": 1}\n', "no row has the column 'text'"),
         ("b.jsonl", "{}".encode("utf-16"), "is in UTF-16; save it as UTF-8"),
         ("b.json.gz", b"no gzip", "cannot be read"),
-        ("b.json.gz", gzip.compress(GOOD)[:-12], "breaks off or is damaged"),
+        ("b.json.gz", gzip.compress(GOOD, mtime=0)[:-12], "breaks off or is damaged"),
         ("b.parquet", b"PAR1", "is not a readable Parquet file"),
         ("b.csv", b"text,text\na,b\n", "its header names a column twice: text, text"),
         ("b.csv", b"other\na\n", "no row has the column 'text'"),
