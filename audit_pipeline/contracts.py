@@ -18,6 +18,10 @@ import pyarrow as pa
 Split = Literal["calibration", "evaluation"]
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
+EXCERPT_WORDS = 50
+EXCERPT_CHARACTERS = 500
+"""The most of an audited text that is quoted outside of the tables of texts."""
+
 MEMBER = 1
 NON_MEMBER = 0
 
@@ -477,6 +481,20 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     "lineage": LINEAGE,
     "outcomes": OUTCOMES,
 }
+
+
+RUN_TABLES = (
+    "scores",
+    "evaluations",
+    "decisions",
+    "group_tests",
+    "contamination_rates",
+    "comparisons",
+    "calibration_checks",
+    "corpus_tests",
+    "highlights",
+)
+"""Append-only: a run adds one file for a benchmark and model, and every row of it joins to one lineage entry."""
 
 
 def description_of(field: pa.Field) -> str:

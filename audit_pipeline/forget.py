@@ -22,7 +22,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.contracts import Pair, digest, text_sha256, texts_read
+from audit_pipeline.contracts import RUN_TABLES, Pair, digest, text_sha256, texts_read
 from audit_pipeline.errors import DataError
 from audit_pipeline.passes import lowercased
 from audit_pipeline.paths import DataPaths, unsegment
@@ -31,18 +31,7 @@ from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, discard, no_c
 
 Dimension = Literal["benchmark", "model"]
 
-PAIR_TABLES = (
-    "scores",
-    "highlights",
-    "evaluations",
-    "comparisons",
-    "decisions",
-    "group_tests",
-    "contamination_rates",
-    "calibration_checks",
-    "corpus_tests",
-    "outcomes",
-)
+PAIR_TABLES = (*RUN_TABLES, "outcomes")
 _LINEAGE = "lineage"
 _CACHED = "token statistics"
 _DAMAGED = "damaged parts of the cache, which may hold its texts"

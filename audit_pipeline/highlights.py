@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.contracts import HIGHLIGHTS, Pair, text_sha256
+from audit_pipeline.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, HIGHLIGHTS, Pair, text_sha256
 from audit_pipeline.detectors.min_k import selected, z_scores
 from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
@@ -28,8 +28,6 @@ from audit_pipeline.tables import table_from_rows
 from audit_pipeline.token_statistics.run import read_statistics
 
 MOST_TEXTS = 10
-MOST_WORDS = 50
-MOST_CHARACTERS = 500
 
 # A character of a script without blanks between words counts as a word, as in the warehouse's excerpts.
 _WORD = re.compile(
@@ -123,16 +121,16 @@ def excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDArray[np
     starts = [start for start, _ in words]
     # The word that each token ends in.
     word_of = [max(0, bisect.bisect_left(starts, end) - 1) for _, end in spans]
-    first_words = range(max(1, len(words) - MOST_WORDS + 1))
+    first_words = range(max(1, len(words) - EXCERPT_WORDS + 1))
     per_word = np.bincount(word_of, weights=counted, minlength=len(words)) if len(spans) else np.zeros(len(words))
     sums = np.concatenate([[0.0], np.cumsum(per_word)])
-    first = max(first_words, key=lambda word: (sums[min(len(words), word + MOST_WORDS)] - sums[word], -word))
-    tokens = [token for token, word in enumerate(word_of) if first <= word < first + MOST_WORDS]
+    first = max(first_words, key=lambda word: (sums[min(len(words), word + EXCERPT_WORDS)] - sums[word], -word))
+    tokens = [token for token, word in enumerate(word_of) if first <= word < first + EXCERPT_WORDS]
     pieces: list[str] = []
     start = place = 0 if first == 0 else words[first][0]
     for token in tokens:
         end = max(place, spans[token][1])
-        if end - start > MOST_CHARACTERS:
+        if end - start > EXCERPT_CHARACTERS:
             break
         pieces.append(text[place:end])
         place = end

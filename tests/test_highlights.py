@@ -15,9 +15,9 @@ from tiny_models import forward_of
 
 from audit_pipeline import stages
 from audit_pipeline.benchmarks.build import read_examples
-from audit_pipeline.contracts import HIGHLIGHTS, SCORES, Pair
+from audit_pipeline.contracts import EXCERPT_WORDS, HIGHLIGHTS, SCORES, Pair
 from audit_pipeline.detectors.statistics import StatisticsIndex
-from audit_pipeline.highlights import MOST_TEXTS, MOST_WORDS, excerpt, lowest
+from audit_pipeline.highlights import MOST_TEXTS, excerpt, lowest
 from audit_pipeline.lineage import Step
 from audit_pipeline.tables import read_table
 from audit_pipeline.token_statistics.run import read_statistics
@@ -79,7 +79,7 @@ def test_what_is_shown_is_a_stretch_of_the_text_of_at_most_50_words(text: str, s
     assert len(shown.pieces) == len(shown.tokens)
     han = sum("\u4e00" <= one <= "\u9fff" for one in joined)
     rest = "".join(" " if "\u4e00" <= one <= "\u9fff" else one for one in joined)
-    assert han + len(rest.split()) <= MOST_WORDS + step
+    assert han + len(rest.split()) <= EXCERPT_WORDS + step
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(works
         text = texts[row["example_id"]]
         piece = "".join(row["pieces"])
         assert piece in text
-        assert len(piece.split()) <= MOST_WORDS < len(text.split())
+        assert len(piece.split()) <= EXCERPT_WORDS < len(text.split())
         assert row["detector"] == "min_k_plus_plus"
         statistics = index.find(text)
         assert statistics is not None

@@ -24,6 +24,7 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
+from audit_pipeline.contracts import RUN_TABLES
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.paths import DataPaths, config_dir, unsegment
@@ -31,7 +32,7 @@ from audit_pipeline.tables import read_json
 from audit_pipeline.warehouse.configured import Rows, configured_benchmarks, configured_models
 from audit_pipeline.warehouse.define import WrittenFile, check_keys, create_tables, create_views, fill_derived
 from audit_pipeline.warehouse.query import one_line
-from audit_pipeline.warehouse.schema import PARQUET_TABLES, RUN_TABLES, Table, literal, quoted, tables
+from audit_pipeline.warehouse.schema import PARQUET_TABLES, Table, literal, quoted, tables
 
 LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""

@@ -12,30 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
+from audit_pipeline.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, RUN_TABLES
+
 BLIND_CONTROL = "blind_control"
 """The detector that never sees the model; sql/views/leaderboard_history.sql sets it apart by this name."""
-
-EXCERPT_WORDS = 50
-EXCERPT_CHARACTERS = 500
 
 BLANKS = r"\s\x0B\x1C-\x1F\x{85}\p{Z}"
 """Regex class (RE2) of what ``str.split`` treats as whitespace."""
 
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Regex class of scripts written without blanks: each character counts as a word of an excerpt."""
-
-RUN_TABLES = (
-    "scores",
-    "evaluations",
-    "decisions",
-    "group_tests",
-    "contamination_rates",
-    "comparisons",
-    "calibration_checks",
-    "corpus_tests",
-    "highlights",
-)
-"""Append-only: a run adds one file for a benchmark and model, and every row of it joins to one lineage entry."""
 
 PARQUET_TABLES = (
     "documents",

@@ -449,3 +449,19 @@ def warehouse(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -
     root = tmp_path_factory.mktemp("warehouse") / "data"
     shutil.copytree(_audited_once.paths.root, root)
     return build_warehouse(DataPaths(root)).path
+
+
+@pytest.fixture(scope="module")
+def built(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The decided folder and its warehouse, for tests that only read it."""
+    from .decided import decided_copy
+
+    return decided_copy(_audited_once, tmp_path_factory.mktemp("decided") / "data")
+
+
+@pytest.fixture
+def decided(audited: Folder) -> Folder:
+    """The audited folder with decisions and a second run of a pair."""
+    from .decided import decide
+
+    return decide(audited)

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,12 +18,14 @@ from audit_pipeline.contracts import SCHEMAS, Pair, canonical_json, digest
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import table_from_rows, write_table
 from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import query
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
 
 Row = Mapping[str, object]
 
 OLD_MODEL, NEW_MODEL = MODELS
+OF_PAIR = f"WHERE benchmark = 'notes_32' AND model = '{OLD_MODEL}'"
 DETECTORS = (("loss", "{}"), ("min_k", '{"k":0.2}'))
 ALPHA = 0.05
 
@@ -199,3 +202,8 @@ def decide(folder: Folder) -> Folder:
     write_decided(folder, "notes_32", OLD_MODEL, "again-notes", DAY + timedelta(days=1))
     write_chain(folder, "notes_32", OLD_MODEL, "again-notes", DAY + timedelta(days=1), code_version="2")
     return folder
+
+
+def told(paths: DataPaths, sql: str) -> list[tuple[Any, ...]]:
+    """The rows that a statement yields on the warehouse."""
+    return [tuple(row.values()) for row in query(paths.warehouse, sql).to_pylist()]

@@ -14,25 +14,9 @@ from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import literal
 
 from .conftest import DAY, MODELS, Folder
-from .decided import NEW_MODEL, OLD_MODEL, decide, decided_copy, write_chain
+from .decided import NEW_MODEL, OF_PAIR, OLD_MODEL, told, write_chain
 
 FIRST, SECOND = "run-0-notes_32", "again-notes"
-OF_PAIR = f"WHERE benchmark = 'notes_32' AND model = '{OLD_MODEL}'"
-
-
-@pytest.fixture(scope="module")
-def built(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """The decided folder and its warehouse, for tests that only read it."""
-    return decided_copy(_audited_once, tmp_path_factory.mktemp("decided") / "data")
-
-
-@pytest.fixture
-def decided(audited: Folder) -> Folder:
-    return decide(audited)
-
-
-def told(paths: DataPaths, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in query(paths.warehouse, sql).to_pylist()]
 
 
 def changes(

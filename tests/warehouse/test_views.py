@@ -10,35 +10,18 @@ import pytest
 import yaml
 
 from audit_pipeline.contracts import Pair, digest, text_sha256
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import read_json, write_json
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
-from .decided import DETECTORS, NEW_MODEL, OLD_MODEL, decide, decided_copy, write_decided, write_rows
+from .decided import DETECTORS, NEW_MODEL, OF_PAIR, OLD_MODEL, told, write_decided, write_rows
 
 PAIR = Pair("notes_32", OLD_MODEL)
-OF_PAIR = f"WHERE benchmark = 'notes_32' AND model = '{OLD_MODEL}'"
 DECIDED = (
     *("decisions", "group_tests", "contamination_rates", "comparisons", "calibration_checks", "corpus_tests"),
     "highlights",
 )
-
-
-@pytest.fixture(scope="module")
-def built(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """The decided folder and its warehouse, for tests that only read it."""
-    return decided_copy(_audited_once, tmp_path_factory.mktemp("decided") / "data")
-
-
-@pytest.fixture
-def decided(audited: Folder) -> Folder:
-    return decide(audited)
-
-
-def told(paths: DataPaths, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in query(paths.warehouse, sql).to_pylist()]
 
 
 def with_dates(folder: Path, **released: date) -> Path:
