@@ -1,7 +1,7 @@
 """What the command line prints, and where.
 
 What belongs here: standard output and error as commands use them, tables, and keeping a terminal from obeying what a
-file holds. What does not: what is said (cli.py, statistics_commands.py).
+file holds. What does not: what is said (cli/).
 """
 
 from __future__ import annotations

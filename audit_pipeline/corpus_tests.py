@@ -2,7 +2,7 @@
 
 What belongs here: from a file or a list of items to texts, the model's pass over them through the cache, and the
 finding as a row of CORPUS_TESTS. What does not: the statistics (evaluation/canary_rank.py,
-evaluation/sharded_permutation.py), making canaries (canaries.py), and the command's options (cli.py).
+evaluation/sharded_permutation.py), making canaries (canaries.py), and the command's options (cli/).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scoring a user's own file without Dagster: texts in, one long table of scores out.
 
 What belongs here: the file's rows, the model's pass over them, the output table. What does not: the pass and its cache
-(token_statistics/), detectors (detectors/), the command's options (cli.py).
+(token_statistics/), detectors (detectors/), the command's options (cli/).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command `corpus-audit audit`: bring one model on some benchmarks up to date, through Dagster, in this process.
 
 What belongs here: which assets are stale, in which order they run, what it would cost. What does not: the work itself
-(stages.py), presentation (cli.py).
+(stages.py), presentation (cli/).
 """
 
 from __future__ import annotations

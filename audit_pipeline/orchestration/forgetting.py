@@ -1,7 +1,7 @@
 """The command `corpus-audit forget`: take a benchmark or a model away, with its partition and all that came of it.
 
 What belongs here: who uses it, Dagster's partitions, the order of it all. What does not: which files there are
-(audit_pipeline/forget.py), presentation (cli.py).
+(audit_pipeline/forget.py), presentation (cli/).
 
 The partition goes first: from then on no run can be requested for it, and a run that was requested just before is seen
 by the second look, which gives the partition back. A removal that was killed is finished by the same command.

@@ -1,7 +1,7 @@
 """A table or view of the warehouse as one Parquet or CSV file.
 
 What belongs here: the file's format, and what CSV needs: lists as JSON, text that no spreadsheet takes for a formula.
-What does not: which rows (schema.py), opening the warehouse (query.py), what a user's own SQL yields (cli.py).
+What does not: which rows (schema.py), opening the warehouse (query.py), what a user's own SQL yields (cli/).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read-only access to the warehouse: nothing can be written, no other file read, no setting changed back.
 
 What belongs here: opening the warehouse for readers and running a user's SQL. What does not: building it (build.py),
-its views (schema.py), laying out results for a terminal (cli.py).
+its views (schema.py), laying out results for a terminal (cli/).
 """
 
 from __future__ import annotations

@@ -1,34 +1,30 @@
-"""Commands that draw conclusions: evaluate, power, canaries, test, export.
+"""Commands that draw conclusions from scores: evaluate, power.
 
-What belongs here: options, their order of calls, and what is printed, as in cli.py, which has the other commands. What
-does not: any work. Heavy packages are imported by the command that needs them.
+What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
+imported by the command that needs them.
 """
 
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli.shared import FILE
 from audit_pipeline.console import new_table, print_table, say, tell, tell_skipped, visible
 from audit_pipeline.errors import DataError
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
-    from audit_pipeline.corpus_tests import CorpusTest
     from audit_pipeline.evaluation.power import PowerReport
-    from audit_pipeline.models.load import TokenizedModel
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _DESIGNS = ("temporal", "exchangeable", "randomised", "selected", "unlabelled")
 
 
 @click.command()
-@click.option("--scores", "file", required=True, type=_FILE, help="Columns score, label; group, detector, text, … .")
+@click.option("--scores", "file", required=True, type=FILE, help="Columns score, label; group, detector, text, … .")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="A folder. Default: FILE_findings.")
 @click.option("--model", default="a model", show_default=True, help="What the scores are called after.")
 @click.option("--benchmark", help="Default: the file's name.")
@@ -153,143 +149,3 @@ def _say_power(report: PowerReport) -> None:
         cells = (point.mean_score, point.flagged, point.resampled)
         table.add_row(f"{point.n:,}", *("–" if one is None else f"{one:.2f}" for one in cells))
     print_table(table)
-
-
-@click.command()
-@click.option("--sets", required=True, type=click.IntRange(min=1), help="How many canaries are published.")
-@click.option("--alternatives", default=99, show_default=True, help="Texts a set that are never published.")
-@click.option("--words", default=12, show_default=True, help="Random words, or blocks of digits, a canary.")
-@click.option("--style", type=click.Choice(["words", "hex", "digits"]), default="words", show_default=True)
-@click.option("--template", default="{canary}", show_default=True, help="What stands around the random part.")
-@click.option("--out", required=True, type=_FILE, help="The .jsonl file to write; keep it, and keep it secret.")
-def canaries(sets: int, alternatives: int, words: int, style: Any, template: str, out: Path) -> None:
-    """Draw canaries to plant in texts before they are published; `test canaries` asks a model for them later."""
-    from audit_pipeline.canaries import make_canaries, seal_path, write_canaries
-
-    drawn = make_canaries(sets, alternatives, words=words, style=style, template=template)
-    seal = write_canaries(out, drawn)
-    say("Publish these, each in a place of its own:")
-    for text in drawn.to_publish:
-        say(f"  {text}")
-    say(f"\nAll of them, with the alternatives: {out} (secret); its seal: {seal_path(out)} (sha256 {seal.sha256})")
-
-
-@click.group()
-def test() -> None:
-    """Tests of a whole corpus: planted canaries, the order of a test set."""
-
-
-def _model_options(command: Any) -> Any:
-    command = click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")(
-        command
-    )
-    return click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")(command)
-
-
-@test.command("canaries")
-@_model_options
-@click.option("--canaries", "file", required=True, type=_FILE, help="What `corpus-audit canaries` wrote.")
-@click.option("--detector", default="loss", show_default=True, help="Any that needs the text's own pass alone.")
-@click.option("--alpha", default=0.05, show_default=True, type=click.FloatRange(0, 1, True, True))
-def test_canaries(model: str, file: Path, detector: str, alpha: float, device: str | None) -> None:
-    """Does the model rank the published canaries above those that were never published?"""
-    from audit_pipeline.corpus_tests import canary_test
-    from audit_pipeline.progress import terminal_bar
-
-    paths = DataPaths.from_environment()
-    tokenized, forward_of = _model(model, device, paths)
-    with terminal_bar(model) as on_progress:
-        result = canary_test(
-            tokenized, file, paths, forward_of, detector=detector, alpha=alpha, on_progress=on_progress
-        )
-    _keep(result, tokenized, paths)
-
-
-@test.command("ordered")
-@_model_options
-@click.option("--items", "file", required=True, type=_FILE, help="The test set in its published order, an item a row.")
-@click.option("--text-column", help="Default: text, else input, else the only column.")
-@click.option("--shards", type=click.IntRange(min=2), help="Default: as many as fit the model's context.")
-@click.option("--permutations", default=25, show_default=True, type=click.IntRange(min=1), help="Orders a shard.")
-@click.option("--rule", type=click.Choice(["exact", "t_test"]), default="exact", show_default=True)
-@click.option("--order-by-chance", is_flag=True, help="The published order was drawn by chance: a sound test then.")
-def test_ordered(
-    model: str,
-    file: Path,
-    text_column: str | None,
-    shards: int | None,
-    permutations: int,
-    rule: Any,
-    order_by_chance: bool,
-    device: str | None,
-) -> None:
-    """Does the model prefer the test set's published order to random ones?"""
-    from audit_pipeline.corpus_tests import ordered_test
-    from audit_pipeline.progress import terminal_bar
-    from audit_pipeline.text_rows import read_texts
-
-    paths = DataPaths.from_environment()
-    rows, skipped = read_texts(file, text_column)
-    tell_skipped(skipped)
-    tokenized, forward_of = _model(model, device, paths)
-    with terminal_bar(model) as on_progress:
-        result = ordered_test(
-            tokenized,
-            [row.text for row in rows],
-            paths,
-            forward_of,
-            name=file.stem,
-            shards=shards,
-            permutations=permutations,
-            rule=rule,
-            order_by_chance=order_by_chance,
-            on_progress=on_progress,
-        )
-    _keep(result, tokenized, paths)
-
-
-def _model(model: str, device: str | None, paths: DataPaths) -> tuple[TokenizedModel, Any]:
-    from audit_pipeline.models.config import load_models, resolve_model
-    from audit_pipeline.models.load import default_device, load_tokenizer, load_weights
-    from audit_pipeline.token_statistics.forward import ForwardPass
-
-    def forward_of(wanted: TokenizedModel) -> ForwardPass:
-        tell(f"• loading {wanted.entry.name}")
-        return ForwardPass(load_weights(wanted, device or default_device()), wanted.vocab_size)
-
-    return load_tokenizer(resolve_model(model, load_models()), paths), forward_of
-
-
-def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
-    """Write the result with its lineage, rebuild warehouse and report, and say it."""
-    from audit_pipeline.corpus_test_record import keep_corpus_test
-    from audit_pipeline.definitions import defs
-    from audit_pipeline.orchestration.audit import publish
-
-    keep_corpus_test(result, model, paths, run_id=f"test-{uuid.uuid4()}")
-    publish(
-        defs(),
-        paths,
-        _step,
-        include_text="CORPUS_AUDIT_NO_TEXT" not in os.environ,
-    )
-    if result.reason is not None:
-        say(f"{result.test} of {result.model} on {result.benchmark}: no p-value: {result.reason}")
-    else:
-        say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")
-    say(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")
-
-
-def _step(what: str) -> None:
-    tell(f"• {what}")
-
-
-@click.command()
-@click.argument("name")
-@click.option("--out", required=True, type=_FILE, help="A .parquet or .csv file.")
-def export(name: str, out: Path) -> None:
-    """Write a table or view of the warehouse to a Parquet or CSV file."""
-    from audit_pipeline.warehouse.export import export as export_rows
-
-    written = export_rows(DataPaths.from_environment().warehouse, name, out)
-    say(f"{written.rows:,} rows of {name} in {out}")

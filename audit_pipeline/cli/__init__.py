@@ -1,0 +1,8 @@
+"""The command `corpus-audit`: the front door.
+
+What belongs here: one module a group of commands. What does not: any work.
+"""
+
+from audit_pipeline.cli.front import main
+
+__all__ = ["main"]

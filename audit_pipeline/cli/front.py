@@ -1,0 +1,79 @@
+"""The command itself: how errors reach the terminal, and which commands there are.
+
+What belongs here: the group of all commands. What does not: any command.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from audit_pipeline.cli import auditing, conclusions, corpus_tests, listing, published, scoring, upkeep
+from audit_pipeline.console import tell
+from audit_pipeline.errors import AuditError
+from audit_pipeline.paths import DataPaths
+
+
+class _Front(click.Group):
+    """Errors that a user can act on become one line and exit code 2, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of a pipe has enough: click ends quietly.
+            raise
+        except KeyboardInterrupt:
+            tell("stopped; what was finished is kept")
+            sys.exit(130)
+        except Exception as error:
+            from audit_pipeline.full_disk import full_disk
+
+            # Whoever met it: Dagster's own databases and DuckDB tell of a full disk in words of their own.
+            full = full_disk(error, DataPaths.from_environment().root)
+            if full is not None:
+                _fail(AuditError(full))
+            # OSError: the machine said no: no permission, a folder where a file should be.
+            if isinstance(error, AuditError | OSError):
+                _fail(error)
+            raise
+
+
+def _fail(error: AuditError | OSError) -> NoReturn:
+    tell(f"Error: {' '.join(str(error).split())}", style="red")
+    sys.exit(2)
+
+
+@click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="corpus-audit")
+def main() -> None:
+    """Find out whether texts were in a language model's pretraining data, and how sure anyone can be."""
+    # Progress bars of libraries would draw over ours.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+
+
+for _command in (
+    auditing.demo,
+    auditing.audit,
+    auditing.control,
+    auditing.study,
+    scoring.score,
+    scoring.count,
+    listing.detectors,
+    listing.models,
+    listing.benchmarks,
+    published.report,
+    published.sql,
+    published.export,
+    upkeep.dev,
+    upkeep.forget,
+    upkeep.doctor,
+    conclusions.evaluate,
+    conclusions.power,
+    corpus_tests.canaries,
+    corpus_tests.test,
+):
+    main.add_command(_command)

@@ -1,0 +1,115 @@
+"""Commands on what was concluded: report, sql, export.
+
+What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
+imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import sys
+import webbrowser
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from audit_pipeline.cli.shared import FILE, tell_step
+from audit_pipeline.console import OUT, new_table, print_table, say, shown
+from audit_pipeline.errors import AuditError
+from audit_pipeline.paths import DataPaths
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@click.command()
+@click.option("--open", "open_it", is_flag=True, help="Show it in a browser.")
+@click.option(
+    "--no-text",
+    is_flag=True,
+    help="Quote no audited text in report and warehouse (for good: set CORPUS_AUDIT_NO_TEXT).",
+)
+def report(open_it: bool, no_text: bool) -> None:
+    """Rebuild the warehouse and the report from what has been audited."""
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.orchestration.audit import publish
+
+    paths = DataPaths.from_environment()
+    include_text = not no_text and "CORPUS_AUDIT_NO_TEXT" not in os.environ
+    publish(defs(), paths, tell_step, include_text=include_text)
+    say(f"Report: {paths.report}")
+    if open_it:
+        webbrowser.open(paths.report.as_uri())
+
+
+@click.command()
+@click.argument("statement")
+@click.option("--format", "layout", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+def sql(statement: str, layout: str) -> None:
+    """Run one reading SQL statement on the warehouse."""
+    from audit_pipeline.warehouse.query import query
+
+    rows = query(DataPaths.from_environment().warehouse, statement)
+    if layout == "csv":
+        _print_csv(rows)
+    elif layout == "json":
+        names = _each_once(rows.column_names)
+        for row in _rows(rows):
+            click.echo(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False))
+    else:
+        _print_rows(rows)
+
+
+def _rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
+    """The rows by position: a join can yield two columns of one name."""
+    try:
+        return zip(*(column.to_pylist() for column in table.columns), strict=True)
+    except (OverflowError, ValueError) as error:
+        raise AuditError(f"a value of the result cannot be shown ({error}): cast it to VARCHAR") from error
+
+
+def _each_once(names: Sequence[str]) -> list[str]:
+    """The names, those that stand again with a number (a, a_1)."""
+    unique: list[str] = []
+    for name in names:
+        numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+        unique.append(next(one for one in numbered if one not in unique))
+    return unique
+
+
+def _print_csv(rows: pa.Table) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(rows.column_names)
+    for row in _rows(rows):
+        writer.writerow([_cell(value) for value in row])
+
+
+def _cell(value: object) -> object:
+    """Lists and structs as JSON, true and false as SQL spells them; the rest as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, default=str, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+
+def _print_rows(rows: pa.Table) -> None:
+    table = new_table(*rows.column_names)
+    for row in _rows(rows):
+        table.add_row(*(shown(value) for value in row))
+    print_table(table)
+    OUT.print(f"{len(rows):,} row(s)", highlight=False)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--out", required=True, type=FILE, help="A .parquet or .csv file.")
+def export(name: str, out: Path) -> None:
+    """Write a table or view of the warehouse to a Parquet or CSV file."""
+    from audit_pipeline.warehouse.export import export as export_rows
+
+    written = export_rows(DataPaths.from_environment().warehouse, name, out)
+    say(f"{written.rows:,} rows of {name} in {out}")

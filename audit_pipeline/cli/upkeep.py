@@ -1,0 +1,115 @@
+"""Commands that keep an installation: dev, forget, doctor.
+
+What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
+imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from audit_pipeline.cli.shared import tell_step
+from audit_pipeline.console import new_table, print_table, say, tell, visible
+from audit_pipeline.paths import DataPaths
+
+if TYPE_CHECKING:
+    from audit_pipeline.orchestration.forgetting import Forgotten
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Anything but loopback opens it to the network.")
+@click.option("--port", default=3000, show_default=True)
+def dev(host: str, port: int) -> None:
+    """Open the Dagster UI, with its daemon, on this machine."""
+    from audit_pipeline.orchestration.in_process import bury_dead_runs, dagster_home, open_instance
+    from audit_pipeline.paths import PROJECT_ROOT
+
+    paths = DataPaths.from_environment()
+    with open_instance(paths) as instance:
+        for run_id in bury_dead_runs(instance):
+            tell(f"run {run_id} is marked failed: the process that ran it is gone")
+    tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
+    dagster = Path(sys.executable).with_name("dagster")
+    workspace = PROJECT_ROOT / "workspace.yaml"
+    os.execv(dagster, [str(dagster), "dev", "-w", str(workspace), "-h", host, "-p", str(port)])  # noqa: S606
+
+
+@click.command()
+@click.option("--model", help="The name of its partition: as in config/models.yaml, a hub id, or a path.")
+@click.option("--benchmark", help="One benchmark (release_notes_64).")
+@click.option("--dry-run", is_flag=True, help="What would go: files, rows, bytes; nothing is touched.")
+def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
+    """Remove a model, or a benchmark, and all that was derived from it.
+
+    Scores, evaluations, lineage, cached token statistics, examples, the partition in Dagster; then warehouse and report
+    are rebuilt. Refused while a run uses it. What was killed on the way is finished by the same command.
+    """
+    if (model is None) == (benchmark is None):
+        raise click.UsageError("give either --model or --benchmark")
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.forget import Target
+    from audit_pipeline.orchestration import forgetting
+
+    target = Target("benchmark", benchmark) if benchmark is not None else Target("model", model or "")
+    paths = DataPaths.from_environment()
+    if dry_run:
+        _show_forgotten(forgetting.plan_to_forget(target, defs(), paths), dry_run=True)
+    else:
+        _show_forgotten(forgetting.forget(target, defs(), paths, tell_step), dry_run=False)
+
+
+def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
+    target = forgotten.target
+    if forgotten.buried:
+        tell(f"marked {len(forgotten.buried)} dead run(s) of this machine failed and freed their slots")
+    table = new_table("would go" if dry_run else "went", "files", "rows", "bytes")
+    for one in forgotten.gone:
+        table.add_row(one.what, f"{one.files:,}", f"{one.rows:,}", f"{one.bytes:,}")
+    if forgotten.had_partition:
+        table.add_row("partition in Dagster", "", "", "")
+    if table.row_count:
+        print_table(table)
+    else:
+        say(f"Of {target} there is nothing to remove.")
+    lines = [f"Stays: {one}" for one in forgotten.kept]
+    lines.append("Stays: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
+    lines += [f"Yours, left alone: {path}, the log of a session on an earlier warehouse" for path in forgotten.aside]
+    if forgotten.configured:
+        lines.append(
+            f"config/{target.dimension}s.yaml still names it: take the entry out, or the sensor (where it is on) and "
+            "audits add it again"
+        )
+    elif forgotten.configured is None:
+        lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
+    if forgotten.users:
+        when = "In use, so it would be refused now" if dry_run else "Used again already"
+        lines.append(f"{when}: {', '.join(forgotten.users)}")
+    if dry_run:
+        lines.append("Nothing was touched.")
+    for line in lines:
+        say(visible(line))
+
+
+@click.command()
+def doctor() -> None:
+    """Check the installation, the models' files, the disk, the data folder and Dagster's runs; 1 where one is amiss.
+
+    Damaged part files of the cache are set aside, as every audit does; nothing else is changed.
+    """
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.doctor import examine
+    from audit_pipeline.orchestration.health import examine_dagster
+
+    paths = DataPaths.from_environment()
+    findings = [*examine(paths), *examine_dagster(paths, defs())]
+    table = new_table("", "what", "finding")
+    for finding in findings:
+        table.add_row("ok" if finding.ok else "!!", finding.what, finding.words)
+    print_table(table)
+    if not all(finding.ok for finding in findings):
+        sys.exit(1)
