@@ -19,7 +19,14 @@ from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_m
 from audit_pipeline.orchestration.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
 from audit_pipeline.orchestration.partitions import pair_partitions
 from audit_pipeline.orchestration.resources import AuditData, Models
-from audit_pipeline.stages import EvaluationReport, ScoreReport, evaluate_pair, score_pair
+from audit_pipeline.stages import (
+    EVALUATIONS_VERSION,
+    SCORES_VERSION,
+    EvaluationReport,
+    ScoreReport,
+    evaluate_pair,
+    score_pair,
+)
 from audit_pipeline.warehouse.pair_plots import (
     forest_markdown,
     histograms_markdown,
@@ -28,8 +35,6 @@ from audit_pipeline.warehouse.pair_plots import (
     roc_markdown,
 )
 
-SCORES_VERSION = "2"
-EVALUATIONS_VERSION = "2"
 _TOLD = 0.05
 _SHOWN = 10
 

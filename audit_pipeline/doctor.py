@@ -25,8 +25,9 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.lineage import package_versions
 from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.models.load import default_device, load_tokenizer
+from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.watch import load_watched
+from audit_pipeline.models.weights import default_device
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.token_statistics.cache import set_aside_damaged

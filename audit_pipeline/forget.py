@@ -15,15 +15,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.contracts import RUN_TABLES, Pair, digest, text_sha256, texts_read
+from audit_pipeline.contracts import RUN_TABLES, Pair, text_sha256, texts_read
 from audit_pipeline.errors import DataError
+from audit_pipeline.models.kept import converted_of
 from audit_pipeline.passes import lowercased
 from audit_pipeline.paths import DataPaths, unsegment
 from audit_pipeline.tables import read_json, write_json
@@ -74,8 +74,9 @@ class _Lot:
 
     @classmethod
     def of(cls, what: str, folders: Iterable[Path]) -> _Lot:
-        folders = tuple(folders)
-        return cls(what, tuple(path for folder in folders for path in _files(folder)), folders)
+        given = tuple(folders)
+        inner = [path for folder in given for path in sorted(folder.rglob("*"), reverse=True) if path.is_dir()]
+        return cls(what, tuple(path for folder in given for path in _files(folder)), (*inner, *given))
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class _Fingerprints:
 
     models: set[str] = field(default_factory=set)
     tokenizers: set[str] = field(default_factory=set)
+    weights: set[str] = field(default_factory=set)
 
 
 def names_kept(dimension: Dimension, paths: DataPaths) -> set[str]:
@@ -200,11 +202,6 @@ def kept_aside(paths: DataPaths) -> list[Path]:
     return sorted(paths.warehouse.parent.glob(f"{paths.warehouse.name}.*.aside"))
 
 
-def converted_tokenizer(tokenizer_fingerprint: str, paths: DataPaths) -> Path:
-    """The folder of the tokenizer that the installed version of transformers converted out of a .gguf, if any."""
-    return paths.tokenizer_cache(digest(tokenizer_fingerprint, version("transformers"))[:24])
-
-
 def stat_of(path: Path) -> os.stat_result | None:
     """Size and time of a file; None where its writer has moved it into place meanwhile."""
     try:
@@ -265,10 +262,13 @@ def _of_model(target: Target, paths: DataPaths) -> Removal:
                 renamed.append((card, users[0]))
     models = own.models - {one for theirs in by_name.values() for one in theirs.models}
     tokenizers = own.tokenizers - {one for theirs in by_name.values() for one in theirs.tokenizers}
+    weights = own.weights - {one for theirs in by_name.values() for one in theirs.weights}
     caches = tuple(folder for folder in _cache_folders(paths) if _fingerprint_of(folder, paths) in models)
     lots = [
         *_tables_of(target, paths),
-        _Lot.of("converted tokenizers", (converted_tokenizer(one, paths) for one in sorted(tokenizers))),
+        _Lot.of("converted tokenizers", (paths.kept_tokenizers(one) for one in sorted(tokenizers))),
+        _Lot.of("converted weights", (converted_of(one, paths) for one in sorted(weights))),
+        _Lot("checks at loading", tuple(path for one in sorted(models) if (path := paths.load_check(one)).exists())),
         _Lot("cards", tuple(path for one in sorted(models) if (path := paths.model_card(one)).exists())),
         _Lot.of(_LINEAGE, _lineage_of(target, paths)[0]),
     ]
@@ -313,6 +313,8 @@ def _fingerprints(paths: DataPaths) -> dict[str, _Fingerprints]:
         of_model.models.add(path.stem)
         if card.get("tokenizer_fingerprint"):
             of_model.tokenizers.add(str(card["tokenizer_fingerprint"]))
+        if card.get("weights_digest"):
+            of_model.weights.add(str(card["weights_digest"]))
     return found
 
 

@@ -99,7 +99,14 @@ def record(
     write_table(paths.run_file("lineage", f"{table}:{partition}", step.run_id), table_from_rows([row], LINEAGE))
 
 
-_LOOKED_AT = ("run_id", "data_version", "benchmark_digest", "upstream_data_versions", "finished_at")
+_LOOKED_AT = (
+    "run_id",
+    "code_version",
+    "data_version",
+    "benchmark_digest",
+    "upstream_data_versions",
+    "finished_at",
+)
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,7 @@ class Written:
     """What the lineage says of the rows that were written last for a partition."""
 
     run_id: str
+    code_version: str
     data_version: str
     benchmark_digest: str | None
     upstream: Mapping[str, str]
@@ -127,6 +135,7 @@ def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
     last = max(written, key=lambda entry: (entry["finished_at"], entry["run_id"]))
     return Written(
         last["run_id"],
+        last["code_version"],
         last["data_version"],
         last["benchmark_digest"],
         json.loads(last["upstream_data_versions"]),

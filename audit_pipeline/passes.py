@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,6 @@ from audit_pipeline.detectors.statistics import Branches, Extras, StatisticsInde
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.neighbours.proposer import Proposer
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import (
     KINDS,
     Kind,
@@ -33,8 +33,11 @@ from audit_pipeline.token_statistics.run import (
     read_statistics,
 )
 
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.forward import ForwardPass
+
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
-Forward = Callable[[], ForwardPass]
+Forward = Callable[[], "ForwardPass"]
 Tell = Callable[[Progress], None]
 
 

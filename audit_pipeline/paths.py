@@ -67,8 +67,17 @@ class DataPaths:
     def model_card(self, model_fingerprint: str) -> Path:
         return self.root / "models" / f"{model_fingerprint}.json"
 
-    def tokenizer_cache(self, digest: str) -> Path:
-        return self.root / "models" / "tokenizers" / digest
+    def kept_tokenizers(self, tokenizer_fingerprint: str) -> Path:
+        """The tokenizers of one fingerprint in the form that loads at once, a folder a version that wrote it."""
+        return self.root / "models" / "tokenizers" / tokenizer_fingerprint
+
+    def converted_models(self, weights_digest: str) -> Path:
+        """The weights of one .gguf as safetensors, a folder a dtype and version that converted it."""
+        return self.root / "models" / "converted" / weights_digest
+
+    def load_check(self, model_fingerprint: str) -> Path:
+        """What the check at loading found out about a model's forward pass on this machine."""
+        return self.root / "models" / "checks" / f"{model_fingerprint}.json"
 
     @property
     def digest_cache(self) -> Path:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,15 +24,16 @@ from audit_pipeline.evaluation.metrics import metrics, undefined
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.neighbours import own_topk
-from audit_pipeline.neighbours.masked_model import MaskedModelProposer
 from audit_pipeline.neighbours.proposer import Proposer, Remembering
 from audit_pipeline.passes import Passes, PassesSummary, Selection, costs, run_passes
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.stages import passes_of, score_from_cache
 from audit_pipeline.tables import require_output, write_table
 from audit_pipeline.text_rows import Skipped, TextRow, read_texts
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Progress
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.forward import ForwardPass
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,9 @@ def _passes(selection: Selection, model: TokenizedModel, paths: DataPaths, besid
     if beside.proposer == own_topk.NAME:
         proposer = own_topk.OwnTopkProposer(model, paths)
     else:
+        # A model of its own: torch is imported where one is asked for.
+        from audit_pipeline.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
+
         entry = resolve_model(beside.proposer, load_models())
         proposer = MaskedModelProposer(entry, paths, device=beside.device)
     return replace(passes, proposer=Remembering(proposer), seed=beside.seed)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -51,8 +51,15 @@ from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
 from audit_pipeline.tables import checked, read_table, write_table
 from audit_pipeline.token_statistics.encode import KIND_VERSIONS, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Kind, Progress, compute
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.forward import ForwardPass
+
+
+SCORES_VERSION = "2"
+EVALUATIONS_VERSION = "2"
+"""Of the code that makes these tables: where one is raised, pairs that are done are done again."""
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,12 @@ from audit_pipeline.cli import main
 from audit_pipeline.lineage import Step
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.orchestration import resources
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, Missing, Source
 from audit_pipeline.sources.registry import SOURCES
 from audit_pipeline.stages import build_benchmark, refresh_source
+from audit_pipeline.token_statistics import ready
 
 SOURCE = release_notes.NAME
 COLLECTIONS = ("alder", "birch", "cedar")
@@ -258,11 +258,11 @@ def enter_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def count_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the models whose weights are loaded from now on, in order."""
     loaded: list[str] = []
-    load: Callable[..., Any] = resources.load_weights
+    load: Callable[..., Any] = ready.load_weights
 
-    def counted(model: TokenizedModel, device: str) -> Any:
+    def counted(model: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
         loaded.append(model.entry.name)
-        return load(model, device)
+        return load(model, device, tell)
 
-    monkeypatch.setattr(resources, "load_weights", counted)
+    monkeypatch.setattr(ready, "load_weights", counted)
     return loaded

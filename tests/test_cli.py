@@ -39,9 +39,12 @@ from made_workspace import (
 )
 from tiny_models import save_model
 
+from assets import scores
 from audit_pipeline.benchmarks.build import read_examples
 from audit_pipeline.cli import main
 from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.operate import done
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.registry import SOURCES
@@ -113,6 +116,11 @@ def told(result: Result) -> str:
     """What a command that worked printed."""
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def length_of(model: TokenizedModel, text: str) -> int:
+    """How many tokens the tokenizer makes of a text, its own special ones included."""
+    return len(model.tokenizer.encode([text], add_special_tokens=True)[0].ids)
 
 
 def texts_file(folder: Path, *texts: str, name: str = "texts.jsonl") -> Path:
@@ -340,7 +348,7 @@ def scores_of(path: Path) -> dict[tuple[int, str, str], dict[str, Any]]:
 
 def test_rows_good_and_bad_and_odd(workspace: Workspace, tmp_path: Path) -> None:
     model = workspace.model("tiny")
-    [one_token] = [text for text in ("!",) if len(model.tokenizer(text)["input_ids"]) == 1]
+    [one_token] = [text for text in ("!",) if length_of(model, text) == 1]
     lines = [
         json.dumps({"input": "a plain text of some words", "label": 1}).encode(),
         b'{"input": "broken',
@@ -455,7 +463,7 @@ def test_a_text_of_a_hundred_thousand_words(workspace: Workspace, tmp_path: Path
     assert [row["status"] for row in scores_of(out).values()] == ["ok"] * 8
     part = workspace.parts()[0]
     tokens = [len(row) for row in pq.read_table(part, columns=["token_id"], partitioning=None)["token_id"].to_pylist()]
-    assert sorted(tokens)[-1] == len(workspace.model("long").tokenizer(text)["input_ids"]) >= 100_000
+    assert sorted(tokens)[-1] == length_of(workspace.model("long"), text) >= 100_000
 
 
 # Counting.
@@ -468,8 +476,9 @@ def test_count_says_what_it_counted(workspace: Workspace, tmp_path: Path) -> Non
     (corpus / "b.txt").write_text("<s> the boats </s>\n")
     result = workspace.run("count", "--corpus", corpus, "--tokenizer", "tiny", "--out", tmp_path / "f.parquet")
     tokenizer = workspace.model("tiny").tokenizer
-    special = set(tokenizer.all_special_ids)
-    ids = [one for text in ("the boats", "<s> the boats </s>") for one in tokenizer(text)["input_ids"]]
+    special = tokenizer.special_ids
+    encoded = tokenizer.encode(["the boats", "<s> the boats </s>"], add_special_tokens=True)
+    ids = [one for text in encoded for one in text.ids]
     expected = Counter(one for one in ids if one not in special)
     assert told(result).startswith(f"{sum(expected.values())} tokens in 2 texts, {len(expected)} distinct, in ")
     assert "1 row(s) skipped:" in result.stderr
@@ -513,22 +522,63 @@ def test_an_audit_ends_with_findings_and_the_way_to_the_report(audited_root: tup
     assert "tokens" in result.stderr, "progress was shown"
 
 
-def test_a_second_audit_fetches_builds_and_computes_nothing(audited_copy: Workspace) -> None:
-    loads = count_loads(audited_copy.monkeypatch)
-    parts = audited_copy.parts()
-    result = audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8")
+def test_a_second_audit_runs_nothing_and_needs_no_heavy_package(audited: Workspace) -> None:
+    before = {path: path.stat().st_mtime_ns for path in audited.paths.root.rglob("*") if path.is_file()}
+    code = (
+        "import sys\n"
+        "from audit_pipeline.cli import main\n"
+        "main(['audit', '--model', 'tiny', '--benchmark', 'made'], standalone_mode=False)\n"
+        "print(sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *shown, heavy = done.stdout.splitlines()
+    assert heavy == "[]"
+    assert done.stderr == "• tiny on made_8, made_12: everything is up to date, nothing is run\n"
+    assert "made_8: screening only; split: undetermined" in done.stdout
+    assert shown[-1] == f"Report: {audited.paths.report}"
+    after = {path: path.stat().st_mtime_ns for path in audited.paths.root.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def run_again_from_the_cache(workspace: Workspace) -> None:
+    """Audit once more: something is to be done, but no text is run."""
+    loads, parts = count_loads(workspace.monkeypatch), workspace.parts()
+    result = workspace.run("audit", "--model", "tiny", "--benchmark", "made_8")
     told(result)
-    texts = len(read_examples(audited_copy.paths, "made_8"))
+    texts = len(read_examples(workspace.paths, "made_8"))
     assert f"made_8|tiny: {texts} texts from the cache, 0 computed" in result.stderr
     assert [line for line in result.stderr.splitlines() if line.startswith("• ")] == [
         "• auditing tiny on made_8",
         "• rebuilding warehouse and report",
     ]
-    assert (loads, audited_copy.parts()) == ([], parts)
+    assert (loads, workspace.parts()) == ([], parts)
+
+
+@pytest.mark.parametrize("stage", ["scores", "evaluations"])
+def test_other_code_runs_a_pair_again_from_the_cache(audited_copy: Workspace, stage: str) -> None:
+    name = f"{stage.upper()}_VERSION"
+    for module in (scores, done):
+        audited_copy.monkeypatch.setattr(module, name, "another")
+    run_again_from_the_cache(audited_copy)
     history = "SELECT count(DISTINCT run_id) AS runs FROM scores WHERE benchmark = 'made_8'"
     assert json.loads(told(audited_copy.run("sql", history, "--format", "json"))) == {"runs": 2}
     current = "SELECT count(DISTINCT run_id) AS runs FROM current_scores WHERE benchmark = 'made_8'"
     assert json.loads(told(audited_copy.run("sql", current, "--format", "json"))) == {"runs": 1}
+
+
+def test_what_was_published_is_published_again_where_it_is_gone(audited_copy: Workspace) -> None:
+    audited_copy.paths.report.unlink()
+    run_again_from_the_cache(audited_copy)
+    assert audited_copy.paths.report.exists()
+    audited_copy.paths.warehouse.write_bytes(b"damaged")
+    run_again_from_the_cache(audited_copy)
+    assert "nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
+
+
+def test_other_weights_run_a_pair_again(audited_copy: Workspace, tiny_folder: Callable[[str], Path]) -> None:
+    audited_copy.write_models(tiny={"path": tiny_folder("gpt_neox")})
+    result = audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8")
+    assert "made_8|tiny: 0 texts from the cache" in result.stderr
 
 
 def test_refresh_fetches_again_and_rebuilds_what_changed(audited_copy: Workspace) -> None:
@@ -582,7 +632,7 @@ def test_unknown_benchmarks(workspace: Workspace, dry_run: bool) -> None:
 def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) -> None:
     parts, runs = audited.parts(), len(audited.runs())
     loads = count_loads(audited.monkeypatch)
-    audited.monkeypatch.setattr("audit_pipeline.models.load.load_weights", lambda *given: pytest.fail("loaded"))
+    audited.monkeypatch.setattr("audit_pipeline.models.weights.load_weights", lambda *given: pytest.fail("loaded"))
     shown = told(
         audited.run("audit", "--model", "tiny", "--benchmark", "made", "--dry-run", "--kinds", "base,topk")
     ).splitlines()

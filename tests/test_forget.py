@@ -22,7 +22,6 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.forget import (
     Gone,
     Target,
-    converted_tokenizer,
     find_removal,
     finished,
     names_kept,
@@ -31,9 +30,9 @@ from audit_pipeline.forget import (
     would_go,
 )
 from audit_pipeline.lineage import Step
-from audit_pipeline.models.config import load_models
 from audit_pipeline.models.fingerprint import LENGTH
-from audit_pipeline.models.load import load_tokenizer, write_card
+from audit_pipeline.models.kept import converted_of
+from audit_pipeline.models.load import write_card
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.stages import assess_split, evaluate_pair, run_tokens, score_pair
 from audit_pipeline.tables import read_json, write_json, write_table
@@ -240,8 +239,8 @@ def test_a_converted_tokenizer_goes_with_the_last_model_that_uses_it(workspace: 
     folders = {}
     for name in ("one", "two"):
         tokenizer = workspace.model(name).identity.tokenizer_fingerprint
-        folders[name] = converted_tokenizer(tokenizer, paths)
-        write_json(folders[name] / "model_summary.json", {})
+        folders[name] = paths.kept_tokenizers(tokenizer)
+        assert list(folders[name].glob("*/summary.json"))
     shared = folders["one"] == folders["two"]
     take(ONE, paths)
     assert folders["two"].exists()
@@ -251,10 +250,20 @@ def test_a_converted_tokenizer_goes_with_the_last_model_that_uses_it(workspace: 
     assert not folders["two"].exists()
 
 
-def test_its_folder_is_the_one_that_loading_makes(real_data: DataPaths) -> None:
-    model = load_tokenizer(load_models(ROOT / "config")["smollm2-135m"], real_data)
-    [folder] = real_data.tokenizer_cache("any").parent.iterdir()
-    assert converted_tokenizer(model.identity.tokenizer_fingerprint, real_data) == folder
+def test_converted_weights_and_checks_go_with_the_last_model_that_uses_them(workspace: Workspace) -> None:
+    paths = workspace.paths
+    cards = {name: workspace.model(name) for name in ("one", "two")}
+    for model in cards.values():
+        write_card(model, paths)
+        write_json(paths.load_check(model.identity.model_fingerprint), {})
+        write_json(converted_of(model.identity.weights_digest, paths) / "form" / "converted.json", {})
+    own, other = (cards[name].identity for name in ("one", "two"))
+    assert own.weights_digest != other.weights_digest
+    take(ONE, paths)
+    assert not converted_of(own.weights_digest, paths).exists()
+    assert not paths.load_check(own.model_fingerprint).exists()
+    assert converted_of(other.weights_digest, paths).exists()
+    assert paths.load_check(other.model_fingerprint).exists()
 
 
 class Killed(BaseException):

@@ -16,7 +16,8 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, load_weights
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.weights import load_weights
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
+    from audit_pipeline.orchestration.audit import AuditOutcome
 
 _ALL = "all"
 _CHECK = "instrument_check"
@@ -104,28 +105,42 @@ def _run(
     logits_budget_gb: float | None,
     show: bool = True,
 ) -> None:
-    from audit_pipeline.definitions import defs
     from audit_pipeline.models.config import load_models, resolve_model
-    from audit_pipeline.orchestration.audit import AuditRequest
-    from audit_pipeline.orchestration.audit import audit as run_audit
+    from audit_pipeline.operate.done import nothing_to_do
 
     specs = _specs(benchmark)
-    name = resolve_model(model, load_models()).name
+    entry = resolve_model(model, load_models())
     paths = DataPaths.from_environment()
-    leave_out = benchmark == _ALL
-    request = AuditRequest(name, specs, refresh, device, kinds, logits_budget_gb, terminal=True, leave_out=leave_out)
-    outcome = run_audit(request, defs(), paths, tell_step)
+    left_out: Collection[str] = ()
+    failed = None
+    if not refresh and kinds == ("base",) and nothing_to_do(entry, specs, paths):
+        tell_step(f"{entry.name} on {', '.join(spec.name for spec in specs)}: everything is up to date, nothing is run")
+    else:
+        from audit_pipeline.definitions import defs
+        from audit_pipeline.orchestration.audit import AuditRequest
+        from audit_pipeline.orchestration.audit import audit as run_audit
+
+        leave_out = benchmark == _ALL
+        request = AuditRequest(
+            entry.name, specs, refresh, device, kinds, logits_budget_gb, terminal=True, leave_out=leave_out
+        )
+        outcome = run_audit(request, defs(), paths, tell_step)
+        _tell_outcome(outcome)
+        left_out, failed = outcome.left_out, outcome.failed
+    if show:
+        _show_findings(paths, entry.name, [spec.name for spec in specs if spec.name not in left_out])
+        say(f"\nReport: {paths.report}")
+    if failed is not None:
+        raise failed
+
+
+def _tell_outcome(outcome: AuditOutcome) -> None:
     if outcome.buried:
         tell(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
         tell(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_applicable.items():
         tell(f"{partition} could not run: {reason}", style="red")
-    if show:
-        _show_findings(paths, name, [spec.name for spec in specs if spec.name not in outcome.left_out])
-        say(f"\nReport: {paths.report}")
-    if outcome.failed is not None:
-        raise outcome.failed
 
 
 def _specs(benchmark: str) -> Sequence[BenchmarkSpec]:
@@ -171,7 +186,8 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
 
 def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | None) -> None:
     from audit_pipeline.models.config import load_models, resolve_model
-    from audit_pipeline.models.load import default_device, load_tokenizer
+    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.models.weights import default_device
     from audit_pipeline.orchestration.audit import AuditRequest, dry_run
     from audit_pipeline.token_statistics.estimate import seconds_for
 

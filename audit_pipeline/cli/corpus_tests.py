@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import FILE, tell_step
+from audit_pipeline.cli.shared import FILE, loader, tell_step
 from audit_pipeline.console import say, tell_skipped
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.corpus_tests import CorpusTest
     from audit_pipeline.models.load import TokenizedModel
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
 
 @click.command()
@@ -65,7 +64,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
     from audit_pipeline.progress import terminal_bar
 
     paths = DataPaths.from_environment()
-    tokenized, forward_of = _model(model, device, paths)
+    tokenized, forward_of = _known(model, paths), loader(paths, device)
     with terminal_bar(model) as on_progress:
         result = canary_test(
             tokenized, file, paths, forward_of, detector=detector, alpha=alpha, on_progress=on_progress
@@ -99,7 +98,7 @@ def test_ordered(
     paths = DataPaths.from_environment()
     rows, skipped = read_texts(file, text_column)
     tell_skipped(skipped)
-    tokenized, forward_of = _model(model, device, paths)
+    tokenized, forward_of = _known(model, paths), loader(paths, device)
     with terminal_bar(model) as on_progress:
         result = ordered_test(
             tokenized,
@@ -116,16 +115,11 @@ def test_ordered(
     _keep(result, tokenized, paths)
 
 
-def _model(model: str, device: str | None, paths: DataPaths) -> tuple[TokenizedModel, Any]:
+def _known(model: str, paths: DataPaths) -> TokenizedModel:
     from audit_pipeline.models.config import load_models, resolve_model
-    from audit_pipeline.models.load import default_device, load_tokenizer, load_weights
-    from audit_pipeline.token_statistics.forward import ForwardPass
+    from audit_pipeline.models.load import load_tokenizer
 
-    def forward_of(wanted: TokenizedModel) -> ForwardPass:
-        tell_step(f"loading {wanted.entry.name}")
-        return ForwardPass(load_weights(wanted, device or default_device()), wanted.vocab_size)
-
-    return load_tokenizer(resolve_model(model, load_models()), paths), forward_of
+    return load_tokenizer(resolve_model(model, load_models()), paths)
 
 
 def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:

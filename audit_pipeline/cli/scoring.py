@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.shared import FILE, setting, tell_step, with_interval
+from audit_pipeline.cli.shared import FILE, loader, setting, tell_step, with_interval
 from audit_pipeline.console import OUT, new_table, print_table, say, tell, tell_skipped
 from audit_pipeline.paths import DataPaths
 
@@ -61,23 +61,15 @@ def score(
     selection = select(names, grid=grid, overrides=overrides)
 
     from audit_pipeline.models.config import load_models, resolve_model
-    from audit_pipeline.models.load import TokenizedModel, default_device, load_tokenizer, load_weights, with_overrides
+    from audit_pipeline.models.load import load_tokenizer, with_overrides
     from audit_pipeline.progress import terminal_bar
     from audit_pipeline.score_files import Beside, score_file
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
     entry = with_overrides(
         resolve_model(model, load_models()), dtype=dtype, start_token_policy=policy, reference_model=reference_model
     )
     paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
-
-    def forward_of(wanted: TokenizedModel) -> ForwardPass:
-        tell_step(f"loading {wanted.entry.name}")
-        ready = ForwardPass(load_weights(wanted, device or default_device()), wanted.vocab_size)
-        if not ready.packed:
-            tell_step(f"{wanted.entry.name} takes no packed branches: infilling runs each anew, which takes far longer")
-        return ready
 
     beside = Beside(frequencies=frequencies, proposer=proposer, seed=seed, device=device)
     with terminal_bar(entry.name) as on_progress:
@@ -87,7 +79,7 @@ def score(
             tokenized,
             selection,
             paths,
-            forward_of,
+            loader(paths, device),
             beside=beside,
             text_column=text_column,
             label_column=label_column,

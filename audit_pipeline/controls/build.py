@@ -23,25 +23,18 @@ from transformers import PreTrainedTokenizerBase
 from audit_pipeline.contracts import CONTROL_TEXTS, digest, text_sha256
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.draw import DrawnText, draw_texts
-from audit_pipeline.controls.kept import read_control
+from audit_pipeline.controls.kept import control_version, documents_of
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
 from audit_pipeline.controls.training import Trained, new_model, train
 from audit_pipeline.errors import DataError
 from audit_pipeline.lineage import Step, package_versions, record
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import (
-    TokenizedModel,
-    default_device,
-    load_tokenizer,
-    load_weights,
-    with_overrides,
-)
+from audit_pipeline.models.convert import read_with_transformers
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.sources.store import harvest_version, read_documents
 from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
-
-VERSION = 1
 
 Tell = Callable[[Role, int, int, float], None]
 
@@ -55,30 +48,6 @@ class ControlReport:
     folder: Path
     manifest: Mapping[str, Any]
     trained: bool
-
-
-def control_version(entry: ControlEntry, source_versions: Mapping[str, str]) -> str:
-    """sha256 (16 hex digits) of all that decides texts and weights: settings, documents, this code's version.
-
-    The weights follow from it on one machine and version of torch; another may round otherwise, and the manifest says
-    which it was.
-    """
-    return digest(VERSION, entry.settings_digest, dict(source_versions))[:16]
-
-
-def documents_of(entry: ControlEntry, paths: DataPaths) -> tuple[pa.Table, Mapping[str, str]]:
-    """The documents that a control is drawn from, and their versions; DataError where they have not been fetched."""
-    tables = {source: read_documents(paths, source) for source in entry.sources}
-    return pa.concat_tables(tables.values()), {name: harvest_version(table) for name, table in tables.items()}
-
-
-def is_current(entry: ControlEntry, paths: DataPaths) -> bool:
-    """Whether the control is trained as its entry and documents say now; False, too, where those are not there."""
-    try:
-        _, versions = documents_of(entry, paths)
-        return str(read_control(entry.name, paths)["version"]) == control_version(entry, versions)
-    except DataError:
-        return False
 
 
 def build_control(
@@ -187,7 +156,7 @@ def _tokenizer(
         return tokenizer, int(tokenizer.convert_tokens_to_ids(START))
     if base.start_token_id is None:
         raise DataError(f"control {entry.name}: its base {entry.base} has no start token; name one in its entry")
-    return base.tokenizer, base.start_token_id
+    return read_with_transformers(base.located)[0], base.start_token_id
 
 
 def _begin(entry: ControlEntry, tokenizer: PreTrainedTokenizerBase, start_id: int, base: TokenizedModel | None) -> Any:

@@ -17,16 +17,18 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.config import BenchmarkSpec, ControlledSettings
 from audit_pipeline.benchmarks.controlled import draw_controlled
 from audit_pipeline.contracts import CONTROL_STUDIES, canonical_json
-from audit_pipeline.controls.build import documents_of, texts_table, train_into
+from audit_pipeline.controls.build import texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.controls.draw import DrawnText, draw_texts
+from audit_pipeline.controls.kept import documents_of
 from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, select
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.evaluation.evaluate import Evaluation, evaluate
 from audit_pipeline.lineage import Step, record, table_version
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import default_device, load_tokenizer, load_weights
+from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.passes import Statistics, passes_for, run_passes
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import table_from_rows, write_table

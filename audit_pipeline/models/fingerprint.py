@@ -38,6 +38,7 @@ class Identity:
     model_fingerprint: str
     tokenizer_fingerprint: str
     weights_digest: str
+    config_digest: str
 
 
 def identify(located: LocatedModel, paths: DataPaths) -> Identity:
@@ -65,6 +66,7 @@ def identify(located: LocatedModel, paths: DataPaths) -> Identity:
         model_fingerprint=digest(weights, config, entry.dtype, entry.attention)[:LENGTH],
         tokenizer_fingerprint=digest(tokenizer)[:LENGTH],
         weights_digest=weights,
+        config_digest=config,
     )
 
 

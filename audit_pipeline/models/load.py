@@ -1,200 +1,81 @@
-"""Reading tokenizers and weights with transformers, and the card that says what was loaded.
+"""What is known of a model without its weights: identity, tokenizer, start token; and the card that says it.
 
-What belongs here: from_pretrained and what surrounds it. What does not: running the model (token_statistics/).
+What belongs here: all that planning, cache look-ups and scoring from the cache need. Neither torch nor transformers is
+imported for it, once the tokenizer is kept (convert.py). What does not: weights (weights.py), running the model
+(token_statistics/).
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import torch
-import transformers
-from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
-
-from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import Identity, identify
+from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
 from audit_pipeline.models.locate import LocatedModel, locate
+from audit_pipeline.models.tokenizer import TextTokenizer
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import read_json, write_json
-
-_FAMILY_START_TOKENS = {
-    "gpt_neox": "<|endoftext|>",
-    "qwen2": "<|endoftext|>",
-    "opt": "<s>",
-    "llama": "<s>",
-    "baichuan": "</s>",
-}
-_READ_ERRORS = (OSError, ValueError, KeyError, IndexError, RuntimeError, struct.error, SafetensorError)
 
 
 @dataclass(frozen=True)
 class TokenizedModel:
     """A model that is known but not in memory: its identity, its tokenizer and its start token.
 
-    All that planning, cache look-ups and scoring from the cache need; loading it takes a fraction of a second.
+    ``config_folder`` holds its config.json; ``weights_folder`` is where its weights are read from: the located folder,
+    or for a .gguf the folder that they are (or will be) converted into.
     """
 
     located: LocatedModel
     identity: Identity
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: TextTokenizer
     start_token: str | None
     start_token_id: int | None
     context_length: int
     vocab_size: int
-
     config_folder: Path
+    weights_folder: Path
 
     @property
     def entry(self) -> ModelEntry:
         return self.located.entry
 
 
-def default_device() -> str:
-    """'cuda' where there is one, else 'cpu'."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """Locate and identify the model and read its tokenizer and configuration, not its weights.
 
-    A tokenizer inside a .gguf takes seconds to convert: the conversion is kept under the data folder, keyed by the
-    file's digest and the version of transformers. Raises ModelError where any of it cannot be had.
+    The first time transformers reads them, which takes seconds for a .gguf; what it made of them is kept under the data
+    folder, keyed by the files' digests and the version of transformers. Raises ModelError where any of it is lacking.
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
-    if located.gguf is not None:
-        folder = paths.tokenizer_cache(digest(identity.tokenizer_fingerprint, transformers.__version__)[:24])
-        tokenizer, config = _from_gguf(located, folder)
-    else:
-        folder = located.folder
-        tokenizer, config = _from_folder(located)
-    if not tokenizer.is_fast:
-        raise ModelError(f"{entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
-    start_token = entry.start_token or _default_start_token(tokenizer, str(config["model_type"]))
-    start_token_id = _token_id(tokenizer, start_token, entry.name)
+    folder = kept_tokenizer(identity, paths)
+    kept = read_tokenizer(folder)
+    if kept is None:
+        # Imported where it is needed: transformers and torch take seconds to import.
+        from audit_pipeline.models.convert import convert_tokenizer  # noqa: PLC0415
+
+        kept = convert_tokenizer(located, folder)
+    start_token = entry.start_token or kept.default_start_token
+    start_token_id = None if start_token is None else kept.tokenizer.id_of(start_token)
+    if start_token is not None and start_token_id is None:
+        raise ModelError(f"{entry.name}: the start token {start_token} is not in the tokenizer's vocabulary")
     if start_token_id is None and entry.start_token_policy == "always":
         raise ModelError(f"{entry.name} has no bos and no eos token: name a start_token in config/models.yaml")
     return TokenizedModel(
         located=located,
         identity=identity,
-        tokenizer=tokenizer,
+        tokenizer=kept.tokenizer,
         start_token=start_token,
         start_token_id=start_token_id,
-        context_length=int(config["context_length"]),
-        vocab_size=int(config["vocab_size"]),
-        config_folder=folder,
+        context_length=kept.context_length,
+        vocab_size=kept.vocab_size,
+        config_folder=located.folder if located.gguf is None else folder,
+        weights_folder=located.folder if located.gguf is None else converted_weights(identity, entry.dtype, paths),
     )
-
-
-def _from_folder(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
-    try:
-        options = {"trust_remote_code": located.entry.trust_remote_code}
-        config = AutoConfig.from_pretrained(located.folder, **options)
-        tokenizer = AutoTokenizer.from_pretrained(located.folder, **options)
-    except _READ_ERRORS as error:
-        raise ModelError(_cannot_read(located, "tokenizer or config", error)) from error
-    return tokenizer, _summary(config)
-
-
-def _from_gguf(located: LocatedModel, folder: Path) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
-    """Tokenizer and configuration of a .gguf, converted into ``folder`` the first time."""
-    assert located.gguf is not None
-    summary_file = folder / "model_summary.json"
-    if summary_file.exists():
-        return AutoTokenizer.from_pretrained(folder), read_json(summary_file)
-    try:
-        config = AutoConfig.from_pretrained(located.folder, gguf_file=located.gguf.name)
-        tokenizer = AutoTokenizer.from_pretrained(located.folder, gguf_file=located.gguf.name)
-    except _READ_ERRORS as error:
-        raise ModelError(_cannot_read(located, "tokenizer or config", error)) from error
-    tokenizer.save_pretrained(folder)
-    config.save_pretrained(folder)
-    # Written last: it says that the folder is whole.
-    write_json(summary_file, _summary(config))
-    return tokenizer, _summary(config)
-
-
-def _summary(config: Any) -> dict[str, Any]:
-    text = config.get_text_config()
-    context = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    if context is None or context < 1:
-        # State-space models have no context limit; a window keeps memory bounded all the same.
-        context = 4096
-    return {"model_type": config.model_type, "context_length": int(context), "vocab_size": int(text.vocab_size)}
-
-
-def _default_start_token(tokenizer: PreTrainedTokenizerBase, model_type: str) -> str | None:
-    """The family's start token (paper 002) where the vocabulary has it as a special token, else bos, else eos."""
-    family = _FAMILY_START_TOKENS.get(model_type)
-    special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
-    if family is not None and family in special:
-        return family
-    fallback: str | None = tokenizer.bos_token or tokenizer.eos_token
-    return fallback
-
-
-def _token_id(tokenizer: PreTrainedTokenizerBase, token: str | None, name: str) -> int | None:
-    if token is None:
-        return None
-    vocabulary = tokenizer.get_vocab()
-    if token not in vocabulary:
-        raise ModelError(f"{name}: the start token {token} is not in the tokenizer's vocabulary")
-    return int(vocabulary[token])
-
-
-def _cannot_read(located: LocatedModel, what: str, error: Exception) -> str:
-    where = located.gguf or located.folder
-    reason = " ".join(str(error).split())[:300]
-    return f"the {what} of {located.entry.name} cannot be read; if {where} was cut short, fetch it again: {reason}"
-
-
-def load_weights(tokenized: TokenizedModel, device: str) -> torch.nn.Module:
-    """The model in evaluation mode on ``device``, in the entry's dtype.
-
-    Raises ModelError where the weights are missing, cut short, or in a format that can run code.
-    """
-    located = tokenized.located
-    entry = located.entry
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
-    transformers_logging.disable_progress_bar()
-    # Dequantised always: whether a package with kernels for packed weights is installed must not change a score.
-    gguf = (
-        {}
-        if located.gguf is None
-        else {"gguf_file": located.gguf.name, "quantization_config": GgufConfig(dequantize=True)}
-    )
-    try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
-            located.folder,
-            dtype=getattr(torch, entry.dtype),
-            # Left to itself transformers takes sdpa where the architecture has it, else eager (Gemma 2, Mamba); asked
-            # for sdpa by name it refuses those architectures.
-            attn_implementation=None if entry.attention == "sdpa" else entry.attention,
-            trust_remote_code=entry.trust_remote_code,
-            use_safetensors=True,
-            output_loading_info=True,
-            **gguf,
-        )
-    except (*_READ_ERRORS, ImportError) as error:
-        raise ModelError(_cannot_read(located, "weights", error)) from error
-    if missing := sorted(loading["missing_keys"]):
-        # transformers fills them with random numbers and goes on.
-        raise ModelError(
-            f"the weights of {entry.name} lack {len(missing)} tensors of the model, {missing[0]} first: "
-            "the files are incomplete, fetch them again"
-        )
-    model = model.to(device).eval()
-    model.requires_grad_(requires_grad=False)
-    return model  # type: ignore[no-any-return]
 
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:

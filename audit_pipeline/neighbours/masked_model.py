@@ -22,8 +22,8 @@ from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import identify
-from audit_pipeline.models.load import default_device
 from audit_pipeline.models.locate import LocatedModel, locate
+from audit_pipeline.models.weights import default_device
 from audit_pipeline.neighbours.proposer import Cost, distinct, generator_of, scoring_cost
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.run import Kind

@@ -137,19 +137,15 @@ class OwnTopkProposer:
         return self._pieces[token]
 
     def _decoded(self, tokens: Sequence[int]) -> str:
-        return str(
-            self._model.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        )
+        return self._model.tokenizer.decode(tokens)
 
     @cached_property
     def _anchor(self) -> list[int]:
-        return [int(token) for token in self._model.tokenizer("a", add_special_tokens=False)["input_ids"]]
+        return list(self._model.tokenizer.encode(["a"], add_special_tokens=False)[0].ids)
 
-    @cached_property
+    @property
     def _special(self) -> frozenset[int]:
-        tokenizer = self._model.tokenizer
-        added = (token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special)
-        return frozenset({*tokenizer.all_special_ids, *added})
+        return self._model.tokenizer.special_ids
 
     @cached_property
     def _vocabulary(self) -> int:

@@ -16,11 +16,12 @@ import torch
 from pydantic import PrivateAttr
 
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, default_device, load_tokenizer, load_weights, write_card
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.orchestration.in_process import process_tags
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.progress import describe, terminal_bar
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.run import Progress
 
 _LOG_SECONDS = 15.0
@@ -63,14 +64,12 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         if self._loaded is None or self._loaded[0] != fingerprint:
             self._free()
             started = time.monotonic()
-            device = self.device or default_device()
-            weights = load_weights(model, device)
-            write_card(model, paths, parameters=sum(parameter.numel() for parameter in weights.parameters()))
-            ready = ForwardPass(weights, model.vocab_size)
+            ready = forward_pass(model, paths, self.device, log.info)
             self._loaded = (fingerprint, ready)
             branches = "packed over their text's pass" if ready.packed else "each run anew with its prefix"
             log.info(
-                f"loaded {model.entry.name} on {device} in {time.monotonic() - started:.1f} s; branches: {branches}"
+                f"loaded {model.entry.name} on {ready.device} in {time.monotonic() - started:.1f} s; "
+                f"branches: {branches}"
             )
         return self._loaded[1]
 

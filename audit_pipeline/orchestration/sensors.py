@@ -12,6 +12,7 @@ import dagster as dg
 from audit_pipeline.benchmarks.config import load_benchmarks, standing
 from audit_pipeline.contracts import Pair
 from audit_pipeline.models.config import load_models, standing_models
+from audit_pipeline.operate.done import built_digests, done_pairs
 from audit_pipeline.orchestration import planning, situation
 from audit_pipeline.orchestration.in_process import bury_dead_runs
 from audit_pipeline.orchestration.jobs import JOBS
@@ -58,7 +59,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     specs = standing(load_benchmarks())
     seen = planning.models_state(context.cursor)
     versions = situation.model_versions(standing_models(load_models()))
-    built = situation.built_digests(specs.values(), paths)
+    built = built_digests(specs.values(), paths)
     unseen = [name for name in versions if name not in seen]
     plan = planning.new_models(
         seen,
@@ -66,7 +67,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         built,
         instance.get_dynamic_partitions(MODEL),
         instance.get_dynamic_partitions(BENCHMARK),
-        situation.done_pairs([Pair(benchmark, model) for model in unseen for benchmark in built], built, paths),
+        done_pairs([Pair(benchmark, model) for model in unseen for benchmark in built], built, paths),
         situation.preparing(instance),
     )
     return dg.SensorResult(
@@ -100,7 +101,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
         models,
         instance.get_dynamic_partitions(MODEL),
         instance.get_dynamic_partitions(BENCHMARK),
-        situation.done_pairs([Pair(benchmark, model) for benchmark in unhandled for model in models], built, paths),
+        done_pairs([Pair(benchmark, model) for benchmark in unhandled for model in models], built, paths),
         situation.preparing(instance),
         situation.auditing(instance),
     )

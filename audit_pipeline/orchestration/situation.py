@@ -12,20 +12,16 @@ import dagster as dg
 
 from audit_pipeline.benchmarks.build import benchmark_digest, current_digest, read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.benchmarks.staleness import is_built, is_on_hub
-from audit_pipeline.contracts import Pair
-from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.lineage import latest_run
+from audit_pipeline.benchmarks.staleness import is_on_hub
+from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.models.version import entry_version
+from audit_pipeline.operate.done import built_digest
 from audit_pipeline.orchestration.in_process import UNFINISHED
 from audit_pipeline.orchestration.planning import BenchmarkNow
-from audit_pipeline.outcomes import latest_outcome
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.store import is_stale as source_is_stale
-from audit_pipeline.stages import statistics_version, upstream_now
 from audit_pipeline.tables import read_json
 
 PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
@@ -36,11 +32,6 @@ def model_versions(models: Mapping[str, ModelEntry]) -> dict[str, str]:
     return {name: entry_version(entry) for name, entry in models.items()}
 
 
-def built_digests(specs: Iterable[BenchmarkSpec], paths: DataPaths) -> dict[str, str | None]:
-    """The digests of the benchmarks as they are built, by name in the given order; None where one is not."""
-    return {spec.name: _built(spec, paths) for spec in specs}
-
-
 def benchmarks_now(
     specs: Iterable[BenchmarkSpec], paths: DataPaths, settings: SourceSettings
 ) -> dict[str, BenchmarkNow]:
@@ -48,7 +39,7 @@ def benchmarks_now(
     sources: dict[str, str | None] = {}
     found = {}
     for spec in specs:
-        built = _built(spec, paths)
+        built = built_digest(spec, paths)
         for name in spec.sources:
             if name not in sources:
                 sources[name] = source_version(name, paths, settings)
@@ -86,45 +77,6 @@ def _labelled_now(spec: BenchmarkSpec, built: str | None, paths: DataPaths) -> B
         return BenchmarkNow(current_digest(spec, paths), built)
     except AuditError as error:
         return BenchmarkNow(None, built, (), str(error))
-
-
-def _built(spec: BenchmarkSpec, paths: DataPaths) -> str | None:
-    if not is_built(spec, paths):
-        return None
-    try:
-        return str(read_manifest(paths, spec.name)["digest"])
-    except (DataError, KeyError):
-        return None
-
-
-def done_pairs(
-    pairs: Iterable[Pair], built: Mapping[str, str | None], paths: DataPaths, model: TokenizedModel | None = None
-) -> set[Pair]:
-    """Those of ``pairs`` whose latest finding is of the benchmark as it is built, with no failure since, and where
-    their ``model`` is given, of its weights and conventions, reference model and token frequencies as they are."""
-    extras = upstream_now(model, paths) if model is not None else {}
-    return {pair for pair in pairs if _is_done(pair, built.get(pair.benchmark), paths, model, extras)}
-
-
-def _is_done(
-    pair: Pair, built: str | None, paths: DataPaths, model: TokenizedModel | None, extras: Mapping[str, str]
-) -> bool:
-    if built is None:
-        return False
-    try:
-        written = latest_run(paths, "evaluations", pair.partition)
-    except DataError:
-        return False
-    if written.benchmark_digest != built:
-        return False
-    if model is not None:
-        version = written.upstream.get(f"token_statistics/{pair.partition}")
-        if version != statistics_version(model, built):
-            return False
-        if any(written.upstream.get(key) != now for key, now in extras.items()):
-            return False
-    outcome = latest_outcome(paths, pair)
-    return outcome is None or outcome.at <= written.finished_at
 
 
 def preparing(instance: dg.DagsterInstance) -> str | None:

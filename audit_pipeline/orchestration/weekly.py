@@ -20,6 +20,7 @@ from audit_pipeline.contracts import Pair
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, load_models, standing_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.operate.done import built_digests, done_pairs
 from audit_pipeline.orchestration import in_process, partitions, situation
 from audit_pipeline.orchestration.frequencies import ensure_frequencies
 from audit_pipeline.orchestration.pair_runs import run_pairs
@@ -164,12 +165,12 @@ def _audit(
     tags: Mapping[str, str],
 ) -> None:
     benchmarks = _fit(specs, paths, week, tell)
-    built = situation.built_digests(specs, paths)
+    built = built_digests(specs, paths)
     for name, entry in models.items():
         try:
             model = load_tokenizer(entry, paths)
             pairs = [Pair(benchmark, name) for benchmark in benchmarks]
-            done = situation.done_pairs(pairs, built, paths, model)
+            done = done_pairs(pairs, built, paths, model)
             pending = [pair for pair in pairs if pair not in done]
             if pending:
                 _count(jobs, instance, model, paths, week, tell, tags)
@@ -177,7 +178,7 @@ def _audit(
                 try:
                     run_pairs(jobs("audit_pairs"), instance, pending, tags=tags, on_wait=tell)
                 finally:
-                    done = situation.done_pairs(pending, built, paths, model)
+                    done = done_pairs(pending, built, paths, model)
                     week.audited[name] = [pair.benchmark for pair in pending if pair in done]
         except AuditError as error:
             _note(week, tell, f"{name}: {error}")

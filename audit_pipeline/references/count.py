@@ -23,7 +23,7 @@ from audit_pipeline.contracts import TOKEN_FREQUENCIES, digest
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references.corpus import Corpus, State, files_corpus
-from audit_pipeline.references.tally import CheckedCounter, Counts, special_ids, vocabulary_of
+from audit_pipeline.references.tally import CheckedCounter, Counts, vocabulary_of
 from audit_pipeline.tables import checked, write_table
 from audit_pipeline.text_rows import Skipped
 
@@ -233,13 +233,13 @@ def write_count(
 
 def _table(count: CorpusCount, model: TokenizedModel) -> pa.Table:
     ids = np.arange(len(count.counts), dtype=np.int32)
-    tokens = pa.array(model.tokenizer.convert_ids_to_tokens(ids.tolist()), pa.string())
+    tokens = pa.array([model.tokenizer.token_of(number) for number in ids.tolist()], pa.string())
     return checked(pa.table({"token_id": ids, "token": tokens, "count": count.counts}), TOKEN_FREQUENCIES)
 
 
 def _without_special(counts: Counts, model: TokenizedModel) -> Counts:
     counts = counts.copy()
-    counts[special_ids(model)] = 0
+    counts[sorted(model.tokenizer.special_ids)] = 0
     return counts
 
 

@@ -70,17 +70,9 @@ def vocabulary_of(model: TokenizedModel) -> int:
     return max(model.vocab_size, len(model.tokenizer))
 
 
-def special_ids(model: TokenizedModel) -> list[int]:
-    """The tokens that no text is made of: those with a role, and those that the tokenizer itself calls special."""
-    added = model.tokenizer.added_tokens_decoder
-    return sorted({*model.tokenizer.all_special_ids, *(number for number, token in added.items() if token.special)})
-
-
 def counting_tokenizer(model: TokenizedModel, max_tokens: int | None = None) -> Tokenizer:
     """The model's fast tokenizer, a copy that pads nothing and cuts only at ``max_tokens``."""
-    copy = Tokenizer.from_str(model.tokenizer.backend_tokenizer.to_str())
-    copy.no_padding()
-    copy.no_truncation()
+    copy = Tokenizer.from_str(model.tokenizer.backend.to_str())
     if max_tokens is not None:
         copy.enable_truncation(max_tokens)
     return copy

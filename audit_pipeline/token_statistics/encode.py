@@ -104,17 +104,12 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
 
 def _tokens(model: TokenizedModel, texts: Sequence[str], *, special_as_text: bool = False) -> list[_Tokens]:
     """Ids, character spans and special-token marks of each text."""
-    batch = model.tokenizer(
-        list(texts),
+    batch = model.tokenizer.encode(
+        texts,
         add_special_tokens=model.entry.start_token_policy != "always",
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        return_attention_mask=False,
-        truncation=False,
-        verbose=False,
-        **({"split_special_tokens": True} if special_as_text else {}),
+        special_as_text=special_as_text,
     )
-    tokens = list(zip(batch["input_ids"], batch["offset_mapping"], batch["special_tokens_mask"], strict=True))
+    tokens: list[_Tokens] = [(one.ids, one.offsets, one.special_tokens_mask) for one in batch]
     beyond = [i for i, (ids, _, _) in enumerate(tokens) if max(ids, default=0) >= model.vocab_size]
     if beyond and special_as_text:
         raise ModelError(

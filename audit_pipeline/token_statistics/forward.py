@@ -65,6 +65,15 @@ class WindowBranches:
     z: FloatArray
 
 
+@dataclass(frozen=True)
+class LoadCheck:
+    """What the check at loading finds out of a model: see :class:`ForwardPass`; ``split``: body and head run apart."""
+
+    split: bool
+    equal_lengths: bool
+    packed: bool
+
+
 class ForwardPass:
     """A model ready to score windows.
 
@@ -74,11 +83,12 @@ class ForwardPass:
     a batch. ``length_step`` is the length beyond which a model encodes positions otherwise (LongRoPE): windows on
     either side of it do not share a batch, since the padded length decides. ``packed`` says whether branches run as
     one packed pass over the keys and values of their text; where the check finds that this does not give what running
-    each branch anew gives (or the model keeps no keys and values), each is run anew. Raises ModelError where the
+    each branch anew gives (or the model keeps no keys and values), each is run anew. ``known`` is what an earlier check
+    of the same model on this machine found out; without it the check takes some seconds. Raises ModelError where the
     model's logits are not numbers.
     """
 
-    def __init__(self, model: torch.nn.Module, vocab_size: int) -> None:
+    def __init__(self, model: torch.nn.Module, vocab_size: int, known: LoadCheck | None = None) -> None:
         self.model = model
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
@@ -93,8 +103,11 @@ class ForwardPass:
         self._scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
         self._split = False
         self._workspace: Workspace | None = None
-        self._split, self.equal_lengths = self._check()
-        self.packed = self._check_packed()
+        if known is None:
+            self._split, self.equal_lengths = self._check()
+            known = LoadCheck(self._split, self.equal_lengths, self._check_packed())
+        self.checked = known
+        self._split, self.equal_lengths, self.packed = known.split, known.equal_lengths, known.packed
 
     @torch.inference_mode()
     def _check(self) -> tuple[bool, bool]:

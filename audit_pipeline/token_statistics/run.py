@@ -6,15 +6,14 @@ What belongs here: the loop over batches and its bookkeeping. What does not: ten
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
 
 from audit_pipeline.contracts import BRANCHES, LOGITS, TOKEN_STATISTICS, TOPK, text_sha256
 from audit_pipeline.errors import BudgetError
@@ -23,8 +22,11 @@ from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray, cache_key, encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
-from audit_pipeline.token_statistics.windows import Window, batches, windows_of
+from audit_pipeline.token_statistics.windows import Window, windows_of
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.batches import Done
+    from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
 
 Kind = Literal["base", "topk", "logits", "branches"]
 KINDS: Mapping[Kind, pa.Schema] = {"base": TOKEN_STATISTICS, "topk": TOPK, "logits": LOGITS, "branches": BRANCHES}
@@ -95,7 +97,7 @@ class RunSummary:
 
 
 @dataclass
-class _Prepared:
+class Prepared:
     """The distinct texts that miss a row of some kind, encoded."""
 
     keys: dict[str, dict[Kind, str]]
@@ -121,7 +123,7 @@ def _kinds(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
     return (*kinds, "branches") if steps else tuple(kinds)
 
 
-def _prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache], steps: int) -> _Prepared:
+def _prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache], steps: int) -> Prepared:
     on_disk = {kind: cache.keys() for kind, cache in caches.items() if kind != "branches"}
     branched = _Branched(model, caches["branches"], steps) if "branches" in caches else None
     keys: dict[str, dict[Kind, str]] = {}
@@ -141,7 +143,7 @@ def _prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, 
     encoded = encode(model, to_encode)
     window, stride = window_and_stride(model)
     windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
-    return _Prepared(keys, encoded, missing, windows)
+    return Prepared(keys, encoded, missing, windows)
 
 
 class _Branched:
@@ -158,7 +160,7 @@ class _Branched:
         return next((key for key in keys if key in self._lengths), None)
 
 
-def _bytes_to_write(model: TokenizedModel, prepared: _Prepared, steps: int) -> dict[Kind, int]:
+def _bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
     a_token: dict[Kind, int] = {
         "base": _BASE_BYTES_A_TOKEN,
         "topk": 8 * TOPK_ENTRIES,
@@ -250,13 +252,11 @@ def compute(
     )
 
 
-def _with_tokens(prepared: _Prepared) -> list[int]:
+def _with_tokens(prepared: Prepared) -> list[int]:
     return [number for number, text in enumerate(prepared.encoded) if text.n_scored]
 
 
-def _modes(
-    model: TokenizedModel, texts: Sequence[str], paths: DataPaths, prepared: _Prepared
-) -> Mapping[int, IntArray]:
+def _modes(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, prepared: Prepared) -> Mapping[int, IntArray]:
     """The cached modes of every scored token, by text number, of the texts whose own statistics are there."""
     numbers = {
         text.text_sha256: number
@@ -274,7 +274,7 @@ def _modes(
 
 
 def _run(
-    prepared: _Prepared,
+    prepared: Prepared,
     forward: ForwardPass,
     writer: _Writer,
     modes: Mapping[int, IntArray],
@@ -282,18 +282,21 @@ def _run(
     token_budget: int | None,
     on_progress: Callable[[Progress], None] | None,
 ) -> None:
+    # Imported where a model is run: a command that finds everything cached needs no torch.
+    from audit_pipeline.token_statistics.batches import Job, run_batches  # noqa: PLC0415
+
     budget = token_budget or TOKEN_BUDGET[forward.device.type]
     wanted = frozenset().union(*prepared.missing)
-    job = _Job(forward, prepared.encoded, modes, steps, "topk" in wanted, "logits" in wanted)
+    job = Job(forward, prepared.encoded, modes, steps, "topk" in wanted, "logits" in wanted)
     tokens_total = sum(window.length for window in prepared.windows)
     texts_total = len({window.text for window in prepared.windows})
     tokens_done = 0
     started = last_told = time.perf_counter()
     try:
-        for task, batch in _tasks(prepared, modes, forward, budget):
-            for done in _halving(job, task, batch):
+        for batch in run_batches(job, prepared, budget):
+            for done in batch:
                 writer.add(done)
-            tokens_done += sum(window.length for window in batch)
+            tokens_done += sum(done.window.length for done in batch)
             now = time.perf_counter()
             if on_progress and (now - last_told >= _PROGRESS_SECONDS or tokens_done == tokens_total):
                 last_told = now
@@ -306,91 +309,16 @@ def _run(
         raise
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What is run of a batch of windows: their own statistics, their branches, or both; branches from cached modes."""
-
-    own: bool
-    branches: bool
-    from_modes: bool
-
-
-@dataclass(frozen=True)
-class _Done:
-    """What one window left behind."""
-
-    window: Window
-    statistics: WindowStatistics | None
-    branches: WindowBranches | None
-
-
-@dataclass(frozen=True)
-class _Job:
-    forward: ForwardPass
-    encoded: Sequence[EncodedText]
-    modes: Mapping[int, IntArray]
-    steps: int
-    topk: bool
-    logits: bool
-
-    def run(self, task: _Task, batch: Sequence[Window]) -> list[_Done]:
-        own: Sequence[WindowStatistics | None] = [None] * len(batch)
-        branches: Sequence[WindowBranches | None] = [None] * len(batch)
-        modes = [self._modes_of(window) for window in batch] if task.from_modes else None
-        if task.branches and (task.own or modes is None):
-            own, branches = self.forward.run_with_branches(
-                self.encoded, batch, self.steps, argmax=modes, topk=self.topk, logits=self.logits
-            )
-        elif modes is not None:
-            branches = self.forward.run_branches(self.encoded, batch, modes, self.steps)
-        else:
-            own = self.forward.run(self.encoded, batch, topk=self.topk, logits=self.logits)
-        return [_Done(*parts) for parts in zip(batch, own, branches, strict=True)]
-
-    def _modes_of(self, window: Window) -> IntArray:
-        first = self.encoded[window.text].first_scored
-        return self.modes[window.text][window.score_from - first : window.end - first]
-
-
-def _tasks(
-    prepared: _Prepared, modes: Mapping[int, IntArray], forward: ForwardPass, token_budget: int
-) -> Iterator[tuple[_Task, Sequence[Window]]]:
-    """Batches of windows that want the same."""
-    groups: dict[_Task, list[Window]] = {}
-    for window in prepared.windows:
-        task = _Task(prepared.wants_pass(window.text), prepared.wants_branches(window.text), window.text in modes)
-        groups.setdefault(task, []).append(window)
-    for task, windows in groups.items():
-        for batch in batches(
-            windows, token_budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step
-        ):
-            yield task, batch
-
-
-def _halving(job: _Job, task: _Task, batch: Sequence[Window]) -> list[_Done]:
-    """Run a batch, in halves where the device's memory does not hold it."""
-    try:
-        return job.run(task, batch)
-    except torch.OutOfMemoryError:
-        if len(batch) == 1:
-            raise
-        torch.cuda.empty_cache()
-    middle = len(batch) // 2
-    return [one for half in (batch[:middle], batch[middle:]) for one in _halving(job, task, half)]
-
-
 class _Writer:
     """Collects the windows of each text and hands finished rows to the caches."""
 
-    def __init__(
-        self, model: TokenizedModel, prepared: _Prepared, caches: Mapping[Kind, PartCache], steps: int
-    ) -> None:
+    def __init__(self, model: TokenizedModel, prepared: Prepared, caches: Mapping[Kind, PartCache], steps: int) -> None:
         self.texts_done = 0
         self._steps = steps
         self._model = model
         self._prepared = prepared
         self._caches = caches
-        self._parts: dict[int, list[_Done]] = {}
+        self._parts: dict[int, list[Done]] = {}
         self._expected: dict[int, int] = {}
         for window in prepared.windows:
             self._expected[window.text] = self._expected.get(window.text, 0) + 1
@@ -401,7 +329,7 @@ class _Writer:
             if not text.n_scored:
                 self._finish(number, [])
 
-    def add(self, done: _Done) -> None:
+    def add(self, done: Done) -> None:
         number = done.window.text
         parts = self._parts.setdefault(number, [])
         parts.append(done)
@@ -413,7 +341,7 @@ class _Writer:
         for cache in self._caches.values():
             cache.flush()
 
-    def _finish(self, number: int, parts: Sequence[_Done]) -> None:
+    def _finish(self, number: int, parts: Sequence[Done]) -> None:
         text = self._prepared.encoded[number]
         own = [part.statistics for part in parts if part.statistics is not None]
         branches = [part.branches for part in parts if part.branches is not None]

@@ -23,7 +23,8 @@ from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import default_device, load_tokenizer, load_weights, with_overrides
+from audit_pipeline.models.load import load_tokenizer, with_overrides
+from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.passes import Statistics, passes_for, run_passes
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass

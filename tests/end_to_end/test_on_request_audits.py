@@ -85,7 +85,7 @@ def said_of_evaluations(workspace: Workspace) -> dict[str, Any]:
 
 def logprobs_behind(model: TokenizedModel, forward: ForwardPass, before: str, text: str) -> np.ndarray:
     """The log-probabilities of the tokens of ``text``, from one pass over both, the slow way."""
-    ends = [end for _, end in model.tokenizer(before + text, return_offsets_mapping=True)["offset_mapping"]]
+    ends = [end for _, end in model.tokenizer.encode([before + text], add_special_tokens=True)[0].offsets]
     logprob = twin_statistics(model, forward, before + text)["logprob"]
     assert len(ends) == len(logprob)
     return np.asarray([one for one, end in zip(logprob, ends, strict=True) if end > len(before)])

@@ -97,7 +97,7 @@ def test_a_character_of_several_tokens_is_never_cut(proposer):
 def test_positions_are_spread_over_the_text(proposer):
     # As many neighbours as there are positions: every position is replaced once.
     text = SENTENCES[0]
-    n_tokens = len(proposer._model.tokenizer(text, add_special_tokens=False)["input_ids"])
+    n_tokens = len(proposer._model.tokenizer.encode([text], add_special_tokens=False)[0].ids)
     [neighbours] = proposer.propose([text], n_tokens, seed=5)
 
     def first_difference(one: str) -> int:
@@ -133,13 +133,10 @@ class WordTokenizer:
     """Tokens are words with the blank before them; the first token of a decoding loses its blank, as in Llama 2."""
 
     words = ("a", " the", " cat", " sat", " dog", " ran", "<unk>", "\ufffd")
-    all_special_ids = (6,)
+    special_ids = frozenset({6})
 
-    def __init__(self):
-        self.added_tokens_decoder = {6: SimpleNamespace(special=True)}
-
-    def __call__(self, text, **_):
-        return {"input_ids": [0]}
+    def encode(self, texts, **_):
+        return [SimpleNamespace(ids=[0]) for _ in texts]
 
     def __len__(self):
         return len(self.words)

@@ -79,7 +79,7 @@ def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: Da
     assert found.upstream == {f"token_frequencies/mine|{fingerprint}": report.data_version}
     counts = found.frequencies.counts
     assert counts.sum() == report.tokens > 0
-    token = model.tokenizer("the", add_special_tokens=False)["input_ids"][0]
+    token = model.tokenizer.encode(["the"], add_special_tokens=False)[0].ids[0]
     wanted = math.log((counts[token] + 1) / (counts.sum() + model.vocab_size))
     assert found.frequencies.log_frequency[token] == pytest.approx(wanted)
     [row] = lineage(paths)

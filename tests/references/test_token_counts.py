@@ -31,14 +31,18 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 TEXTS = ["the nets and the boats", "the nets", "café 😀 12, 345!", "!!", "a" * 300]
 
 
+def ids_of(model: TokenizedModel, text: str) -> list[int]:
+    return list(model.tokenizer.encode([text], add_special_tokens=False)[0].ids)
+
+
 @pytest.fixture(scope="module")
 def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> TokenizedModel:
     return tiny("llama")[0]
 
 
 def brute_force(model: TokenizedModel, texts: list[str]) -> Counter[int]:
-    special = set(model.tokenizer.all_special_ids)
-    ids = (one for text in texts for one in model.tokenizer(text, add_special_tokens=False)["input_ids"])
+    special = model.tokenizer.special_ids
+    ids = (one for text in texts for one in ids_of(model, text))
     return Counter(one for one in ids if one not in special)
 
 
@@ -60,10 +64,10 @@ def test_counts_equal_brute_force(model: TokenizedModel, texts: list[str]) -> No
 
 
 def test_special_tokens_are_left_out_even_where_a_text_spells_them(model: TokenizedModel) -> None:
-    [special] = model.tokenizer("<|endoftext|>", add_special_tokens=False)["input_ids"]
+    [special] = ids_of(model, "<|endoftext|>")
     counts, _ = count_tokens(model, ["<|endoftext|> and <s> nets </s>"])
     assert counts[special] == 0
-    assert not any(counts[one] for one in model.tokenizer.all_special_ids)
+    assert not any(counts[one] for one in model.tokenizer.special_ids)
     assert counts.sum() == sum(brute_force(model, ["<|endoftext|> and <s> nets </s>"]).values()) > 0
     # Token id 0 is an ordinary token, '!'.
     assert count_tokens(model, ["!"])[0][0] == 1
@@ -133,7 +137,7 @@ def test_limits(model: TokenizedModel, tmp_path: Path) -> None:
     some = count_corpus(model, file, limits=Limits(max_bytes=23))
     assert (some.documents, some.bytes) == (2, 30)
     cut = count_corpus(model, file, limits=Limits(max_tokens_per_document=2))
-    ids = [model.tokenizer(text, add_special_tokens=False)["input_ids"][:2] for text in TEXTS]
+    ids = [ids_of(model, text)[:2] for text in TEXTS]
     assert as_counter(cut.counts) == Counter(one for text in ids for one in text)
     assert cut.way == "every text"
 

@@ -1,0 +1,138 @@
+"""From a model's files to what loads at once: its tokenizer for the package `tokenizers`, a .gguf's weights.
+
+What belongs here: everything that transformers reads of a model but the weights that it runs with. What does not: what
+is kept of it and when it is whole (kept.py), the model in memory (weights.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gguf
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.kept import KeptTokenizer, keep_tokenizer, seal_weights
+from audit_pipeline.models.locate import LocatedModel
+from audit_pipeline.models.tokenizer import TextTokenizer
+
+READ_ERRORS = (OSError, ValueError, KeyError, IndexError, RuntimeError, struct.error, SafetensorError)
+"""What transformers raises of files that it cannot read."""
+
+_FAMILY_START_TOKENS = {
+    "gpt_neox": "<|endoftext|>",
+    "qwen2": "<|endoftext|>",
+    "opt": "<s>",
+    "llama": "<s>",
+    "baichuan": "</s>",
+}
+
+
+def convert_tokenizer(located: LocatedModel, folder: Path) -> KeptTokenizer:
+    """Read tokenizer and configuration with transformers and keep them in ``folder``.
+
+    Raises ModelError where they cannot be read, or the tokenizer is not a fast one.
+    """
+    tokenizer, config = read_with_transformers(located)
+    if not tokenizer.is_fast:
+        raise ModelError(f"{located.entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
+    if located.gguf is not None:
+        config.save_pretrained(folder)
+    backend = tokenizer.backend_tokenizer
+    backend.no_padding()
+    backend.no_truncation()
+    text = config.get_text_config()
+    return keep_tokenizer(
+        folder,
+        TextTokenizer(backend, _special_ids(tokenizer)),
+        default_start_token=_default_start_token(tokenizer, str(config.model_type)),
+        context_length=_context_length(text),
+        vocab_size=int(text.vocab_size),
+    )
+
+
+def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, Any]:
+    """Tokenizer and configuration as transformers reads them; raises ModelError where it cannot."""
+    options: dict[str, Any] = (
+        {"trust_remote_code": located.entry.trust_remote_code}
+        if located.gguf is None
+        else {"gguf_file": located.gguf.name}
+    )
+    try:
+        with parsing_once():
+            config = AutoConfig.from_pretrained(located.folder, **options)
+            return AutoTokenizer.from_pretrained(located.folder, **options), config
+    except READ_ERRORS as error:
+        raise ModelError(cannot_read(located, "tokenizer or config", error)) from error
+
+
+@contextmanager
+def parsing_once() -> Iterator[None]:
+    """Meanwhile the package gguf remembers what it has parsed.
+
+    transformers parses a .gguf anew for each of configuration, tokenizer and weights, and builds the table of tensor
+    names anew for every module: more than half of the time that a conversion takes.
+    """
+    asked = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader, gguf.get_tensor_name_map = (functools.cache(one) for one in asked)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = asked
+
+
+def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:
+    """Write the weights and configuration of a model out of a .gguf into ``folder``, as safetensors.
+
+    They are written beside it and moved into place; where another process was faster, its copy stays.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        if hasattr(model.config, "quantization_config"):
+            # What is saved are plain weights.
+            del model.config.quantization_config
+        model.save_pretrained(aside, safe_serialization=True)
+        seal_weights(aside, located.resolved_from)
+        # A copy that is not whole makes place.
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def cannot_read(located: LocatedModel, what: str, error: Exception) -> str:
+    """That part of a model cannot be read, and why, in one line."""
+    where = located.gguf or located.folder
+    reason = " ".join(str(error).split())[:300]
+    return f"the {what} of {located.entry.name} cannot be read; if {where} was cut short, fetch it again: {reason}"
+
+
+def _context_length(text_config: Any) -> int:
+    """Tokens that the model can see at once; state-space models have no limit, a window keeps memory bounded."""
+    context = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None)
+    return int(context) if context is not None and context >= 1 else 4096
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The tokens that no text is made of: those with a role, and those that the tokenizer itself calls special."""
+    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
+    return frozenset({*tokenizer.all_special_ids, *added})
+
+
+def _default_start_token(tokenizer: PreTrainedTokenizerBase, model_type: str) -> str | None:
+    """The family's start token (Zhang et al. 2024) where the vocabulary has it as special, else bos, else eos."""
+    family = _FAMILY_START_TOKENS.get(model_type)
+    special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    if family is not None and family in special:
+        return family
+    fallback: str | None = tokenizer.bos_token or tokenizer.eos_token
+    return fallback

@@ -1,0 +1,180 @@
+"""What is kept of a model: tokenizers as they encode, weights out of a .gguf, and noticing an altered byte."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import SENTENCES, save_tokenizer, tokenized
+from transformers import AutoTokenizer
+
+from audit_pipeline.models import convert, kept, weights
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.kept import read_sealed, read_tokenizer, weights_are_whole, write_sealed
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.weights import load_weights
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics import ready
+from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.ready import forward_pass
+
+FAMILIES = ("llama", "gpt_neox", "gpt2")
+
+
+@pytest.fixture
+def a_gguf(tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokenizedModel:
+    """A model that is said to come out of a .gguf: what transformers makes of one is the tiny folder's model."""
+    folder = tmp_path / "files"
+    shutil.copytree(tiny_folder("llama"), folder)
+    (folder / "config.json").rename(folder / "config.kept")
+    (folder / "tiny.gguf").write_bytes(b"GGUF" + b"\0" * 60)
+
+    def from_folder(located: object) -> object:
+        (folder / "config.kept").rename(folder / "config.json")
+        try:
+            return AutoTokenizer.from_pretrained(folder), weights.AutoConfig.from_pretrained(folder)
+        finally:
+            (folder / "config.json").rename(folder / "config.kept")
+
+    def from_gguf(model: TokenizedModel) -> object:
+        return weights.AutoModelForCausalLM.from_pretrained(tiny_folder("llama"), dtype=torch.float32)
+
+    monkeypatch.setattr(convert, "read_with_transformers", from_folder)
+    monkeypatch.setattr(weights, "_from_gguf", from_gguf)
+    return load_tokenizer(ModelEntry(name="g", path=folder / "tiny.gguf"), DataPaths(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("special", [True, False])
+def test_a_kept_tokenizer_encodes_as_transformers_does(
+    tiny_folder: Callable[[str], Path], tmp_path: Path, family: str, special: bool
+) -> None:
+    texts = [*SENTENCES, "", "a </s> b <s>", "emoji 🙂 日本"]
+    theirs = AutoTokenizer.from_pretrained(tiny_folder(family))(
+        texts, add_special_tokens=special, return_offsets_mapping=True, return_special_tokens_mask=True
+    )
+    paths = DataPaths(tmp_path)
+    entry = ModelEntry(name="m", path=tiny_folder(family))
+    for _ in ("converted", "kept"):
+        ours = load_tokenizer(entry, paths).tokenizer.encode(texts, add_special_tokens=special)
+        assert [one.ids for one in ours] == theirs["input_ids"]
+        assert [one.offsets for one in ours] == theirs["offset_mapping"]
+        assert [one.special_tokens_mask for one in ours] == theirs["special_tokens_mask"]
+
+
+def test_a_tokenizer_that_pads_or_cuts_is_kept_without(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(tiny_folder("llama"), folder)
+    tokenizer = save_tokenizer(folder)
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    tokenizer.backend_tokenizer.enable_padding(length=50)
+    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+    [encoded] = tokenized(folder, tmp_path / "data").tokenizer.encode([SENTENCES[0]], add_special_tokens=False)
+    assert 3 < len(encoded.ids) < 50
+
+
+def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    entry = ModelEntry(name="m", path=tiny_folder("llama"))
+    before = load_tokenizer(entry, paths)
+    [folder] = paths.kept_tokenizers(before.identity.tokenizer_fingerprint).iterdir()
+    for file in folder.iterdir():
+        whole = file.read_bytes()
+        for place in range(7, len(whole), max(1, len(whole) // 40)):
+            file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+            found = read_tokenizer(folder)
+            # A blank of the summary may become another blank; nothing that is read may.
+            assert found is None or (found.vocab_size, found.default_start_token, found.tokenizer.special_ids) == (
+                before.vocab_size,
+                before.start_token,
+                before.tokenizer.special_ids,
+            )
+            assert file.suffix != ".json" or file.name != kept.TOKENIZER_FILE or found is None
+        file.write_bytes(whole)
+    assert read_tokenizer(folder) is not None
+    (folder / kept.TOKENIZER_FILE).unlink()
+    assert load_tokenizer(entry, paths).tokenizer.encode(["a"], add_special_tokens=False)[0].ids
+
+
+def test_weights_out_of_a_gguf_are_converted_once_and_equal(
+    a_gguf: TokenizedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    first = load_weights(a_gguf, "cpu", told.append)
+    assert weights_are_whole(a_gguf.weights_folder)
+    assert any("converting tiny.gguf, once" in line for line in told)
+    assert any("of converted weights in" in line for line in told)
+    monkeypatch.setattr(weights, "_from_gguf", None)
+    second = load_weights(a_gguf, "cpu", told.append)
+    assert len(told) == 2
+    assert first.state_dict().keys() == second.state_dict().keys()
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, second.state_dict()[name])
+
+
+def test_converted_weights_that_changed_are_made_again(a_gguf: TokenizedModel) -> None:
+    load_weights(a_gguf, "cpu")
+    [file] = a_gguf.weights_folder.glob("*.safetensors")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+    assert not weights_are_whole(a_gguf.weights_folder)
+    told: list[str] = []
+    load_weights(a_gguf, "cpu", told.append)
+    assert any("converting" in line for line in told)
+    assert file.read_bytes() == whole
+
+
+def test_another_dtype_is_converted_apart(a_gguf: TokenizedModel, tmp_path: Path) -> None:
+    entry = a_gguf.entry.model_copy(update={"dtype": "bfloat16"})
+    assert load_tokenizer(entry, DataPaths(tmp_path / "data")).weights_folder != a_gguf.weights_folder
+
+
+def test_weights_are_not_kept_where_the_disk_has_no_room(
+    a_gguf: TokenizedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "_LEFT_FREE", 1 << 60)
+    told: list[str] = []
+    load_weights(a_gguf, "cpu", told.append)
+    assert any("are not kept" in line for line in told)
+    assert not a_gguf.weights_folder.exists()
+
+
+def test_the_check_at_loading_is_made_once_a_machine(
+    tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = DataPaths(tmp_path)
+    model = tokenized(tiny_folder("llama"), tmp_path)
+    checks = []
+
+    def counted(self: ForwardPass) -> tuple[bool, bool]:
+        checks.append(self)
+        return True, False
+
+    monkeypatch.setattr(ForwardPass, "_check", counted)
+    first = forward_pass(model, paths, "cpu")
+    again = forward_pass(model, paths, "cpu")
+    assert len(checks) == 1
+    assert first.checked == again.checked == LoadCheck(split=True, equal_lengths=False, packed=True)
+    assert (again.equal_lengths, again.packed) == (False, True)
+    # Another version of what the check hangs on, and another content of the file, ask for a new one.
+    monkeypatch.setattr(ready, "CHECK_VERSION", 2)
+    forward_pass(model, paths, "cpu")
+    assert len(checks) == 2
+    path = paths.load_check(model.identity.model_fingerprint)
+    path.write_text(path.read_text(encoding="utf-8").replace('"packed": true', '"packed": false'), encoding="utf-8")
+    assert forward_pass(model, paths, "cpu").packed
+    assert len(checks) == 3
+
+
+def test_sealed_json_tells_an_altered_value(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_sealed(path, {"a": 1.5, "b": ["x", None], "c": {"d": True}})
+    assert read_sealed(path) == {"a": 1.5, "b": ["x", None], "c": {"d": True}}
+    path.write_text(path.read_text(encoding="utf-8").replace("1.5", "1.25"), encoding="utf-8")
+    assert read_sealed(path) is None
+    path.write_text("{", encoding="utf-8")
+    assert read_sealed(path) is None
+    assert read_sealed(tmp_path / "none.json") is None
