@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
+    from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.orchestration.audit import AuditOutcome
 
 _ALL = "all"
@@ -38,7 +40,7 @@ def demo(model: str) -> None:
         _check_instrument(_CHECK, None, show=False)
     else:
         tell(f"no instrument check: config/controls.yaml has no control '{_CHECK}'")
-    _run(model, "demo", refresh=False, device=None, kinds=("base",), logits_budget_gb=None)
+    _show(_audit(model, "demo", _Asked()))
     paths = DataPaths.from_environment()
     OUT.print("\nNext:")
     for command, what in (
@@ -84,7 +86,7 @@ def audit(
     if dry_run:
         _dry_run(model, benchmark, chosen, device)
     else:
-        _run(model, benchmark, refresh=refresh, device=device, kinds=chosen, logits_budget_gb=logits_budget_gb)
+        _show(_audit(model, benchmark, _Asked(refresh, device, chosen, logits_budget_gb)))
 
 
 def _kinds(given: str) -> tuple[Any, ...]:
@@ -95,43 +97,60 @@ def _kinds(given: str) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(["base", *names]))
 
 
-def _run(
-    model: str,
-    benchmark: str,
-    *,
-    refresh: bool,
-    device: str | None,
-    kinds: tuple[Any, ...],
-    logits_budget_gb: float | None,
-    show: bool = True,
-) -> None:
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of an audit beside its model and benchmarks."""
+
+    refresh: bool = False
+    device: str | None = None
+    kinds: tuple[Any, ...] = ("base",)
+    logits_budget_gb: float | None = None
+    publish: bool = True
+
+
+@dataclass(frozen=True)
+class _Audited:
+    """What an audit came to: the benchmarks that were not left out, whether anything was run, and the error where some
+    pairs met a fault and the others are done."""
+
+    model: str
+    benchmarks: Sequence[str]
+    ran: bool
+    failed: PairsFailedError | None
+
+
+def _audit(model: str, benchmark: str, asked: _Asked) -> _Audited:
+    """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
     from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.operate.done import nothing_to_do
 
     specs = _specs(benchmark)
     entry = resolve_model(model, load_models())
     paths = DataPaths.from_environment()
-    left_out: Collection[str] = ()
-    failed = None
-    if not refresh and kinds == ("base",) and nothing_to_do(entry, specs, paths):
-        tell_step(f"{entry.name} on {', '.join(spec.name for spec in specs)}: everything is up to date, nothing is run")
-    else:
-        from audit_pipeline.definitions import defs
-        from audit_pipeline.orchestration.audit import AuditRequest
-        from audit_pipeline.orchestration.audit import audit as run_audit
+    names = [spec.name for spec in specs]
+    if not asked.refresh and asked.kinds == ("base",) and nothing_to_do(entry, specs, paths):
+        tell_step(f"{entry.name} on {', '.join(names)}: everything is up to date, nothing is run")
+        return _Audited(entry.name, names, ran=False, failed=None)
 
-        leave_out = benchmark == _ALL
-        request = AuditRequest(
-            entry.name, specs, refresh, device, kinds, logits_budget_gb, terminal=True, leave_out=leave_out
-        )
-        outcome = run_audit(request, defs(), paths, tell_step)
-        _tell_outcome(outcome)
-        left_out, failed = outcome.left_out, outcome.failed
-    if show:
-        _show_findings(paths, entry.name, [spec.name for spec in specs if spec.name not in left_out])
-        say(f"\nReport: {paths.report}")
-    if failed is not None:
-        raise failed
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.orchestration.audit import AuditRequest
+    from audit_pipeline.orchestration.audit import audit as run_audit
+
+    request = AuditRequest(entry.name, specs, **vars(asked), terminal=True, leave_out=benchmark == _ALL)
+    outcome = run_audit(request, defs(), paths, tell_step)
+    _tell_outcome(outcome)
+    return _Audited(
+        entry.name, [name for name in names if name not in outcome.left_out], ran=True, failed=outcome.failed
+    )
+
+
+def _show(audited: _Audited) -> None:
+    """The findings, the way to the report, and the error where there was one."""
+    paths = DataPaths.from_environment()
+    _show_findings(paths, audited.model, audited.benchmarks)
+    say(f"\nReport: {paths.report}")
+    if audited.failed is not None:
+        raise audited.failed
 
 
 def _tell_outcome(outcome: AuditOutcome) -> None:
@@ -240,11 +259,26 @@ def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
             f"the control {name} has no model or no benchmark: name it in config/models.yaml "
             f"(control: {{name: {name}, role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
         )
-    for model in models.values():
-        for benchmark in benchmarks:
-            _run(model, benchmark, refresh=False, device=device, kinds=("base",), logits_budget_gb=None, show=show)
+    asked = _Asked(device=device, publish=False)
+    done = [_audit(model, benchmark, asked) for model in models.values() for benchmark in benchmarks]
+    paths = DataPaths.from_environment()
+    if any(one.ran for one in done):
+        _publish(paths)
+    for one in done:
+        if show:
+            _show(one)
+        elif one.failed is not None:
+            raise one.failed
     for benchmark in benchmarks:
-        _show_check(DataPaths.from_environment(), benchmark, models)
+        _show_check(paths, benchmark, models)
+
+
+def _publish(paths: DataPaths) -> None:
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.orchestration.audit import publish
+
+    tell_step("rebuilding warehouse and report")
+    publish(defs(), paths, tell_step, include_text="CORPUS_AUDIT_NO_TEXT" not in os.environ)
 
 
 @click.command()

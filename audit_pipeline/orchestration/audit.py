@@ -36,7 +36,8 @@ from audit_pipeline.token_statistics.run import Kind, Plan
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What the user asked for. ``leave_out``: a benchmark that cannot be built is left out, and the others go on."""
+    """What the user asked for. ``leave_out``: a benchmark that cannot be built is left out, and the others go on;
+    ``publish``: warehouse and report follow (False where another audit comes right behind it)."""
 
     model: str
     benchmarks: Sequence[BenchmarkSpec]
@@ -46,6 +47,7 @@ class AuditRequest:
     logits_budget_gb: float | None = None
     terminal: bool = False
     leave_out: bool = False
+    publish: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,10 @@ def audit(
         for spec in request.benchmarks:
             if spec.name not in outcome.left_out:
                 _note_pass(instance, Pair(spec.name, request.model).partition, outcome)
-        on_step("rebuilding warehouse and report")
-        publishing = definitions.resolve_job_def("publish")
-        outcome.runs["publish"] = in_process.run_job(publishing, instance, on_wait=on_step)
+        if request.publish:
+            on_step("rebuilding warehouse and report")
+            publishing = definitions.resolve_job_def("publish")
+            outcome.runs["publish"] = in_process.run_job(publishing, instance, on_wait=on_step)
     return outcome
 
 

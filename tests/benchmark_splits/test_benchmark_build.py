@@ -267,17 +267,17 @@ def build_free_examples() -> pa.Table:
 
 
 def test_the_shipped_configuration_builds_from_documents_like_the_real_ones(tmp_path: Path) -> None:
-    """The demo takes 60 texts a side, 20 a project, all evaluated."""
-    spec = load_benchmarks(PROJECT_ROOT / "config")["demo_32"]
+    """The demo takes 100 texts a side, about as many a project, all evaluated."""
+    spec = load_benchmarks(PROJECT_ROOT / "config")["demo_64"]
     documents = documents_table(
-        document(f"{project}{side}{number}n", when, 150, collection=project)
+        document(f"{project}{side}{number}n", when, 300, collection=project)
         for project in ("django", "pytest", "sqlalchemy")
         for side, when in (("old", OLD), ("new", NEW))
-        for number in range(8)
+        for number in range(10)
     )
     report = build(spec, DataPaths(tmp_path), "run", lambda source: documents)
-    assert report.counts["by_split"] == {"evaluation": {"members": 60, "nonmembers": 60, "unlabelled": 0}}
-    assert {tuple(sides.values()) for sides in report.counts["by_collection"].values()} == {(20, 20, 0)}
+    assert report.counts["by_split"] == {"evaluation": {"members": 100, "nonmembers": 100, "unlabelled": 0}}
+    assert {tuple(sides.values()) for sides in report.counts["by_collection"].values()} == {(33, 33, 0), (34, 34, 0)}
     assert report.failed == ()
 
 

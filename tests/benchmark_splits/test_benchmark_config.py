@@ -24,7 +24,7 @@ from audit_pipeline.benchmarks.config import (
 )
 from audit_pipeline.benchmarks.settings import Design, Part
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.evaluation import claims
+from audit_pipeline.evaluation import blind_control, claims
 from audit_pipeline.paths import PROJECT_ROOT
 
 TEMPORAL = """\
@@ -57,7 +57,7 @@ def write(folder: Path, families: str) -> Path:
 def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
     assert list(standing(benchmarks)) == [
-        *("demo_32", "demo_64"),
+        "demo_64",
         *("release_notes_32", "release_notes_64", "release_notes_128"),
         "recent_64",
         *("sotu_32", "sotu_64", "sotu_128"),
@@ -70,13 +70,15 @@ def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     recent = benchmarks["recent_64"].settings
     assert isinstance(recent, TemporalSettings)
     assert (recent.member_before, recent.nonmember_from) == (date(2022, 1, 1), date(2025, 11, 21))
-    demo = benchmarks["demo_32"].settings
+    demo = benchmarks["demo_64"].settings
     assert isinstance(demo, TemporalSettings)
-    assert (demo.per_side, demo.calibration_fraction) == (60, 0)
+    assert (demo.per_side, demo.calibration_fraction) == (100, 0)
+    # The first report that anyone sees carries the control that the README promises.
+    assert 2 * demo.per_side >= blind_control.MIN_EXAMPLES
     wikimia = benchmarks["wikimia_256"].settings
     assert isinstance(wikimia, LabelledSettings)
     assert (wikimia.hub, wikimia.calibration_fraction) == ("swj0419/WikiMIA", 0)
-    assert benchmarks["demo_32"].sources == ("release_notes",)
+    assert benchmarks["demo_64"].sources == ("release_notes",)
     assert benchmarks["wikimia_32"].sources == ()
     assert {spec.design for spec in standing(benchmarks).values()} == {"temporal"}
 
@@ -215,7 +217,6 @@ def test_merged_yaml_and_relative_paths(tmp_path: Path) -> None:
 
 # Worked out by the code that knew neither `words: any` nor the later builders and fields; every source at version 1.
 DIGESTS = {
-    "demo_32": "4e1199bf28f27ba8205392c49116453588e87795bab44bc40e5170edf74353e2",
     "release_notes_128": "bc9a834a353d49f2246fb2606012c98e23aacc03028bb0c32d9d119595e1ab9d",
     "recent_64": "f721439da5fca1e0ce9d902281d798ee603e4a180f43965d7241567a32d1dbaa",
     "sotu_64": "ef463de3b2412eed6a530b32f598c3787fa58fe117028397305251ded87a284e",

@@ -28,8 +28,6 @@ TODAY = date(2026, 11, 21)
 VERSIONS = {"made": "1"}
 # As they were before cutoffs could be told by today: an entry with dates has the digest that it had.
 SHIPPED_DIGESTS = {
-    "demo_32": "a6f97d3c9d904333c54fd9ae5c02ffcde1fb500021786ade4a3757463659e18a",
-    "demo_64": "f832a0a6073041343d9023f1a4a23c8e5fd44c480e2c6815a9aeba412956302d",
     "release_notes_32": "4048181d51c309d7f08ebe18a4eaa3a96cc1d934b1725971111eb92a81829143",
     "release_notes_64": "032486076e9e233f793d68ccb773e7fac0d571cf71d99eff89d49322366a315e",
     "release_notes_128": "13fd2569bb6e1bf35eef2357304c3eb0b6d56ab054826a2154aaf2cb89790f49",
