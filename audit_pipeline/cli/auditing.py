@@ -211,10 +211,10 @@ def control(name: str, device: str | None) -> None:
 
 def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
     from audit_pipeline.benchmarks.config import load_benchmarks
-    from audit_pipeline.controls.config import control_named, load_controls
+    from audit_pipeline.controls.config import load_controls
     from audit_pipeline.models.config import load_models
 
-    control_named(name, load_controls())
+    load_controls().named(name)
     models: dict[str, str] = {
         one.control.role: one.name for one in load_models().values() if one.control and one.control.name == name
     }

@@ -1,0 +1,42 @@
+"""What somebody may have meant who typed a name that there is not.
+
+What belongs here: the nearest names, in words, and a family's name in place of its only partition. What does not: which
+names there are.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+
+_NEAREST = 3
+_LISTED = 20
+_LONGEST = 200
+
+
+def nearest(given: str, known: Iterable[str]) -> list[str]:
+    """The names of ``known`` that ``given`` may be a misspelling of, the nearest first; capitals make no difference."""
+    by_spelling = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(given[:_LONGEST].casefold(), by_spelling, n=_NEAREST)
+    return [by_spelling[spelling] for spelling in close]
+
+
+def did_you_mean(given: str, known: Iterable[str], otherwise: str = "there are") -> str:
+    """'did you mean a or b?', or where nothing is near 'there are: a, b, c'."""
+    names = list(known)
+    if close := nearest(given, names):
+        return f"did you mean {' or '.join(close)}?"
+    return f"{otherwise}: {listed(names)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names, of many the first; 'none' where there is none."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return (", ".join(names[:_LISTED]) or "none") + more
+
+
+def partitions_of(family: str, known: Iterable[str]) -> list[str]:
+    """The benchmarks of ``known`` that the family of that name expands to: itself, or its name and a length."""
+    pattern = re.compile(rf"{re.escape(family)}(_[0-9]+)?")
+    return [name for name in known if pattern.fullmatch(name)]
