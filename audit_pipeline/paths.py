@@ -88,6 +88,11 @@ def workspace_file() -> Path:
     return (workspace() or SHIPPED) / WORKSPACE_FILE
 
 
+OWN_CONFIGURATION = (
+    "`corpus-audit init` lays out a folder with a configuration of your own, for commands that are run in it"
+)
+
+
 def is_shipped(path: Path) -> bool:
     """Whether ``path`` is a part of the installed package, which is nobody's to edit."""
     return path.is_relative_to(SHIPPED)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import FILE, tell_step
+from audit_pipeline.cli.shared import FILE, model_named, tell_step
 from audit_pipeline.console import say, tell_skipped
 from audit_pipeline.paths import DataPaths
 
@@ -117,7 +117,6 @@ def test_ordered(
 
 
 def _model(model: str, device: str | None, paths: DataPaths) -> tuple[TokenizedModel, Any]:
-    from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import default_device, load_tokenizer, load_weights
     from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -125,7 +124,7 @@ def _model(model: str, device: str | None, paths: DataPaths) -> tuple[TokenizedM
         tell_step(f"loading {wanted.entry.name}")
         return ForwardPass(load_weights(wanted, device or default_device()), wanted.vocab_size)
 
-    return load_tokenizer(resolve_model(model, load_models()), paths), forward_of
+    return load_tokenizer(model_named(model), paths), forward_of
 
 
 def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:

@@ -1,17 +1,26 @@
 """What several commands say in the same way.
 
-What belongs here: options' types, one finding in words. What does not: printing itself (console.py).
+What belongs here: options' types, one finding in words, the configuration with its problems told. What does not:
+printing itself (console.py).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.config.problems import Problem
 from audit_pipeline.console import tell
+
+if TYPE_CHECKING:
+    from audit_pipeline.config.whole import Configuration
+    from audit_pipeline.models.config import ModelEntry
+
+_TOLD = "audit_pipeline.problems_told"
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -32,3 +41,29 @@ def with_interval(row: dict[str, Any], metric: str) -> str:
     if value is None:
         return "not defined"
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def whole_configuration() -> Configuration:
+    """Every file of the configuration; what is wrong with it is for the command to tell, after what it was asked."""
+    from audit_pipeline.config.whole import load_configuration
+
+    return load_configuration()
+
+
+def model_named(given: str) -> ModelEntry:
+    """The model that an option names; problems of other entries are told."""
+    from audit_pipeline.models.config import load_models, resolve_model
+
+    models = load_models()
+    entry = resolve_model(given, models)
+    tell_problems(models.problems)
+    return entry
+
+
+def tell_problems(problems: Iterable[Problem]) -> None:
+    """What is wrong with entries that were not asked for, a line each on standard error, once a command."""
+    told: set[Problem] = click.get_current_context().meta.setdefault(_TOLD, set())
+    for problem in problems:
+        if problem not in told:
+            told.add(problem)
+            tell(str(problem), style="yellow")

@@ -10,6 +10,8 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
+from audit_pipeline.errors import ConfigError
+
 _NEAREST = 3
 _LISTED = 20
 _LONGEST = 200
@@ -34,6 +36,21 @@ def listed(names: Sequence[str]) -> str:
     """The names, of many the first; 'none' where there is none."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return (", ".join(names[:_LISTED]) or "none") + more
+
+
+def only_partition(given: str, known: Sequence[str]) -> str:
+    """The benchmark of ``known`` that ``given`` names: by its own name, or as the only one of its family.
+
+    Raises ConfigError, naming them, where the family has several, and with the nearest names where there is none.
+    """
+    if given in known:
+        return given
+    found = partitions_of(given, known)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(f"the family {given} is several benchmarks, and one is meant: {listed(found)}")
+    raise ConfigError(f"there is no benchmark '{given}'; {did_you_mean(given, known)}")
 
 
 def partitions_of(family: str, known: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.errors import ConfigError
+from audit_pipeline.errors import ConfigError, one_line
 
 Keys = Sequence[str | int]
 """The way to a value: keys of mappings and places in lists."""
@@ -27,9 +27,10 @@ class Problem:
 
     def __str__(self) -> str:
         place = str(self.path) if self.line is None else f"{self.path}:{self.line}"
+        words = one_line(self.words)
         if self.entry is not None:
-            return f"{place}: {self.entry}: {self.words}"
-        return f"{place} {self.words}" if self.line is None else f"{place}: {self.words}"
+            return f"{place}: {self.entry}: {words}"
+        return f"{place} {words}" if self.line is None else f"{place}: {words}"
 
 
 def told(problems: Iterable[Problem]) -> str:

@@ -36,6 +36,8 @@ from audit_pipeline.sources.registry import SOURCES
 T = TypeVar("T")
 
 FILES = (SOURCES_FILE, REFERENCES, MODELS, CONTROLS, STUDIES, BENCHMARKS, WATCH)
+OF_AUDITS = (SOURCES_FILE, REFERENCES, MODELS, BENCHMARKS)
+"""Those that an audit rests on which nobody asks for by name."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from audit_pipeline.benchmarks.build import benchmark_digest, current_digest, re
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import is_built, is_on_hub
 from audit_pipeline.contracts import Pair
-from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.lineage import latest_run
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel
@@ -49,9 +49,13 @@ def benchmarks_now(
     found = {}
     for spec in specs:
         built = _built(spec, paths)
-        for name in spec.sources:
-            if name not in sources:
-                sources[name] = source_version(name, paths, settings)
+        try:
+            for name in spec.sources:
+                if name not in sources:
+                    sources[name] = source_version(name, paths, settings)
+        except ConfigError as error:
+            found[spec.name] = BenchmarkNow(None, built, (), str(error))
+            continue
         lacks = tuple(name for name in spec.sources if sources[name] is None)
         unset = [settings.to_be_set_for(name) for name in lacks if settings.to_be_set_for(name) is not None]
         if unset:
@@ -67,7 +71,11 @@ def benchmarks_now(
 
 
 def source_version(name: str, paths: DataPaths, settings: SourceSettings) -> str | None:
-    """The version of a source's documents; None where they are missing or were fetched under other settings."""
+    """The version of a source's documents; None where they are missing or were fetched under other settings.
+
+    Raises ConfigError where the source's settings are broken.
+    """
+    settings.require_usable(name)
     if not paths.documents(name).exists() or (name != "local_files" and source_is_stale(name, paths, settings)):
         return None
     try:

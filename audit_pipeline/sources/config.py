@@ -89,6 +89,10 @@ class SourceSettings(Section):
         """All that is wrong with the broken sections."""
         return () if self._broken is None else self._broken.problems
 
+    def is_broken(self, source: str) -> bool:
+        """Whether the section of ``source`` cannot be used."""
+        return self._broken is not None and self._broken.is_broken(source)
+
     def require_usable(self, source: str) -> None:
         """Raise ConfigError, with all that is wrong with it, where the section of ``source`` is broken."""
         if self._broken is not None:
