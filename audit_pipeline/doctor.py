@@ -109,9 +109,8 @@ def _configuration(paths: DataPaths) -> Iterator[Finding]:
         problems = config.problems_of(file)
         for problem in problems:
             yield Finding(f"config/{file}", ok=False, words=str(problem))
-        if not problems:
-            there = (config.folder / file).exists()
-            yield Finding(f"config/{file}", ok=True, words="readable" if there else "not there, and needed by nothing")
+        if not problems and (config.folder / file).exists():
+            yield Finding(f"config/{file}", ok=True, words="readable")
     try:
         models = config.models
     except AuditError:

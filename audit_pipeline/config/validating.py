@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -21,6 +21,7 @@ from audit_pipeline.errors import one_line
 S = TypeVar("S")
 
 _LONGEST_VALUE = 60
+_NOTHING = object()
 
 
 class StrictSettings(BaseModel):
@@ -71,10 +72,12 @@ def _faults(error: ValidationError, kind: type[Any], value: object) -> list[Faul
     unknown = [one for one in found if one["type"] == "extra_forbidden"]
     faults, meant = [], set()
     for one in unknown:
-        *above, key = one["loc"]
-        near = nearest(str(key), _keys_at(kind, above))
-        meant |= {(*above, name) for name in near}
-        faults.append(Fault(tuple(one["loc"]), _unknown_key(tuple(one["loc"]), _keys_at(kind, above))))
+        loc = tuple(one["loc"])
+        known = _keys_at(kind, loc[:-1])
+        free = [name for name in known if name not in _keys_in(value, loc[:-1])]
+        # A key that stands there as well is hardly what was meant by another.
+        meant |= {(*loc[:-1], name) for name in nearest(str(loc[-1]), free)}
+        faults.append(Fault(loc, _unknown_key(loc, free if nearest(str(loc[-1]), free) else known)))
     for one in found:
         if one["type"] == "missing":
             if tuple(one["loc"]) not in meant:
@@ -82,6 +85,13 @@ def _faults(error: ValidationError, kind: type[Any], value: object) -> list[Faul
         elif one["type"] != "extra_forbidden":
             faults.append(_fault_of_value(one, value))
     return faults
+
+
+def _keys_in(value: object, above: Keys) -> Collection[object]:
+    """The keys of the mapping at the place ``above`` within ``value``."""
+    for part in above:
+        value = _below(value, part)
+    return value if isinstance(value, Mapping) else ()
 
 
 def _missing_key(kind: type[Any], loc: Keys) -> str:
@@ -116,14 +126,20 @@ def _way_in(value: object, loc: Keys) -> tuple[str | int, ...]:
     """As much of pydantic's place as leads through ``value``: behind it stand names of pydantic's own."""
     way: list[str | int] = []
     for part in loc:
-        is_key = isinstance(value, Mapping) and part in value
-        is_place = isinstance(value, list | tuple) and isinstance(part, int) and part < len(value)
-        if not (is_key or is_place):
+        value = _below(value, part)
+        if value is _NOTHING:
             break
-        below: Any = value
-        value = below[part]
         way.append(part)
     return tuple(way)
+
+
+def _below(value: object, part: str | int) -> object:
+    """What a mapping or list holds under a key or at a place; _NOTHING where that is nothing."""
+    if isinstance(value, Mapping):
+        return value.get(part, _NOTHING)
+    if isinstance(value, list | tuple) and isinstance(part, int) and part < len(value):
+        return value[part]
+    return _NOTHING
 
 
 def _dotted(keys: Keys) -> str:

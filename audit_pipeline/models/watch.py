@@ -86,7 +86,7 @@ class Proposals:
 def _watched(name: str, value: Any, folder: Path) -> tuple[str, ...]:
     if name != "hub":
         raise InvalidEntryError([Fault((), "the file holds one key, 'hub', with a list of owners and collections")])
-    names = validated(tuple[str, ...], value or [])
+    names = validated(tuple[str, ...], [] if value == {} else value)
     faults = [
         Fault((place,), f"{one!r} is neither an owner nor a collection (owner/title-0123abcd)")
         for place, one in enumerate(names)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.config.hints import did_you_mean, nearest
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import write_atomically
 from audit_pipeline.warehouse.query import one_line, open_read_only
@@ -87,7 +87,8 @@ def _names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 def _columns_of(connection: duckdb.DuckDBPyConnection, name: str) -> list[tuple[str, str]]:
     known = _names(connection)
     if name not in known:
-        raise DataError(f"the warehouse has no table or view {name!r}; {did_you_mean(name, known)}")
+        hint = did_you_mean(name, known) if nearest(name, known) else 'corpus-audit sql "SHOW TABLES" lists them'
+        raise DataError(f"the warehouse has no table or view {name!r}; {hint}")
     relation = connection.table(quoted(name))
     return list(zip(relation.columns, map(str, relation.types), strict=True))
 

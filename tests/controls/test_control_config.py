@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from audit_pipeline.controls.config import control_named, load_controls, load_studies, study_named
+from audit_pipeline.config.whole import load_configuration
+from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import ConfigError
 
 CONTROL = """
@@ -43,7 +45,7 @@ def test_the_shipped_files_are_read() -> None:
 
 
 def test_no_file_no_controls(tmp_path: Path) -> None:
-    assert load_controls(tmp_path) == {} == load_studies(tmp_path)
+    assert dict(load_controls(tmp_path)) == {} == dict(load_studies(tmp_path))
 
 
 def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> None:
@@ -66,9 +68,9 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
 )
 def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) -> None:
     (folder / "controls.yaml").write_text(CONTROL.replace(old, new))
-    with pytest.raises(ConfigError, match=problem) as caught:
-        load_controls(folder)
-    assert str(folder / "controls.yaml") in str(caught.value)
+    [said] = map(str, load_controls(folder).problems)
+    assert re.search(problem, said)
+    assert said.startswith(f"{folder / 'controls.yaml'}:")
 
 
 @pytest.mark.parametrize(
@@ -81,12 +83,14 @@ def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) 
 )
 def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: str, new: str, problem: str) -> None:
     (folder / "studies.yaml").write_text(STUDY.replace(old, new))
+    [said] = map(str, load_configuration(folder).problems_of("studies.yaml"))
+    assert re.search(problem, said)
     with pytest.raises(ConfigError, match=problem):
-        load_studies(folder)
+        load_configuration(folder).studies.named("rates")
 
 
 def test_names_that_there_are_not(folder: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean check"):
-        control_named("chekc", load_controls(folder))
+        load_controls(folder).named("chekc")
     with pytest.raises(ConfigError, match="configured: rates"):
-        study_named("other", load_studies(folder))
+        load_studies(folder).named("other")
