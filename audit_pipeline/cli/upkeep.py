@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Anything but loopback opens it to the network.")
-@click.option("--port", default=3000, show_default=True)
+@click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535))
 def dev(host: str, port: int) -> None:
     """Open the Dagster UI, with its daemon, on this machine."""
     from audit_pipeline.orchestration.in_process import bury_dead_runs, dagster_home, open_instance

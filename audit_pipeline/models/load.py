@@ -13,12 +13,21 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.architecture import (
+    cannot_read,
+    quiet,
+    require_same_tensors,
+    require_usable,
+    require_vocabulary_in,
+    unknown_architecture,
+)
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import Identity, identify
 from audit_pipeline.models.locate import LocatedModel, locate
@@ -32,7 +41,10 @@ _FAMILY_START_TOKENS = {
     "llama": "<s>",
     "baichuan": "</s>",
 }
-_READ_ERRORS = (OSError, ValueError, KeyError, IndexError, RuntimeError, struct.error, SafetensorError)
+_READ_ERRORS = (
+    *(OSError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError),
+    *(struct.error, SafetensorError, StrictDataclassError),
+)
 
 
 @dataclass(frozen=True)
@@ -95,12 +107,16 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
 
 
 def _from_folder(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
+    name, options = located.entry.name, {"trust_remote_code": located.entry.trust_remote_code}
     try:
-        options = {"trust_remote_code": located.entry.trust_remote_code}
-        config = AutoConfig.from_pretrained(located.folder, **options)
-        tokenizer = AutoTokenizer.from_pretrained(located.folder, **options)
+        if (unknown := unknown_architecture(read_json(located.folder / "config.json"), name)) is not None:
+            raise unknown
+        with quiet():
+            config = AutoConfig.from_pretrained(located.folder, **options)
+            require_usable(config, name)
+            tokenizer = AutoTokenizer.from_pretrained(located.folder, **options)
     except _READ_ERRORS as error:
-        raise ModelError(_cannot_read(located, "tokenizer or config", error)) from error
+        raise cannot_read(name, located.folder, "tokenizer or config", error) from error
     return tokenizer, _summary(config)
 
 
@@ -111,10 +127,12 @@ def _from_gguf(located: LocatedModel, folder: Path) -> tuple[PreTrainedTokenizer
     if summary_file.exists():
         return AutoTokenizer.from_pretrained(folder), read_json(summary_file)
     try:
-        config = AutoConfig.from_pretrained(located.folder, gguf_file=located.gguf.name)
-        tokenizer = AutoTokenizer.from_pretrained(located.folder, gguf_file=located.gguf.name)
+        with quiet():
+            config = AutoConfig.from_pretrained(located.folder, gguf_file=located.gguf.name)
+            require_usable(config, located.entry.name)
+            tokenizer = AutoTokenizer.from_pretrained(located.folder, gguf_file=located.gguf.name)
     except _READ_ERRORS as error:
-        raise ModelError(_cannot_read(located, "tokenizer or config", error)) from error
+        raise cannot_read(located.entry.name, located.gguf, "tokenizer or config", error) from error
     tokenizer.save_pretrained(folder)
     config.save_pretrained(folder)
     # Written last: it says that the folder is whole.
@@ -150,12 +168,6 @@ def _token_id(tokenizer: PreTrainedTokenizerBase, token: str | None, name: str) 
     return int(vocabulary[token])
 
 
-def _cannot_read(located: LocatedModel, what: str, error: Exception) -> str:
-    where = located.gguf or located.folder
-    reason = " ".join(str(error).split())[:300]
-    return f"the {what} of {located.entry.name} cannot be read; if {where} was cut short, fetch it again: {reason}"
-
-
 def load_weights(tokenized: TokenizedModel, device: str) -> torch.nn.Module:
     """The model in evaluation mode on ``device``, in the entry's dtype.
 
@@ -173,28 +185,33 @@ def load_weights(tokenized: TokenizedModel, device: str) -> torch.nn.Module:
         else {"gguf_file": located.gguf.name, "quantization_config": GgufConfig(dequantize=True)}
     )
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
-            located.folder,
-            dtype=getattr(torch, entry.dtype),
-            # Left to itself transformers takes sdpa where the architecture has it, else eager (Gemma 2, Mamba); asked
-            # for sdpa by name it refuses those architectures.
-            attn_implementation=None if entry.attention == "sdpa" else entry.attention,
-            trust_remote_code=entry.trust_remote_code,
-            use_safetensors=True,
-            output_loading_info=True,
-            **gguf,
-        )
+        with quiet():
+            if located.gguf is None:
+                _require_own_vocabulary(located)
+            model, loading = AutoModelForCausalLM.from_pretrained(
+                located.folder,
+                dtype=getattr(torch, entry.dtype),
+                # Left to itself transformers takes sdpa where the architecture has it, else eager (Gemma 2, Mamba);
+                # asked for sdpa by name it refuses those architectures.
+                attn_implementation=None if entry.attention == "sdpa" else entry.attention,
+                trust_remote_code=entry.trust_remote_code,
+                use_safetensors=True,
+                output_loading_info=True,
+                # Told in our words, below.
+                ignore_mismatched_sizes=True,
+                **gguf,
+            )
     except (*_READ_ERRORS, ImportError) as error:
-        raise ModelError(_cannot_read(located, "weights", error)) from error
-    if missing := sorted(loading["missing_keys"]):
-        # transformers fills them with random numbers and goes on.
-        raise ModelError(
-            f"the weights of {entry.name} lack {len(missing)} tensors of the model, {missing[0]} first: "
-            "the files are incomplete, fetch them again"
-        )
+        raise cannot_read(entry.name, located.gguf or located.folder, "weights", error) from error
+    require_same_tensors(entry.name, loading, [tensor for tensor, _ in model.named_parameters()])
     model = model.to(device).eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]
+
+
+def _require_own_vocabulary(located: LocatedModel) -> None:
+    config = AutoConfig.from_pretrained(located.folder, trust_remote_code=located.entry.trust_remote_code)
+    require_vocabulary_in(config, sorted(located.folder.glob("*.safetensors")), located.entry.name)
 
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:
