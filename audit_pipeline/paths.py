@@ -15,9 +15,11 @@ from platformdirs import user_data_path
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 """The folder that this package lies in: the checkout, or where packages are installed."""
+WORKSPACE_FILE = "workspace.yaml"
 SHIPPED = Path(__file__).resolve().parent / "shipped"
 """In an installed package: the default configuration, laid out as a workspace."""
-WORKSPACE_FILE = "workspace.yaml"
+DEFAULTS = SHIPPED if SHIPPED.is_dir() else PROJECT_ROOT
+"""Where the default configuration lies: of the checkout it is the checkout's own."""
 
 _CODE_LOCATION = "audit_pipeline.definitions"
 # A file system allows 255 bytes; partition=BENCHMARK%7CMODEL is the longest of all names that are made of these.

@@ -868,10 +868,9 @@ def test_dev_starts_dagster_on_loopback_with_its_own_home(workspace: Workspace) 
     result = workspace.run("dev", "--port", "3999")
     assert result.exit_code == 0
     [[program, *arguments]] = started
-    assert Path(program).name == "dagster"
-    assert Path(program).exists()
-    options: Mapping[str, str] = dict(zip(arguments[1::2], arguments[2::2], strict=True))
-    assert arguments[0] == "dev"
+    assert program == sys.executable
+    assert arguments[:3] == ["-m", "dagster", "dev"]
+    options: Mapping[str, str] = dict(zip(arguments[3::2], arguments[4::2], strict=True))
     assert (options["-h"], options["-p"]) == ("127.0.0.1", "3999")
     assert Path(options["-w"]).name == "workspace.yaml"
     assert homes == [str(workspace.paths.dagster_home)]

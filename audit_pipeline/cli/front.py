@@ -75,6 +75,7 @@ for _command in (
     published.report,
     published.sql,
     published.export,
+    upkeep.init,
     upkeep.dev,
     upkeep.forget,
     upkeep.doctor,
