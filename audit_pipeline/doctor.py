@@ -103,7 +103,7 @@ def _configuration(paths: DataPaths) -> Iterator[Finding]:
     config = load_configuration()
     folder = str(config.folder)
     if is_shipped(config.folder):
-        folder += f", the configuration that is shipped; {OWN_CONFIGURATION}"
+        folder += f"; {OWN_CONFIGURATION}"
     yield Finding("configuration", ok=True, words=folder)
     for file in FILES:
         problems = config.problems_of(file)

@@ -90,9 +90,7 @@ def workspace_file() -> Path:
     return (workspace() or SHIPPED) / WORKSPACE_FILE
 
 
-OWN_CONFIGURATION = (
-    "`corpus-audit init` lays out a folder with a configuration of your own, for commands that are run in it"
-)
+OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audit init` lays out one of your own"
 
 
 def is_shipped(path: Path) -> bool:

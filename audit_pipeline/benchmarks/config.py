@@ -253,7 +253,7 @@ def _family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Fa
         settings = validated(kind, {**fields, **dates})
     except InvalidEntryError as error:
         told = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
-        faults += [Fault(one.keys, one.words + told, one.line) for one in error.faults]
+        faults += [one if one.keys else Fault(one.keys, one.words + told) for one in error.faults]
     if faults:
         raise InvalidEntryError(faults)
     for words in settings.words or (None,):

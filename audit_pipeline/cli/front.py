@@ -51,7 +51,7 @@ def _hint(message: str) -> str:
     """Where a message sends the user to a file that is a part of the installed package: what to do first."""
     if "config/" not in message or not is_shipped(config_dir()):
         return ""
-    return f"; first, {OWN_CONFIGURATION}: the configuration used now is a part of the installed package"
+    return f"; {OWN_CONFIGURATION}"
 
 
 @click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})
