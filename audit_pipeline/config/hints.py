@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from audit_pipeline.errors import ConfigError
 
 _NEAREST = 3
+_AS_NEAR = 0.15
 _LISTED = 20
 _LONGEST = 200
 
@@ -20,8 +21,11 @@ _LONGEST = 200
 def nearest(given: str, known: Iterable[str]) -> list[str]:
     """The names of ``known`` that ``given`` may be a misspelling of, the nearest first; capitals make no difference."""
     by_spelling = {name.casefold(): name for name in known}
-    close = difflib.get_close_matches(given[:_LONGEST].casefold(), by_spelling, n=_NEAREST)
-    return [by_spelling[spelling] for spelling in close]
+    spelt = given[:_LONGEST].casefold()
+    close = difflib.get_close_matches(spelt, by_spelling, n=_NEAREST)
+    likeness = [difflib.SequenceMatcher(None, one, spelt).ratio() for one in close]
+    # Beside a name that is all but the same, others are noise.
+    return [by_spelling[one] for one, like in zip(close, likeness, strict=True) if like >= max(likeness) - _AS_NEAR]
 
 
 def did_you_mean(given: str, known: Iterable[str], otherwise: str = "there are") -> str:
