@@ -64,6 +64,20 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("seed: 1", "seed: 1\n    occurrences: 1.5", "a fixed number is a whole number"),
         ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of twice the heads"),
         ("sources: [sotu]", "sources: [sotu, sotu]", "a source is named twice"),
+        # What would never end, or fit no machine, or be another distribution than it says.
+        ("seed: 1", "seed: 1\n    architecture: {layers: 100000}", r"architecture\.layers: must be less than or equal"),
+        (
+            "seed: 1",
+            "seed: 1\n    architecture: {vocabulary: 1000000000000}",
+            "128,0.* parameters, and at most 2,0",
+        ),
+        ("seed: 1", "seed: 1\n    architecture: {context: 100000000000}", "and at most 2,000,000,000 are trained here"),
+        ("seed: 1", "seed: 1\n    epochs: 1000000000", r"trained on 10,000,000,000 texts .* at most 100,000,000"),
+        ("members: 10", "members: 1000000000000", r"trained on 1,000,000,000,000 texts"),
+        ("seed: 1", "seed: 1\n    occurrences: .inf", "occurrences: must be a finite number"),
+        ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
+        ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
+        ("seed: 1", "seed: -1", "seed: must be greater than or equal to 0"),
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) -> None:
@@ -79,6 +93,7 @@ def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) 
         ("control: check", "control: chek", "did you mean check"),
         ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of twice the heads"),
         ("hidden_size: [64, 128]", "size: [1]", "unknown key 'size'"),
+        ("seeds: 2", "seeds: 1000000", "ask for 4,000,000 trainings, and at most 10,000 are run"),
     ],
 )
 def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: str, new: str, problem: str) -> None:

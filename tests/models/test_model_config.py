@@ -8,9 +8,12 @@ import pytest
 from config_problems import problems_of
 
 from audit_pipeline.config.entries import Entries
+from audit_pipeline.config.problems import Problem
+from audit_pipeline.contracts import Pair
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import with_overrides
+from audit_pipeline.paths import DataPaths, partition_problem
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -45,6 +48,14 @@ def test_entries_keep_the_files_order(tmp_path: Path) -> None:
         ("models:\n  m: {path: /x, revision: main}", ["m", "revision goes with hub"]),
         ("models:\n  m: {hub: a/b, window: 8, stride: 8}", ["m", "stride"]),
         ("models:\n  m: {hub: a/b, window: 1}", ["m", "window"]),
+        (
+            "models:\n  m: {hub: a/b, release_date: 2024-01-01, training_cutoff: 2024-01-02}",
+            ["model m: training_cutoff 2024-01-02 is after release_date 2024-01-01"],
+        ),
+        (f"models:\n  {'n' * 181}: {{hub: a/b}}", ["may take 180 bytes", "takes 181"]),
+        # Folders are named after it, and a letter that is not of English takes three times its bytes there.
+        (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["may take 180 bytes", "takes 186"]),
+        ("models:\n  a...b: {hub: a/b}", ["cannot name a model: no '|', no '...'"]),
         ("models:\n  m: {hub: a/b, stride: 0}", ["m", "stride"]),
         ("models:\n  m: {hub: a/b, dtype: int4}", ["m", "dtype"]),
         ("models:\n  m: {hub: a/b, start_token_policy: never}", ["m", "start_token_policy"]),
@@ -89,6 +100,7 @@ MODELS = Entries(
     Path("models.yaml"),
     "model",
     {"smollm2-135m": ModelEntry(name="smollm2-135m", hub="a/b"), "taken": ModelEntry(name="taken", hub="c/d")},
+    {"broken": [Problem(Path("models.yaml"), None, "unknown key", "model broken")]},
 )
 
 
@@ -120,11 +132,12 @@ def test_paths_and_hub_ids_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("x" * 5000, "no such path"),
         ("owner/a|b", "holds no '|'"),
         ("", "not empty"),
+        ("broken", "models.yaml: model broken: unknown key"),
         ("a/b/c", "neither in config/models.yaml nor a hub id nor a path"),
     ],
 )
 def test_what_resolves_to_nothing_says_why(given: str, words: str) -> None:
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises((ModelError, ConfigError)) as caught:
         resolve_model(given, MODELS)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -134,6 +147,14 @@ def test_a_folder_with_a_bar_in_its_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a|b").mkdir()
     with pytest.raises(ModelError, match="holds no"):
         resolve_model(str(tmp_path / "a|b"), MODELS)
+
+
+def test_the_longest_names_make_folders_that_there_can_be(tmp_path: Path) -> None:
+    model, benchmark = "é" * 30, "b" * 60
+    assert [partition_problem("model", model), partition_problem("benchmark", benchmark)] == [None, None]
+    assert partition_problem("benchmark", f"{benchmark}b") is not None
+    file = DataPaths(tmp_path).run_file("scores", Pair(benchmark, model).partition, "run")
+    file.parent.mkdir(parents=True)
 
 
 def test_overrides_change_only_what_is_given() -> None:
