@@ -128,12 +128,11 @@ def _run(
 
 def _asked_for(model: str, benchmark: str) -> tuple[ModelEntry, Sequence[BenchmarkSpec]]:
     """The model, and the benchmarks that a user named: one, a family, or all there are; other problems are told."""
-    from audit_pipeline.benchmarks.config import resolve, standing
+    from audit_pipeline.benchmarks.config import standing
     from audit_pipeline.models.config import resolve_model
 
     config = whole_configuration()
-    known = config.benchmarks
-    specs = list(standing(known).values()) if benchmark == _ALL else resolve(benchmark, known)
+    specs = list(standing(config.benchmarks).values()) if benchmark == _ALL else config.benchmarks_named(benchmark)
     entry = resolve_model(model, config.models)
     tell_problems(config.problems)
     return entry, specs

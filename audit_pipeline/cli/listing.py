@@ -38,10 +38,11 @@ def detectors() -> None:
 @click.command()
 def models() -> None:
     """The models of config/models.yaml, and what is wrong with the configuration."""
+    from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.configured import origin
 
     config = whole_configuration()
-    tell_problems(config.problems)
+    tell_problems(config.problems_beside(FILE_NAME))
 
     table = new_table("model", "from", "dtype", "start token", "released", "training cutoff", "licence")
     for entry in config.models.values():
@@ -62,7 +63,7 @@ def models() -> None:
 def benchmarks(build_name: str | None) -> None:
     """The benchmarks of config/benchmarks.yaml, what is built of them, and what is wrong with the configuration."""
     from audit_pipeline.benchmarks.build import read_manifest
-    from audit_pipeline.benchmarks.config import resolve
+    from audit_pipeline.benchmarks.config import FILE_NAME
 
     paths = DataPaths.from_environment()
     config = whole_configuration()
@@ -70,10 +71,10 @@ def benchmarks(build_name: str | None) -> None:
         from audit_pipeline.definitions import defs
         from audit_pipeline.orchestration.audit import AuditRequest, prepare
 
-        specs = resolve(build_name, config.benchmarks)
+        specs = config.benchmarks_named(build_name)
         tell_problems(config.problems)
         prepare(AuditRequest("", specs), defs(), paths, tell_step)
-    tell_problems(config.problems)
+    tell_problems(config.problems_beside(FILE_NAME))
     table = new_table("benchmark", "words", "design", "built", "members", "non-members", "description")
     for spec in config.benchmarks.values():
         built = paths.benchmark_manifest(spec.name).exists()

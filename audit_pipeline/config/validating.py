@@ -119,7 +119,9 @@ def _fault_of_value(error: Mapping[str, Any], value: object) -> Fault:
 
 def _plain(message: str) -> str:
     message = message.removeprefix("Value error, ").replace("Input should be", "must be").replace("Tuple", "list")
-    return message.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping of keys to values")
+    message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping of keys to values")
+    # Classes are not the user's.
+    return re.sub(r" or instance of \w+", "", message)
 
 
 def _way_in(value: object, loc: Keys) -> tuple[str | int, ...]:

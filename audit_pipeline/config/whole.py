@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS
-from audit_pipeline.benchmarks.config import Benchmarks, load_benchmarks
+from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, load_benchmarks, resolve
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem
@@ -104,10 +104,24 @@ class Configuration:
     def benchmarks(self) -> Benchmarks:
         return _readable(self._benchmarks)
 
+    def benchmarks_named(self, name: str) -> list[BenchmarkSpec]:
+        """The benchmarks that a user means by ``name``, as :func:`resolve` finds them.
+
+        Raises ConfigError, too, where the settings of a source of theirs are broken.
+        """
+        specs = resolve(name, self.benchmarks)
+        for source in dict.fromkeys(source for spec in specs for source in spec.sources):
+            self.sources.require_usable(source)
+        return specs
+
     @property
     def problems(self) -> tuple[Problem, ...]:
         """All that is wrong, file by file."""
         return tuple(problem for name in FILES for problem in self.problems_of(name))
+
+    def problems_beside(self, file: str) -> tuple[Problem, ...]:
+        """The same without why ``file`` cannot be read at all: that is the error of whoever needs it."""
+        return tuple(one for one in self.problems if one.entry is not None or one.path.name != file)
 
     def problems_of(self, file: str) -> tuple[Problem, ...]:
         """All that is wrong with one of ``FILES``."""
