@@ -62,7 +62,7 @@ def _installation() -> Iterator[Finding]:
     yield Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0])
     unfit = _unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ())
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
-    words = f"{'; '.join(unfit)}; install the project again: make install" if unfit else versions
+    words = f"{'; '.join(unfit)}; install the project again (in a checkout: make install)" if unfit else versions
     yield Finding("packages", not unfit, words)
     yield Finding("device", ok=True, words=default_device())
 

@@ -113,11 +113,11 @@ def _fetch(
 ) -> None:
     settings = load_source_settings()
     for name in dict.fromkeys(name for spec in specs for name in spec.sources):
-        if (to_be_set := settings.to_be_set_for(name)) is not None:
-            tell(f"{name} is not configured: {to_be_set}")
-            continue
         if settings.is_broken(name):
             # Told with the rest of the configuration.
+            continue
+        if (to_be_set := settings.to_be_set_for(name)) is not None:
+            tell(f"{name} is not configured: {to_be_set}")
             continue
         before = situation.source_version(name, paths, settings)
         try:

@@ -112,7 +112,11 @@ class SourceSettings(Section):
         return digest(source, section.model_dump(mode="json"), *([files] if files else []))
 
     def to_be_set_for(self, source: str) -> str | None:
-        """What the user has to set before ``source`` can be fetched; None where it is ready."""
+        """What the user has to set before ``source`` can be fetched; None where it is ready.
+
+        Raises ConfigError where its section is broken.
+        """
+        self.require_usable(source)
         section: Section | None = getattr(self, source, None)
         return section.to_be_set if section is not None else None
 
