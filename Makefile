@@ -6,7 +6,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check install dev lock clean
+.PHONY: demo test test-all check install dev lock clean
 
 demo: $(STAMP)
 	$(BIN)/corpus-audit demo
@@ -14,7 +14,11 @@ demo: $(STAMP)
 # One thread a process: the models of most tests are tiny, and on shared cores two threads wait for each other. Many tests
 # wait for a process or a disk, so a process a core, by file, takes a third of the time.
 test: $(STAMP) check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
+
+# Those tests, and the ones that are slow by nature: they install the project anew.
+test-all: test
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
 
 check: $(STAMP)
 	$(BIN)/ruff check .

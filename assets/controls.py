@@ -12,13 +12,7 @@ import dagster as dg
 from assets import OWNERS
 from audit_pipeline.contracts import CONTROL_STUDIES, CONTROL_TEXTS
 from audit_pipeline.controls.build import ControlReport, build_control
-from audit_pipeline.controls.config import (
-    control_named,
-    load_controls,
-    load_studies,
-    sources_of,
-    study_named,
-)
+from audit_pipeline.controls.config import load_controls, load_studies, sources_of
 from audit_pipeline.controls.study import run_study
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.lineage import Step
@@ -34,12 +28,12 @@ _LEARNT = 0.9
 
 
 def _names(what: str) -> list[str]:
-    """The controls or studies of the configuration; none where it cannot be read: everything else still loads.
+    """The controls or studies of the configuration, those with a broken entry too: they are still there.
 
-    A run reads the file again, and says what is wrong with it.
+    None where the file cannot be read: everything else still loads. A run reads it again, and says what is wrong.
     """
     try:
-        return list(load_controls() if what == "control" else load_studies())
+        return list((load_controls() if what == "control" else load_studies()).names)
     except ConfigError:
         return []
 
@@ -74,7 +68,7 @@ def controlled_contamination(
     context: dg.AssetExecutionContext, data: AuditData, models: Models
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Train one control's two models, unless they are there as its entry has them."""
-    entry = control_named(context.partition_key, load_controls())
+    entry = load_controls().named(context.partition_key)
     step = Step.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
 
     def tell(role: str, done: int, steps: int, loss: float) -> None:
@@ -128,8 +122,8 @@ def _metadata(report: ControlReport) -> dict[str, Any]:
 )
 def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Run one study; its models are thrown away, its numbers kept."""
-    study = study_named(context.partition_key, load_studies())
-    control = control_named(study.control, load_controls())
+    study = load_studies().named(context.partition_key)
+    control = load_controls().named(study.control)
     step = Step.now(context.run.run_id, "control_study", CODE_VERSION)
     table = run_study(study, control, data.paths, step, device=models.device, tell=context.log.info)
     found = [

@@ -17,7 +17,7 @@ from audit_pipeline.orchestration.partitions import MODEL, PairPartitions, model
 from audit_pipeline.orchestration.resources import AuditData, Models
 from audit_pipeline.orchestration.retries import with_retries
 from audit_pipeline.references.build import FrequencyReport, build_frequencies
-from audit_pipeline.references.config import DEFAULT, load_references, reference_named
+from audit_pipeline.references.config import DEFAULT, load_references
 from audit_pipeline.references.count import CorpusCount
 from audit_pipeline.references.frequencies import read_frequencies
 
@@ -26,12 +26,12 @@ CORPUS = "corpus"
 
 
 def _corpora() -> list[str]:
-    """The corpora of references.yaml, and the default one even where that cannot be read: everything else still loads.
+    """The corpora of references.yaml, those with a broken entry too, and the default one even where it cannot be read.
 
-    A run of the asset reads the file again, and says what is wrong with it.
+    So everything else still loads. A run of the asset reads the file again, and says what is wrong with it.
     """
     try:
-        return list(dict.fromkeys([DEFAULT, *load_references()]))
+        return list(dict.fromkeys([DEFAULT, *load_references().names]))
     except ConfigError:
         return [DEFAULT]
 
@@ -74,7 +74,7 @@ def token_frequencies(context: dg.AssetExecutionContext, data: AuditData, models
     for key in context.partition_keys:
         corpus, _, name = key.partition("|")
         try:
-            entry = reference_named(corpus, references)
+            entry = references.named(corpus)
             model = models.tokenized(name, data.paths)
             build = partial(build_frequencies, entry, model, data.paths, step, on_progress=partial(_tell, context, key))
             report = with_retries(build, f"counting {key}", context.log)

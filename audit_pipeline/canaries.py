@@ -31,6 +31,9 @@ Style = Literal["words", "hex", "digits"]
 SLOT = "{canary}"
 BY_CHANCE = "secrets"
 MIN_BITS = 40.0
+MOST_TEXTS = 1_000_000
+MOST_PARTS = 100_000_000
+"""Words of all texts, and the characters around them."""
 
 _KEYS = ("set", "canary", "text", "published", "sha256")
 _NAMED_AT_MOST = 5
@@ -124,12 +127,19 @@ def make_canaries(
     ``{canary}`` in its place. Texts are distinct over all sets. Both draws are from the operating system's source of
     random numbers; ``seed`` is for tests only, and the seal says that it was given.
 
-    Raises ConfigError for a number below 1, a template without exactly one ``{canary}``, a vocabulary with an entry
-    twice, and fewer than 40 random bits a text: somebody else might then have written the same.
+    Raises ConfigError for a number below 1, or far above what is of use, for a template without exactly one
+    ``{canary}``, a vocabulary with an entry twice, and fewer than 40 random bits a text: somebody else might then have
+    written the same.
     """
     if min(n_sets, alternatives, words) < 1:
         raise ConfigError(
             f"canaries need at least one set, one alternative and one word: {n_sets}, {alternatives}, {words}"
+        )
+    wanted = n_sets * (alternatives + 1)
+    if wanted > MOST_TEXTS or wanted * (words + len(template)) > MOST_PARTS:
+        raise ConfigError(
+            f"{n_sets:,} sets of {alternatives + 1:,} canaries with {words:,} words are too many: at most "
+            f"{MOST_TEXTS:,} canaries are drawn, and {MOST_PARTS:,} words in all of them; ask for fewer"
         )
     if template.count(SLOT) != 1:
         raise ConfigError(f"the template must hold {SLOT} exactly once, where the random part goes")

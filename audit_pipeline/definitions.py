@@ -10,13 +10,15 @@ from audit_pipeline.orchestration.jobs import JOBS
 from audit_pipeline.orchestration.resources import AuditData, Models, ProgressTeller
 from audit_pipeline.orchestration.schedules import SCHEDULES, weekly_audit_job
 from audit_pipeline.orchestration.sensors import SENSORS
+from audit_pipeline.paths import PROJECT_ROOT
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
     """Everything that the UI, the daemon and the command line run."""
     return dg.Definitions.merge(
-        dg.load_defs(assets),
+        # Left to itself Dagster looks for a pyproject.toml above the package, and an installed one has none.
+        dg.load_defs(assets, project_root=PROJECT_ROOT),
         dg.Definitions(
             jobs=[*JOBS, weekly_audit_job],
             schedules=SCHEDULES,

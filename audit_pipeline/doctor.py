@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +21,13 @@ import pyarrow as pa
 from packaging.requirements import Requirement
 
 from audit_pipeline import forget
-from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.errors import AuditError, ConfigError
+from audit_pipeline.config.whole import FILES, load_configuration
+from audit_pipeline.errors import AuditError
 from audit_pipeline.lineage import package_versions
-from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
-from audit_pipeline.models.watch import load_watched
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.paths import OWN_CONFIGURATION, DataPaths, is_shipped
 from audit_pipeline.token_statistics.cache import set_aside_damaged
 from audit_pipeline.token_statistics.run import KINDS
 from audit_pipeline.warehouse.query import open_read_only
@@ -53,8 +51,7 @@ def examine(paths: DataPaths) -> list[Finding]:
     return [
         *_installation(),
         *_data_folder(paths),
-        *_configuration(),
-        *_models(paths),
+        *_configuration(paths),
         *_cache(paths),
         *_left_behind(paths),
         *_locks(paths),
@@ -66,7 +63,7 @@ def _installation() -> Iterator[Finding]:
     yield Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0])
     unfit = _unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ())
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
-    words = f"{'; '.join(unfit)}; install the project again: make install" if unfit else versions
+    words = f"{'; '.join(unfit)}; install the project again (in a checkout: make install)" if unfit else versions
     yield Finding("packages", not unfit, words)
     yield Finding("device", ok=True, words=default_device())
 
@@ -102,29 +99,24 @@ def _data_folder(paths: DataPaths) -> Iterator[Finding]:
     yield Finding("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
 
 
-def _configuration() -> Iterator[Finding]:
-    """The files that are not looked at entry by entry."""
-    files: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("config/benchmarks.yaml", load_benchmarks),
-        ("config/sources.yaml", load_source_settings),
-        ("config/watch.yaml", load_watched),
-    )
-    for name, load in files:
-        try:
-            load()
-        except ConfigError as error:
-            yield Finding(name, ok=False, words=str(error))
-        else:
-            yield Finding(name, ok=True, words="readable")
-
-
-def _models(paths: DataPaths) -> Iterator[Finding]:
+def _configuration(paths: DataPaths) -> Iterator[Finding]:
+    """Every file, with all that is wrong in it and between it and the others; then the models that can be looked at."""
+    config = load_configuration()
+    folder = str(config.folder)
+    if is_shipped(config.folder):
+        folder += f"; {OWN_CONFIGURATION}"
+    yield Finding("configuration", ok=True, words=folder)
+    for file in FILES:
+        problems = config.problems_of(file)
+        for problem in problems:
+            yield Finding(f"config/{file}", ok=False, words=str(problem))
+        if not problems and (config.folder / file).exists():
+            yield Finding(f"config/{file}", ok=True, words="readable")
     try:
-        entries = load_models()
-    except AuditError as error:
-        yield Finding("config/models.yaml", ok=False, words=str(error))
+        models = config.models
+    except AuditError:
         return
-    for entry in entries.values():
+    for entry in models.values():
         yield _model(entry, paths)
 
 

@@ -1,6 +1,6 @@
 """Where everything produced lives under the data folder, and where the configuration is read from.
 
-What belongs here: every path below data/ and config/, and the rules for naming folders after partitions.
+What belongs here: which folders these are, every path below data/, and the rules for naming folders after partitions.
 What does not: reading or writing (see tables.py), and what the files hold (see contracts.py).
 """
 
@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from platformdirs import user_data_path
+
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
+"""The folder that this package lies in: the checkout, or where packages are installed."""
+WORKSPACE_FILE = "workspace.yaml"
+SHIPPED = Path(__file__).resolve().parent / "shipped"
+"""In an installed package: the default configuration, laid out as a workspace."""
+DEFAULTS = SHIPPED if SHIPPED.is_dir() else PROJECT_ROOT
+"""Where the default configuration lies: of the checkout it is the checkout's own."""
+
+_CODE_LOCATION = "audit_pipeline.definitions"
+# A file system allows 255 bytes; partition=BENCHMARK%7CMODEL is the longest of all names that are made of these.
+_LONGEST = {"benchmark": 60, "model": 180}
 
 
 def segment(name: str) -> str:
@@ -25,9 +37,65 @@ def unsegment(part: str) -> str:
     return unquote(part)
 
 
+def partition_problem(dimension: str, name: str) -> str | None:
+    """Why a benchmark or model (``dimension``) cannot have this name, which partitions and folders carry; or None."""
+    if "|" in name or "..." in name or not name.isprintable() or not name.strip():
+        return f"{name[:80]!r} cannot name a {dimension}: no '|', no '...', no control characters, not empty"
+    length, longest = len(segment(name)), _LONGEST[dimension]
+    if length > longest:
+        return (
+            f"{name[:40]}… cannot name a {dimension}: folders are named after it, so it may take {longest} bytes, of "
+            f"which a slash or a letter that is not of English takes three or more; this name takes {length}"
+        )
+    return None
+
+
+def workspace() -> Path | None:
+    """The folder whose config/ and data/ are used: the nearest around the current folder that is a workspace, else the
+    checkout that this package is run from; None for an installed package outside of any workspace.
+
+    A workspace holds a workspace.yaml that names this project's code location, and a config/ beside it.
+    """
+    return next((folder for folder in (*_around(), PROJECT_ROOT) if _is_workspace(folder)), None)
+
+
+def _around() -> tuple[Path, ...]:
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        # Somebody removed the folder that the shell is in.
+        return ()
+    return (here, *here.parents)
+
+
+def _is_workspace(folder: Path) -> bool:
+    try:
+        named = _CODE_LOCATION in (folder / WORKSPACE_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return named and (folder / "config").is_dir()
+
+
 def config_dir() -> Path:
-    """The folder of models.yaml, benchmarks.yaml and sources.yaml (``CORPUS_AUDIT_CONFIG`` moves it)."""
-    return Path(os.environ.get("CORPUS_AUDIT_CONFIG") or PROJECT_ROOT / "config").expanduser().resolve()
+    """The folder of models.yaml, benchmarks.yaml and the others.
+
+    ``CORPUS_AUDIT_CONFIG`` where set, else config/ of the :func:`workspace`, else the configuration in the package.
+    """
+    given = os.environ.get("CORPUS_AUDIT_CONFIG")
+    return Path(given or (workspace() or SHIPPED) / "config").expanduser().resolve()
+
+
+def workspace_file() -> Path:
+    """The workspace.yaml that Dagster is given: that of the :func:`workspace`, else the one in the package."""
+    return (workspace() or SHIPPED) / WORKSPACE_FILE
+
+
+OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audit init` lays out one of your own"
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether ``path`` is a part of the installed package, which is nobody's to edit."""
+    return path.is_relative_to(SHIPPED)
 
 
 @dataclass(frozen=True)
@@ -38,8 +106,14 @@ class DataPaths:
 
     @classmethod
     def from_environment(cls) -> DataPaths:
-        """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ in the project."""
-        return cls(Path(os.environ.get("CORPUS_AUDIT_DATA") or PROJECT_ROOT / "data").expanduser().resolve())
+        """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of the :func:`workspace`, else the user's own.
+
+        The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit.
+        """
+        if given := os.environ.get("CORPUS_AUDIT_DATA"):
+            return cls(Path(given).expanduser().resolve())
+        root = workspace()
+        return cls(root / "data" if root is not None else user_data_path("corpus-audit", appauthor=False))
 
     @property
     def downloads(self) -> Path:

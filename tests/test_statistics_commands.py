@@ -151,6 +151,15 @@ def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
     wrong = workspace.run("power", "--model", "tiny", "--benchmark", "made_8", "--detector", "nonsense")
     assert wrong.exit_code == 2
     assert "there are: " in wrong.stderr
+    family = workspace.run("power", "--model", "tiny", "--benchmark", "made")
+    assert family.stdout == done.stdout, "the only benchmark of a family may be asked for by the family's name"
+    for model, benchmark, told in (
+        ("tiny", "maed_8", "there is no benchmark 'maed_8'; did you mean made_8?"),
+        ("tniy", "made_8", "no scores of the model 'tniy' with an AUROC; did you mean tiny?"),
+    ):
+        wrong = workspace.run("power", "--model", model, "--benchmark", benchmark)
+        assert wrong.exit_code == 2
+        assert told in wrong.stderr
     assert workspace.run("power", "--model", "tiny").exit_code == 2
     assert workspace.run("power", "--auroc", "0.7", "--model", "tiny").exit_code == 2
 

@@ -10,15 +10,13 @@ as long as they are.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
-
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+from typing import Any, get_args
 
 from audit_pipeline.benchmarks.rolling import RelativeDay, current_day, parse_cutoff
 from audit_pipeline.benchmarks.settings import (
@@ -35,9 +33,12 @@ from audit_pipeline.benchmarks.settings import (
     UnitName,
     described,
 )
+from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.hints import did_you_mean, nearest
+from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem
+from audit_pipeline.config.validating import beside, validated
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import DataPaths, config_dir
-from audit_pipeline.yaml_files import read_entries
+from audit_pipeline.paths import DataPaths, partition_problem
 
 __all__ = [
     "BenchmarkSpec",
@@ -61,11 +62,15 @@ FILE_NAME = "benchmarks.yaml"
 CUTOFFS = ("member_before", "nonmember_from")
 
 # No bar, which divides partition names; no slash, blank or dot, which would need quoting in paths and ranges.
-FamilyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+_FAMILY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_SETTINGS: Mapping[str, type[Settings]] = {
+    get_args(one.model_fields["builder"].annotation)[0]: one for one in get_args(Settings)
+}
+BUILDER_NAMES = tuple(_SETTINGS)
 
-_FAMILY: TypeAdapter[Settings] = TypeAdapter(Annotated[Settings, Field(discriminator="builder")])
-_NAME: TypeAdapter[str] = TypeAdapter(FamilyName)
-BUILDER_NAMES = tuple(get_args(one.model_fields["builder"].annotation)[0] for one in get_args(Settings))
+
+def _name_of(family: str, words: int | None) -> str:
+    return family if words is None else f"{family}_{words}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class BenchmarkSpec:
 
     @property
     def name(self) -> str:
-        return self.family if self.words is None else f"{self.family}_{self.words}"
+        return _name_of(self.family, self.words)
 
     @property
     def length(self) -> int:
@@ -123,30 +128,68 @@ class BenchmarkSpec:
         return {**entry, "relative": dict(self.relative)} if self.relative else entry
 
 
-def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Mapping[str, BenchmarkSpec]:
+@dataclass(frozen=True)
+class Family:
+    """An entry of benchmarks.yaml: its settings, and the words that its cutoffs were told in where they move."""
+
+    settings: Settings
+    relative: Mapping[str, str]
+
+
+class Benchmarks(Entries[BenchmarkSpec]):
+    """The benchmarks of the families that can be used; the broken ones are told by family.
+
+    Which benchmarks a broken family would be is not known: its own name, and its name with any length, count as its.
+    """
+
+    def __init__(self, families: Entries[Family]) -> None:
+        self.families = families
+        specs = [
+            BenchmarkSpec(name, words, family.settings, family.relative)
+            for name, family in families.items()
+            for words in family.settings.words or (None,)
+        ]
+        super().__init__(families.path, "benchmark", {spec.name: spec for spec in specs})
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return self.families.problems
+
+    def is_broken(self, name: str) -> bool:
+        return self._broken_family(name) is not None
+
+    def require_not_broken(self, name: str) -> None:
+        if (family := self._broken_family(name)) is not None:
+            self.families.require_not_broken(family)
+
+    def without(self, faults: Mapping[str, Sequence[Fault]]) -> Benchmarks:
+        """The benchmarks with those families broken that have ``faults``, by family."""
+        return Benchmarks(self.families.without(faults))
+
+    def _broken_family(self, name: str) -> str | None:
+        if name in self:
+            return None
+        family = re.sub("_[0-9]+$", "", name)
+        return next((one for one in (name, family) if self.families.is_broken(one)), None)
+
+
+def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Benchmarks:
     """The benchmarks of benchmarks.yaml by name, in the file's order, shortest length as listed first.
 
     Cutoffs told by today count from ``today``; where it is not given, from the rolled day of the data folder, and
     where none is kept there yet, from today's date (UTC).
-    Raises ConfigError naming the file, the family and the key that is wrong, and DataError where a cutoff is told by
-    today and the kept day cannot be read.
+    Raises ConfigError, naming the file, where none of it can be told, and DataError where a cutoff is told by today and
+    the kept day cannot be read.
     """
-    path = (folder or config_dir()) / FILE_NAME
 
     @cache
     def day() -> date:
         return current_day(DataPaths.from_environment()) if today is None else today
 
-    families: dict[str, Settings] = {}
-    specs: list[BenchmarkSpec] = []
-    for name, fields in _families(path).items():
-        families[name], relative = _family(path, name, fields, day)
-        lengths = families[name].words
-        specs += [BenchmarkSpec(name, words, families[name], relative) for words in lengths or (None,)]
-    for spec in specs:
-        if spec.words is not None and spec.name in families:
-            raise ConfigError(f"{path}: family {spec.name} has the name of a benchmark of family {spec.family}")
-    return {spec.name: spec for spec in specs}
+    families = _file(day).load(folder)
+    if not families.names:
+        raise BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
+    return Benchmarks(families.without(_doubled(families)))
 
 
 def standing(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkSpec]:
@@ -154,21 +197,21 @@ def standing(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkS
     return {name: spec for name, spec in benchmarks.items() if not spec.settings.on_request}
 
 
-def resolve(name: str, benchmarks: Mapping[str, BenchmarkSpec] | None = None) -> list[BenchmarkSpec]:
+def resolve(name: str, benchmarks: Benchmarks | None = None) -> list[BenchmarkSpec]:
     """The benchmarks that ``name`` stands for: one by its own name, or all of a family.
 
-    ``benchmarks`` are those of benchmarks.yaml where not given. Raises ConfigError, with the nearest names, where it
-    stands for none.
+    ``benchmarks`` are those of benchmarks.yaml where not given. Raises ConfigError, with all that is wrong with it,
+    where its family is broken, and with the nearest names where it stands for none.
     """
     known = load_benchmarks() if benchmarks is None else benchmarks
     if name in known:
         return [known[name]]
+    known.require_not_broken(name)
     family = [spec for spec in known.values() if spec.family == name]
     if family:
         return family
     names = list(dict.fromkeys([*known, *(spec.family for spec in known.values())]))
-    near = difflib.get_close_matches(name, names, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known) or 'none'}"
+    hint = did_you_mean(name, names) if nearest(name, names) else did_you_mean(name, known)
     raise ConfigError(f"there is no benchmark '{name}' in config/{FILE_NAME}; {hint}")
 
 
@@ -185,66 +228,84 @@ def _moves(before: BenchmarkSpec, after: BenchmarkSpec) -> list[str]:
     return [f"{after.name} {key} {old} -> {new}" for key, (old, new) in dates.items() if old != new]
 
 
-def _families(path: Path) -> Mapping[str, object]:
-    families = read_entries(path, "benchmarks", "family", "it says which benchmarks there are")
-    if not families:
-        raise ConfigError(f"{path}: there is no family under 'benchmarks'")
-    return families
+def _file(day: Callable[[], date]) -> EntryFile[Family]:
+    return EntryFile(FILE_NAME, "benchmarks", "family", "it says which benchmarks there are", partial(_family, day))
 
 
-def _family(path: Path, name: str, fields: object, day: Callable[[], date]) -> tuple[Settings, Mapping[str, str]]:
+def _doubled(families: Entries[Family]) -> dict[str, Sequence[Fault]]:
+    """What is wrong with families that have the name of another's benchmark."""
+    return {
+        f"{name}_{words}": [Fault((), f"its name is that of a benchmark of the family {name}; give it another")]
+        for name, family in families.items()
+        for words in family.settings.words or ()
+        if f"{name}_{words}" in families.names
+    }
+
+
+def _family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Family:
+    if not _FAMILY_NAME.fullmatch(name):
+        raise InvalidEntryError([Fault((), "a family's name is made of letters, digits, _ and - (no '|', no '/')")])
+    kind = _settings_class(fields)
+    cutoffs, faults = _cutoffs(fields, day) if kind is TemporalSettings else ({}, [])
+    dates = {key: cutoff.date for key, cutoff in cutoffs.items()}
+    relative = {key: cutoff.words for key, cutoff in cutoffs.items() if cutoff.words is not None}
     try:
-        _NAME.validate_python(name)
-    except ValidationError as error:
-        problem = "a family's name is made of letters, digits, _ and - (no '|', no '/', not empty)"
-        raise ConfigError(f"{path}: family '{name}': {problem}") from error
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path}: family {name}: the entry holds no keys")
-    dates, relative = _cutoffs(path, name, fields, day)
-    try:
-        settings = _FAMILY.validate_python({**fields, **dates})
-    except ValidationError as error:
+        settings = validated(kind, {**fields, **dates})
+    except InvalidEntryError as error:
         told = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
-        raise ConfigError(f"{path}: family {name}: {_first_problem(error)}{told}") from error
+        faults += [one if one.keys else Fault(one.keys, one.words + told) for one in error.faults]
+    if faults:
+        raise InvalidEntryError(faults)
+    for words in settings.words or (None,):
+        if (problem := partition_problem("benchmark", _name_of(name, words))) is not None:
+            raise InvalidEntryError([Fault((), problem)])
     if isinstance(settings, RowsSettings) and settings.path is not None:
-        settings = settings.model_copy(update={"path": path.parent / settings.path.expanduser()})
-    return settings, relative
+        settings = settings.model_copy(update={"path": beside(folder, settings.path)})
+    return Family(settings, relative)
 
 
-def _cutoffs(
-    path: Path, name: str, fields: Mapping[Any, object], day: Callable[[], date]
-) -> tuple[Mapping[str, date], Mapping[str, str]]:
-    """The dates that a temporal family's cutoffs are, and the words of those told by today."""
-    dates: dict[str, date] = {}
-    relative: dict[str, str] = {}
+def _settings_class(fields: Mapping[Any, object]) -> type[Settings]:
+    if "builder" not in fields:
+        if near := nearest("builder", map(str, fields)):
+            raise InvalidEntryError([Fault((near[0],), f"unknown key '{near[0]}'; did you mean builder?")])
+        raise InvalidEntryError([Fault((), f"key 'builder' is missing; it is {_builders()}")])
+    given = fields["builder"]
+    if not isinstance(given, str) or given not in _SETTINGS:
+        near = nearest(str(given), BUILDER_NAMES)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidEntryError([Fault(("builder",), f"builder: must be {_builders()}{hint}")])
+    return _SETTINGS[given]
+
+
+@dataclass(frozen=True)
+class _Cutoff:
+    """A day, and the words that it was told in where it is told by today."""
+
+    date: date
+    words: str | None = None
+
+
+# Stand in for a cutoff that cannot be read, so that the rest of its family is looked at all the same.
+_APART = {"member_before": date.min, "nonmember_from": date.max}
+
+
+def _cutoffs(fields: Mapping[Any, object], day: Callable[[], date]) -> tuple[dict[str, _Cutoff], list[Fault]]:
+    """The cutoffs that a temporal family names, and what is wrong with them."""
+    cutoffs: dict[str, _Cutoff] = {}
+    faults: list[Fault] = []
     for key in CUTOFFS:
-        if fields.get("builder") != "temporal" or key not in fields:
+        if key not in fields:
             continue
         try:
             cutoff = parse_cutoff(fields[key])
             if isinstance(cutoff, RelativeDay):
-                relative[key] = cutoff.words
-                cutoff = cutoff.on(day())
+                cutoffs[key] = _Cutoff(cutoff.on(day()), cutoff.words)
+            else:
+                cutoffs[key] = _Cutoff(cutoff)
         except ValueError as error:
-            raise ConfigError(f"{path}: family {name}: {key}: {error}") from error
-        dates[key] = cutoff
-    return dates, relative
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    # The first part of a place is the builder, which chose the fields; it is no key of the entry.
-    key = ".".join(str(part) for part in problem["loc"][1:])
-    kind, message = problem["type"], problem["msg"].removeprefix("Value error, ")
-    if kind == "extra_forbidden":
-        return f"unknown key '{key}'; take it out or correct its spelling"
-    if kind == "missing":
-        return f"key '{key}' is missing"
-    if kind == "union_tag_not_found":
-        return f"key 'builder' is missing; it is {_builders()}"
-    if kind == "union_tag_invalid":
-        return f"builder: must be {_builders()}"
-    return f"{key}: {message}, not {problem['input']!r}" if key else message
+            faults.append(Fault((key,), f"{key}: {error}"))
+            cutoffs[key] = _Cutoff(_APART[key])
+    return cutoffs, faults
 
 
 def _builders() -> str:

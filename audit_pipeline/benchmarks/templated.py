@@ -14,7 +14,9 @@ from audit_pipeline.benchmarks.inputs import Inputs, ReadDocuments
 from audit_pipeline.benchmarks.labelled import LabelledRows, Reading, draw_labelled, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.row_template import RowTemplate
 from audit_pipeline.benchmarks.rows_origin import read_origin
+from audit_pipeline.benchmarks.template_limits import TemplateLimitError
 from audit_pipeline.contracts import digest
+from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.text_rows import Row, text_problem
 
@@ -25,13 +27,19 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inp
     """The items of ``spec``, each formatted by its template; without a label column nobody knows which are members.
 
     Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
-    (SourceError) where they cannot be had, where a column is missing altogether, and where no item can be used.
+    (SourceError) where they cannot be had, where a column is missing altogether, and where no item can be used, and
+    ConfigError where the template does more than any text needs.
     """
     settings = _settings(spec)
     template, meanings = RowTemplate(settings.template), dict(settings.label_values)
 
     def text(row: Row) -> tuple[str, str | None]:
-        filled, problem = template.fill(row.values)
+        try:
+            filled, problem = template.fill(row.values)
+        except TemplateLimitError as error:
+            raise ConfigError(
+                f"{spec.name}: its template in config/benchmarks.yaml cannot be used: at {row.location}, {error}"
+            ) from error
         if problem is None and (blank := text_problem(filled)) is not None:
             problem = f"its text {blank}"
         return filled, problem

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import setting, tell_step, with_interval
+from audit_pipeline.cli.shared import setting, tell_problems, tell_step, whole_configuration, with_interval
 from audit_pipeline.console import OUT, new_table, print_table, say, tell
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import DataPaths
@@ -23,6 +23,7 @@ from audit_pipeline.paths import DataPaths
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
     from audit_pipeline.errors import PairsFailedError
+    from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.orchestration.audit import AuditOutcome
 
 _ALL = "all"
@@ -34,9 +35,7 @@ _CHECKED = ("min_k", "min_k_plus_plus", "infilling")
 @click.option("--model", default="smollm2-135m", show_default=True, help="Which model to audit.")
 def demo(model: str) -> None:
     """A check of the instrument, and a first audit of a real model on real dated texts; minutes on two cores."""
-    from audit_pipeline.controls.config import load_controls
-
-    if _CHECK in load_controls():
+    if _CHECK in whole_configuration().controls.names:
         _check_instrument(_CHECK, None, show=False)
     else:
         tell(f"no instrument check: config/controls.yaml has no control '{_CHECK}'")
@@ -121,11 +120,9 @@ class _Audited:
 
 def _audit(model: str, benchmark: str, asked: _Asked) -> _Audited:
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
-    from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.operate.done import nothing_to_do
 
-    specs = _specs(benchmark)
-    entry = resolve_model(model, load_models())
+    entry, specs = _asked_for(model, benchmark)
     paths = DataPaths.from_environment()
     names = [spec.name for spec in specs]
     if not asked.refresh and asked.kinds == ("base",) and nothing_to_do(entry, specs, paths):
@@ -162,11 +159,16 @@ def _tell_outcome(outcome: AuditOutcome) -> None:
         tell(f"{partition} could not run: {reason}", style="red")
 
 
-def _specs(benchmark: str) -> Sequence[BenchmarkSpec]:
-    """The benchmarks that a user named: one, a family, or all there are."""
-    from audit_pipeline.benchmarks.config import load_benchmarks, resolve, standing
+def _asked_for(model: str, benchmark: str) -> tuple[ModelEntry, Sequence[BenchmarkSpec]]:
+    """The model, and the benchmarks that a user named: one, a family, or all there are; other problems are told."""
+    from audit_pipeline.benchmarks.config import standing
+    from audit_pipeline.models.config import resolve_model
 
-    return list(standing(load_benchmarks()).values()) if benchmark == _ALL else resolve(benchmark)
+    config = whole_configuration()
+    specs = list(standing(config.benchmarks).values()) if benchmark == _ALL else config.benchmarks_named(benchmark)
+    entry = resolve_model(model, config.models)
+    tell_problems(config.problems)
+    return entry, specs
 
 
 def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
@@ -204,16 +206,14 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
 
 
 def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | None) -> None:
-    from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.models.weights import default_device
     from audit_pipeline.orchestration.audit import AuditRequest, dry_run
     from audit_pipeline.token_statistics.estimate import seconds_for
 
     paths = DataPaths.from_environment()
-    entry = resolve_model(model, load_models())
+    entry, specs = _asked_for(model, benchmark)
     tokenized = load_tokenizer(entry, paths)
-    specs = _specs(benchmark)
     plans = dry_run(AuditRequest(entry.name, specs, kinds=kinds, leave_out=benchmark == _ALL), tokenized, paths)
     for spec in specs:
         if spec.name not in plans:
@@ -245,15 +245,12 @@ def control(name: str, device: str | None) -> None:
 
 
 def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
-    from audit_pipeline.benchmarks.config import load_benchmarks
-    from audit_pipeline.controls.config import control_named, load_controls
-    from audit_pipeline.models.config import load_models
-
-    control_named(name, load_controls())
+    config = whole_configuration()
+    config.controls.named(name)
     models: dict[str, str] = {
-        one.control.role: one.name for one in load_models().values() if one.control and one.control.name == name
+        one.control.role: one.name for one in config.models.values() if one.control and one.control.name == name
     }
-    benchmarks = [spec.name for spec in load_benchmarks().values() if spec.control == name]
+    benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
     if not models or not benchmarks:
         raise ConfigError(
             f"the control {name} has no model or no benchmark: name it in config/models.yaml "
@@ -290,6 +287,9 @@ def study(name: str) -> None:
     from audit_pipeline.warehouse.query import open_read_only
 
     paths = DataPaths.from_environment()
+    config = whole_configuration()
+    config.studies.named(name)
+    tell_problems(config.problems)
     run_study(name, defs(), paths, tell_step)
     with open_read_only(paths.warehouse) as connection:
         rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})

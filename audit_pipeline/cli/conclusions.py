@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -111,17 +111,35 @@ def power(
         return
     if model is None or benchmark is None:
         raise click.UsageError("give --model and --benchmark, or --auroc")
-    name, members, nonmembers = _scores_at_hand(model, benchmark, detector)
-    say(f"{model} on {benchmark}, {name}, one value a group:")
-    _say_power(power_report(members, nonmembers, **asked))
+    found = _scores_at_hand(model, benchmark, detector)
+    say(f"{found.model} on {found.benchmark}, {found.detector}, one value a group:")
+    _say_power(power_report(found.members, found.nonmembers, **asked))
 
 
-def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> tuple[str, list[float], list[float]]:
+class _AtHand(NamedTuple):
+    """What is known of a detector on a pair: the mean scores of the groups of either side."""
+
+    model: str
+    benchmark: str
+    detector: str
+    members: list[float]
+    nonmembers: list[float]
+
+
+def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand:
     """Mean scores by group of members and of non-members, from the warehouse, at the detector's default setting."""
+    from audit_pipeline.config.hints import did_you_mean, only_partition
     from audit_pipeline.evaluation.headline import headline_detector
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
+        audited = connection.execute(
+            "SELECT DISTINCT model, benchmark FROM leaderboard WHERE auroc IS NOT NULL ORDER BY model, benchmark"
+        ).fetchall()
+        models = list(dict.fromkeys(name for name, _ in audited))
+        if model not in models:
+            raise DataError(f"there are no scores of the model '{model}' with an AUROC; {did_you_mean(model, models)}")
+        benchmark = only_partition(benchmark, [name for of, name in audited if of == model])
         there = connection.execute(
             "SELECT DISTINCT detector, parameters FROM leaderboard"
             " WHERE model = $model AND benchmark = $benchmark AND auroc IS NOT NULL",
@@ -130,8 +148,8 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> tuple[s
         settings = dict(there)
         chosen = detector or headline_detector(set(settings))
         if chosen is None or chosen not in settings:
-            known = f"; there are: {', '.join(sorted(settings))}" if settings else ""
-            raise DataError(f"there is no AUROC of {chosen or 'a detector'} for {model} on {benchmark}{known}")
+            hint = did_you_mean(chosen or "", sorted(settings))
+            raise DataError(f"there is no AUROC of {chosen or 'a detector'} for {model} on {benchmark}; {hint}")
         rows = connection.execute(
             "SELECT label, avg(score) FROM scores_with_examples WHERE model = $model AND benchmark = $benchmark"
             " AND detector = $detector AND parameters = $parameters AND status = 'ok' AND split = 'evaluation'"
@@ -139,7 +157,7 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> tuple[s
             {"model": model, "benchmark": benchmark, "detector": chosen, "parameters": settings[chosen]},
         ).fetchall()
     sides = {side: [float(score) for label, score in rows if label == side] for side in (1, 0)}
-    return chosen, sides[1], sides[0]
+    return _AtHand(model, benchmark, chosen, sides[1], sides[0])
 
 
 def _say_power(report: PowerReport) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import FILE, loader, tell_step
+from audit_pipeline.cli.shared import FILE, loader, model_named, tell_step
 from audit_pipeline.console import say, tell_skipped
 from audit_pipeline.paths import DataPaths
 
@@ -77,7 +77,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
 @click.option("--items", "file", required=True, type=FILE, help="The test set in its published order, an item a row.")
 @click.option("--text-column", help="Default: text, else input, else the only column.")
 @click.option("--shards", type=click.IntRange(min=2), help="Default: as many as fit the model's context.")
-@click.option("--permutations", default=25, show_default=True, type=click.IntRange(min=1), help="Orders a shard.")
+@click.option("--permutations", default=25, show_default=True, type=click.IntRange(1, 10_000), help="Orders a shard.")
 @click.option("--rule", type=click.Choice(["exact", "t_test"]), default="exact", show_default=True)
 @click.option("--order-by-chance", is_flag=True, help="The published order was drawn by chance: a sound test then.")
 def test_ordered(
@@ -116,10 +116,9 @@ def test_ordered(
 
 
 def _known(model: str, paths: DataPaths) -> TokenizedModel:
-    from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import load_tokenizer
 
-    return load_tokenizer(resolve_model(model, load_models()), paths)
+    return load_tokenizer(model_named(model), paths)
 
 
 def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:

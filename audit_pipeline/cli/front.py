@@ -13,8 +13,8 @@ import click
 
 from audit_pipeline.cli import auditing, conclusions, corpus_tests, listing, published, scoring, upkeep
 from audit_pipeline.console import tell
-from audit_pipeline.errors import AuditError
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.errors import AuditError, one_line
+from audit_pipeline.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
 
 class _Front(click.Group):
@@ -43,8 +43,15 @@ class _Front(click.Group):
 
 
 def _fail(error: AuditError | OSError) -> NoReturn:
-    tell(f"Error: {' '.join(str(error).split())}", style="red")
+    tell(f"Error: {one_line(error)}{_hint(str(error))}", style="red")
     sys.exit(2)
+
+
+def _hint(message: str) -> str:
+    """Where a message sends the user to a file that is a part of the installed package: what to do first."""
+    if "config/" not in message or not is_shipped(config_dir()):
+        return ""
+    return f"; {OWN_CONFIGURATION}"
 
 
 @click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})
@@ -68,6 +75,7 @@ for _command in (
     published.report,
     published.sql,
     published.export,
+    upkeep.init,
     upkeep.dev,
     upkeep.forget,
     upkeep.doctor,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from audit_pipeline.cli.shared import tell_step
+from audit_pipeline.cli.shared import tell_problems, tell_step, whole_configuration
 from audit_pipeline.console import new_table, print_table
 from audit_pipeline.paths import DataPaths
 
@@ -37,12 +37,15 @@ def detectors() -> None:
 
 @click.command()
 def models() -> None:
-    """The models of config/models.yaml."""
-    from audit_pipeline.models.config import load_models
+    """The models of config/models.yaml, and what is wrong with the configuration."""
+    from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.configured import origin
 
+    config = whole_configuration()
+    tell_problems(config.problems_beside(FILE_NAME))
+
     table = new_table("model", "from", "dtype", "start token", "released", "training cutoff", "licence")
-    for entry in load_models().values():
+    for entry in config.models.values():
         table.add_row(
             entry.name,
             origin(entry),
@@ -58,18 +61,22 @@ def models() -> None:
 @click.command()
 @click.option("--build", "build_name", metavar="NAME", help="Fetch the sources of a benchmark or family and build it.")
 def benchmarks(build_name: str | None) -> None:
-    """The benchmarks of config/benchmarks.yaml, and what is built of them."""
+    """The benchmarks of config/benchmarks.yaml, what is built of them, and what is wrong with the configuration."""
     from audit_pipeline.benchmarks.build import read_manifest
-    from audit_pipeline.benchmarks.config import load_benchmarks, resolve
+    from audit_pipeline.benchmarks.config import FILE_NAME
 
     paths = DataPaths.from_environment()
+    config = whole_configuration()
     if build_name is not None:
         from audit_pipeline.definitions import defs
         from audit_pipeline.orchestration.audit import AuditRequest, prepare
 
-        prepare(AuditRequest("", resolve(build_name)), defs(), paths, tell_step)
+        specs = config.benchmarks_named(build_name)
+        tell_problems(config.problems)
+        prepare(AuditRequest("", specs), defs(), paths, tell_step)
+    tell_problems(config.problems_beside(FILE_NAME))
     table = new_table("benchmark", "words", "design", "built", "members", "non-members", "description")
-    for spec in load_benchmarks().values():
+    for spec in config.benchmarks.values():
         built = paths.benchmark_manifest(spec.name).exists()
         counts = read_manifest(paths, spec.name)["counts"] if built else {}
         sides = (str(counts.get("members", "-")), str(counts.get("nonmembers", "-")))

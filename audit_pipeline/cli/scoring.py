@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.shared import FILE, loader, setting, tell_step, with_interval
+from audit_pipeline.cli.shared import FILE, loader, model_named, setting, tell_step, with_interval
 from audit_pipeline.console import OUT, new_table, print_table, say, tell, tell_skipped
 from audit_pipeline.paths import DataPaths
 
@@ -60,14 +60,11 @@ def score(
     overrides = parse_set(assignments)
     selection = select(names, grid=grid, overrides=overrides)
 
-    from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import load_tokenizer, with_overrides
     from audit_pipeline.progress import terminal_bar
     from audit_pipeline.score_files import Beside, score_file
 
-    entry = with_overrides(
-        resolve_model(model, load_models()), dtype=dtype, start_token_policy=policy, reference_model=reference_model
-    )
+    entry = with_overrides(model_named(model), dtype=dtype, start_token_policy=policy, reference_model=reference_model)
     paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
 
@@ -125,13 +122,12 @@ def count(
 
     A count that was stopped goes on where it was, with the same command.
     """
-    from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.references.count import Limits, count_to_file
     from audit_pipeline.tables import require_output
 
     require_output(out, corpus)
-    model = load_tokenizer(resolve_model(tokenizer, load_models()), DataPaths.from_environment())
+    model = load_tokenizer(model_named(tokenizer), DataPaths.from_environment())
     limits = Limits(max_tokens_per_document=max_tokens_per_document)
     counted = count_to_file(model, corpus, out, text_column, limits=limits)
     tell_skipped(counted.skipped, counted.skipped_rows)

@@ -1,23 +1,29 @@
 """What several commands say in the same way.
 
-What belongs here: options' types, one finding in words. What does not: printing itself (console.py).
+What belongs here: options' types, one finding in words, the configuration with its problems told. What does not:
+printing itself (console.py).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.config.problems import Problem
 from audit_pipeline.console import tell
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
+    from audit_pipeline.config.whole import Configuration
+    from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.token_statistics.forward import ForwardPass
+
+_TOLD = "audit_pipeline.problems_told"
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -53,3 +59,29 @@ def loader(paths: DataPaths, device: str | None) -> Callable[[TokenizedModel], F
         return ready
 
     return load
+
+
+def whole_configuration() -> Configuration:
+    """Every file of the configuration; what is wrong with it is for the command to tell, after what it was asked."""
+    from audit_pipeline.config.whole import load_configuration
+
+    return load_configuration()
+
+
+def model_named(given: str) -> ModelEntry:
+    """The model that an option names; problems of other entries are told."""
+    from audit_pipeline.models.config import load_models, resolve_model
+
+    models = load_models()
+    entry = resolve_model(given, models)
+    tell_problems(models.problems)
+    return entry
+
+
+def tell_problems(problems: Iterable[Problem]) -> None:
+    """What is wrong with entries that were not asked for, a line each on standard error, once a command."""
+    told: set[Problem] = click.get_current_context().meta.setdefault(_TOLD, set())
+    for problem in problems:
+        if problem not in told:
+            told.add(problem)
+            tell(str(problem), style="yellow")

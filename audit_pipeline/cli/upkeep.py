@@ -1,4 +1,4 @@
-"""Commands that keep an installation: dev, forget, doctor.
+"""Commands that keep an installation: init, dev, forget, doctor.
 
 What belongs here: options, their order of calls, and what is printed. What does not: any work. Heavy packages are
 imported by the command that needs them.
@@ -22,21 +22,39 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
+def init(folder: Path) -> None:
+    """Lay out a workspace in FOLDER (default: here): config/, workspace.yaml and data/, yours to edit."""
+    from audit_pipeline.config.workspace import lay_out
+
+    say("Made, with the default configuration:")
+    for path in lay_out(folder.resolve()):
+        say(f"  {path}")
+    there = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
+    say(
+        f"\nNext: {there}edit config/models.yaml and config/benchmarks.yaml, which say at their tops what may stand in "
+        "them, and run `corpus-audit benchmarks`, which says what is wrong with them, and where. Every command that is "
+        "run in this folder or below it uses its configuration and its data."
+    )
+
+
+@click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Anything but loopback opens it to the network.")
-@click.option("--port", default=3000, show_default=True)
+@click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535))
 def dev(host: str, port: int) -> None:
     """Open the Dagster UI, with its daemon, on this machine."""
     from audit_pipeline.orchestration.in_process import bury_dead_runs, dagster_home, open_instance
-    from audit_pipeline.paths import PROJECT_ROOT
+    from audit_pipeline.paths import config_dir, workspace_file
 
     paths = DataPaths.from_environment()
     with open_instance(paths) as instance:
         for run_id in bury_dead_runs(instance):
             tell(f"run {run_id} is marked failed: the process that ran it is gone")
     tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
-    dagster = Path(sys.executable).with_name("dagster")
-    workspace = PROJECT_ROOT / "workspace.yaml"
-    os.execv(dagster, [str(dagster), "dev", "-w", str(workspace), "-h", host, "-p", str(port)])  # noqa: S606
+    # Dagster starts processes of its own, in folders of its own.
+    os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), str(paths.root)
+    dagster = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace_file()), "-h", host, "-p", str(port)]
+    os.execv(sys.executable, dagster)  # noqa: S606
 
 
 @click.command()

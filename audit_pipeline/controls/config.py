@@ -6,18 +6,18 @@ What belongs here: the entries' fields and their validation. What does not: draw
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.benchmarks.config import UnitName
+from audit_pipeline.benchmarks.settings import UnitName
+from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.problems import InvalidEntryError
+from audit_pipeline.config.validating import Seed, StrictSettings, validated
 from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import config_dir
-from audit_pipeline.yaml_files import one_line, read_entries
 
 FILE_NAME = "controls.yaml"
 STUDIES_FILE_NAME = "studies.yaml"
@@ -26,17 +26,23 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
 Count = Annotated[int, Field(ge=0, strict=True)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+
+# Bounds on what is a slip of the hand: each lies far beyond what one machine trains in a day.
+_MOST_LAYERS = 512
+_MOST_PARAMETERS = 2_000_000_000
+_MOST_TEXTS = 100_000_000
+_MOST_TRAININGS = 10_000
+# Beyond it e to the minus mean is no number of the machine's, and the draws would be of another distribution.
+_LARGEST_MEAN = 700
 
 
-class Architecture(BaseModel):
+class Architecture(StrictSettings):
     """A model that is trained from nothing. Sizes are those of transformers' configurations of the family."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Literal["llama", "gpt_neox"] = "llama"
     hidden_size: AtLeastOne = 128
-    layers: AtLeastOne = 4
+    layers: Annotated[AtLeastOne, Field(le=_MOST_LAYERS)] = 4
     heads: AtLeastOne = 4
     intermediate_size: AtLeastOne = 384
     context: AtLeastOne = 512
@@ -48,11 +54,24 @@ class Architecture(BaseModel):
             raise ValueError("hidden_size must be a multiple of twice the heads (rotary positions turn pairs)")
         return self
 
+    @model_validator(mode="after")
+    def _fits_a_machine(self) -> Self:
+        if self.parameters > _MOST_PARAMETERS:
+            raise ValueError(
+                f"the model would have about {self.parameters:,} parameters, and at most {_MOST_PARAMETERS:,} are "
+                "trained here: make vocabulary, hidden_size, intermediate_size, layers or context smaller"
+            )
+        return self
 
-class ControlEntry(BaseModel):
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has, less those of its norms; the places of its context are counted as well."""
+        layer = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.intermediate_size
+        return self.hidden_size * (self.vocabulary + self.context) + self.layers * layer
+
+
+class ControlEntry(StrictSettings):
     """One control: its corpus, how its texts are drawn, and how its two models are trained."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     description: Text
@@ -72,12 +91,28 @@ class ControlEntry(BaseModel):
         default=None, description="a model to train on from; None: the architecture, from nothing"
     )
     architecture: Architecture = Architecture()
-    seed: Annotated[int, Field(strict=True)]
+    seed: Seed
 
     @model_validator(mode="after")
-    def _whole_occurrences(self) -> Self:
+    def _occurrences_of_the_draw(self) -> Self:
         if self.draw == "fixed" and self.occurrences != int(self.occurrences):
             raise ValueError("occurrences: a fixed number is a whole number; draw: poisson takes a mean")
+        if self.draw == "poisson" and self.occurrences > _LARGEST_MEAN:
+            raise ValueError(f"occurrences: the mean of a poisson draw is at most {_LARGEST_MEAN}")
+        return self
+
+    @model_validator(mode="after")
+    def _ends_some_day(self) -> Self:
+        texts = int(self.members * self.occurrences + self.surrounding) * self.epochs
+        if texts > _MOST_TEXTS:
+            raise ValueError(
+                f"each model would be trained on {texts:,} texts (members times occurrences, and surrounding, in every "
+                f"epoch), and at most {_MOST_TEXTS:,} are: make one of these smaller"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _each_source_once(self) -> Self:
         if len(set(self.sources)) != len(self.sources):
             raise ValueError("sources: a source is named twice")
         return self
@@ -97,15 +132,13 @@ class ControlEntry(BaseModel):
         fields = {**self.model_dump(), **outer}
         fields["architecture"] = {**self.architecture.model_dump(), **inner}
         try:
-            return ControlEntry.model_validate(fields)
-        except ValidationError as error:
-            raise ConfigError(f"control {self.name}: {_first_problem(error)}") from error
+            return validated(ControlEntry, fields)
+        except InvalidEntryError as error:
+            raise ConfigError(f"control {self.name}: {error}") from error
 
 
-class StudyEntry(BaseModel):
+class StudyEntry(StrictSettings):
     """One study: a control trained again with one setting at each of its values, the others as they are, and seeds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     description: Text
@@ -114,88 +147,39 @@ class StudyEntry(BaseModel):
     seeds: AtLeastOne = 1
     detectors: Annotated[tuple[Text, ...], Field(min_length=1)] = ("loss", "min_k", "min_k_plus_plus")
 
+    @model_validator(mode="after")
+    def _ends_some_day(self) -> Self:
+        trainings = sum(map(len, self.vary.values())) * self.seeds
+        if trainings > _MOST_TRAININGS:
+            raise ValueError(f"vary and seeds ask for {trainings:,} trainings, and at most {_MOST_TRAININGS:,} are run")
+        return self
 
-def load_controls(folder: Path | None = None) -> Mapping[str, ControlEntry]:
-    """The controls of controls.yaml by name, in the file's order; none where there is no such file.
 
-    Raises ConfigError naming the file, the entry and the key that is wrong.
+def _control(name: str, fields: Any, folder: Path) -> ControlEntry:
+    return validated(ControlEntry, {**fields, "name": name})
+
+
+def _study(name: str, fields: Any, folder: Path) -> StudyEntry:
+    return validated(StudyEntry, {**fields, "name": name})
+
+
+FILE = EntryFile(FILE_NAME, "controls", "control", "it says which models are trained here", _control, is_optional=True)
+STUDIES_FILE = EntryFile(STUDIES_FILE_NAME, "studies", "study", "it says what is varied", _study, is_optional=True)
+
+
+def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:
+    """The controls of controls.yaml; none where there is no such file.
+
+    Raises ConfigError, naming the file, where none of it can be told.
     """
-    path = (folder or config_dir()) / FILE_NAME
-    if not path.exists():
-        return {}
-    entries = read_entries(path, "controls", "control", "it says which models are trained here")
-    return {name: _entry(path, "control", name, fields) for name, fields in entries.items()}
+    return FILE.load(folder)
 
 
-def load_studies(folder: Path | None = None) -> Mapping[str, StudyEntry]:
-    """The studies of studies.yaml by name, in the file's order; as :func:`load_controls`.
-
-    Raises ConfigError, too, for a study of a control that there is not, or of a setting that it does not have.
-    """
-    path = (folder or config_dir()) / STUDIES_FILE_NAME
-    if not path.exists():
-        return {}
-    controls = load_controls(folder)
-    entries = read_entries(path, "studies", "study", "it says what is varied")
-    studies: dict[str, StudyEntry] = {}
-    for name, fields in entries.items():
-        study = _study(path, name, fields)
-        control = control_named(study.control, controls)
-        for setting, values in study.vary.items():
-            for value in values:
-                control.changed(**{setting: value})
-        studies[name] = study
-    return studies
-
-
-def control_named(name: str, controls: Mapping[str, ControlEntry]) -> ControlEntry:
-    """The control of that name; raises ConfigError, with the nearest names, where there is none."""
-    if name in controls:
-        return controls[name]
-    near = difflib.get_close_matches(name, controls, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"configured: {', '.join(controls) or 'none'}"
-    raise ConfigError(f"there is no control '{name}' in config/{FILE_NAME}; {hint}")
-
-
-def study_named(name: str, studies: Mapping[str, StudyEntry]) -> StudyEntry:
-    """The study of that name; raises ConfigError where there is none."""
-    if name in studies:
-        return studies[name]
-    known = ", ".join(studies) or "none"
-    raise ConfigError(f"there is no study '{name}' in config/{STUDIES_FILE_NAME}; configured: {known}")
+def load_studies(folder: Path | None = None) -> Entries[StudyEntry]:
+    """The studies of studies.yaml, as :func:`load_controls`; whether their control is there is for whole.py."""
+    return STUDIES_FILE.load(folder)
 
 
 def sources_of(controls: Sequence[ControlEntry]) -> list[str]:
     """The sources whose documents ``controls`` are drawn from, each once."""
     return list(dict.fromkeys(source for control in controls for source in control.sources))
-
-
-def _entry(path: Path, what: str, name: str, fields: object) -> ControlEntry:
-    try:
-        return ControlEntry.model_validate({**_fields(path, what, name, fields), "name": name})
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {what} {name}: {_first_problem(error)}") from error
-
-
-def _study(path: Path, name: str, fields: object) -> StudyEntry:
-    try:
-        return StudyEntry.model_validate({**_fields(path, "study", name, fields), "name": name})
-    except ValidationError as error:
-        raise ConfigError(f"{path}: study {name}: {_first_problem(error)}") from error
-
-
-def _fields(path: Path, what: str, name: str, fields: object) -> dict[Any, Any]:
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path}: {what} {name}: the entry holds no fields")
-    return fields
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return f"unknown key '{where}'; take it out or correct its spelling"
-    if problem["type"] == "missing":
-        return f"key '{where}' is missing"
-    message = one_line(ValueError(problem["msg"].removeprefix("Value error, ")))
-    return f"{where}: {message}" if where else message

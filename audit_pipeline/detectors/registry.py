@@ -6,13 +6,13 @@ a detector computes (its family's module) and scoring texts (score.py).
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import itertools
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 
 from audit_pipeline import detectors
+from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.contracts import canonical_json
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
 from audit_pipeline.errors import ConfigError
@@ -36,7 +36,7 @@ Overrides = Mapping[str, Settings]
 def get(name: str) -> Detector:
     """The detector called ``name``; raises ConfigError, naming the nearest there are."""
     if name not in REGISTRY:
-        raise ConfigError(f"there is no detector '{name}'; {_nearest(name, REGISTRY)}")
+        raise ConfigError(f"there is no detector '{name}'; {did_you_mean(name, REGISTRY)}")
     return REGISTRY[name]
 
 
@@ -140,7 +140,7 @@ def _parameter(detector: Detector, name: str) -> Parameter:
         raise ConfigError(f"detector '{detector.name}' has no parameters, so '{name}' cannot be set")
     if name not in detector.parameters:
         raise ConfigError(
-            f"detector '{detector.name}' has no parameter '{name}'; {_nearest(name, detector.parameters)}"
+            f"detector '{detector.name}' has no parameter '{name}'; {did_you_mean(name, detector.parameters)}"
         )
     return detector.parameters[name]
 
@@ -150,9 +150,3 @@ def _checked(detector: Detector, name: str, parameter: Parameter, value: Paramet
         return parameter.checked(value)
     except ConfigError as error:
         raise ConfigError(f"{detector.name}.{name}: {error}") from None
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    close = difflib.get_close_matches(name.lower(), known, n=3)
-    return f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known)}"

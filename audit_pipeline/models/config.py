@@ -6,19 +6,21 @@ into an entry. What does not: finding files (locate.py), reading them (load.py).
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.config.problems import Fault, InvalidEntryError
+from audit_pipeline.config.validating import StrictSettings, beside, validated
 from audit_pipeline.controls.roles import Role
-from audit_pipeline.errors import ConfigError, ModelError
-from audit_pipeline.paths import config_dir
-from audit_pipeline.yaml_files import one_line, read_entries
+from audit_pipeline.errors import ModelError
+from audit_pipeline.paths import partition_problem
 
 FILE_NAME = "models.yaml"
 
@@ -29,28 +31,22 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-class PackageFile(BaseModel):
+class PackageFile(StrictSettings):
     """A model file that an installed Python package carries; the package is never imported."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     distribution: str
     file: str = Field(description="name of the file inside the package, a .gguf")
 
 
-class TrainedHere(BaseModel):
+class TrainedHere(StrictSettings):
     """A model of a control (config/controls.yaml): the one that is exposed to the members, or its twin."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(description="the control")
     role: Role
 
 
-class ModelEntry(BaseModel):
+class ModelEntry(StrictSettings):
     """One model: where it comes from and how its texts are scored."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     hub: str | None = None
@@ -88,40 +84,29 @@ class ModelEntry(BaseModel):
             raise ValueError("stride must be smaller than window")
         return self
 
-
-def load_models(folder: Path | None = None) -> Mapping[str, ModelEntry]:
-    """The entries of models.yaml by name, in the file's order.
-
-    Raises ConfigError naming the file, the entry and the key that is wrong.
-    """
-    return read_models((folder or config_dir()) / FILE_NAME)
-
-
-def read_models(path: Path) -> Mapping[str, ModelEntry]:
-    """The entries of one file in the form of models.yaml; as :func:`load_models`."""
-    entries = read_entries(path, "models", "model", "it says which models are audited")
-    return {name: _entry(path, name, fields) for name, fields in entries.items()}
+    @model_validator(mode="after")
+    def _trained_before_its_release(self) -> Self:
+        cutoff, release = self.training_cutoff, self.release_date
+        if cutoff is not None and release is not None and cutoff > release:
+            raise ValueError(f"training_cutoff {cutoff} is after release_date {release}: correct one of the two")
+        return self
 
 
-def _entry(path: Path, name: str, fields: object) -> ModelEntry:
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path}: model {name}: the entry holds no fields")
-    try:
-        entry = ModelEntry(name=name, **fields)
-    except (ValidationError, TypeError) as error:
-        raise ConfigError(f"{path}: model {name}: {_first_problem(error)}") from error
+def _entry(name: str, fields: Any, folder: Path) -> ModelEntry:
+    if (problem := partition_problem("model", name)) is not None:
+        raise InvalidEntryError([Fault((), problem)])
+    entry = validated(ModelEntry, {**fields, "name": name})
     if entry.path is None:
         return entry
-    # A relative path counts from the file that names it, whatever folder the daemon runs in.
-    return entry.model_copy(update={"path": (path.parent / entry.path.expanduser()).resolve()})
+    return entry.model_copy(update={"path": beside(folder, entry.path).resolve()})
 
 
-def _first_problem(error: ValidationError | TypeError) -> str:
-    if isinstance(error, TypeError):
-        return one_line(error)
-    problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    return f"{where}: {problem['msg']}" if where else str(problem["msg"])
+FILE = EntryFile(FILE_NAME, "models", "model", "it says which models are audited", _entry)
+
+
+def load_models(folder: Path | None = None) -> Entries[ModelEntry]:
+    """The entries of models.yaml; raises ConfigError, naming the file, where none of it can be told."""
+    return FILE.load(folder)
 
 
 def standing_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry]:
@@ -129,11 +114,12 @@ def standing_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry
     return {name: entry for name, entry in models.items() if entry.control is None}
 
 
-def resolve_model(given: str, models: Mapping[str, ModelEntry]) -> ModelEntry:
+def resolve_model(given: str, models: Entries[ModelEntry]) -> ModelEntry:
     """The entry for what a user typed: a configured name, a local folder or .gguf file, or a hub id.
 
-    Raises ModelError where it is none of them.
+    Raises ConfigError where it is a name whose entry is broken, and ModelError where it is none of them.
     """
+    models.require_not_broken(given)
     if given in models:
         return models[given]
     if "|" in given or not given.strip():
@@ -145,11 +131,26 @@ def resolve_model(given: str, models: Mapping[str, ModelEntry]) -> ModelEntry:
         raise ModelError(f"no model at {given[:200]}: there can be no such path") from error
     if exists:
         # The whole path is the name: it is a partition's key, and means the same from every folder.
-        return ModelEntry(name=str(path.resolve()), path=path.resolve())
-    if given.endswith(".gguf") or given.startswith(("/", "./", "../", "~")):
+        return _at(path.resolve())
+    if _is_path(given):
         raise ModelError(f"no model at {given}: the path does not exist")
     if _HUB_ID.fullmatch(given):
         return ModelEntry(name=given, hub=given)
-    near = difflib.get_close_matches(given, models, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"configured: {', '.join(models) or 'none'}"
-    raise ModelError(f"{given} is neither in config/models.yaml nor a hub id nor a path; {hint}")
+    hint = did_you_mean(given, models.names, "configured")
+    raise ModelError(f"{given} is neither in config/{FILE_NAME} nor a hub id nor a path; {hint}")
+
+
+def is_elsewhere(given: str) -> bool:
+    """Whether ``given`` reads as a hub id or a path, so that it may be a model that no entry names."""
+    return _is_path(given) or _HUB_ID.fullmatch(given) is not None
+
+
+def _is_path(given: str) -> bool:
+    return given.endswith(".gguf") or given.startswith(("/", "./", "../", "~"))
+
+
+def _at(path: Path) -> ModelEntry:
+    try:
+        return ModelEntry(name=str(path), path=path)
+    except ValidationError as error:
+        raise ModelError(f"{path} cannot be a model's name: it holds a '|'; move or rename its folder") from error

@@ -16,15 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.architecture import cannot_read, quiet, require_usable, unknown_architecture
 from audit_pipeline.models.kept import KeptTokenizer, keep_tokenizer, seal_weights
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.tokenizer import TextTokenizer
+from audit_pipeline.tables import read_json
 
-READ_ERRORS = (OSError, ValueError, KeyError, IndexError, RuntimeError, struct.error, SafetensorError)
+READ_ERRORS = (
+    *(OSError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError),
+    *(struct.error, SafetensorError, StrictDataclassError),
+)
 """What transformers raises of files that it cannot read."""
 
 _FAMILY_START_TOKENS = {
@@ -66,12 +72,19 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
         if located.gguf is None
         else {"gguf_file": located.gguf.name}
     )
+    name, where = located.entry.name, located.gguf or located.folder
     try:
-        with parsing_once():
+        if (
+            located.gguf is None
+            and (unknown := unknown_architecture(read_json(where / "config.json"), name)) is not None
+        ):
+            raise unknown
+        with quiet(), parsing_once():
             config = AutoConfig.from_pretrained(located.folder, **options)
+            require_usable(config, name)
             return AutoTokenizer.from_pretrained(located.folder, **options), config
     except READ_ERRORS as error:
-        raise ModelError(cannot_read(located, "tokenizer or config", error)) from error
+        raise cannot_read(name, where, "tokenizer or config", error) from error
 
 
 @contextmanager
@@ -107,13 +120,6 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
         aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def cannot_read(located: LocatedModel, what: str, error: Exception) -> str:
-    """That part of a model cannot be read, and why, in one line."""
-    where = located.gguf or located.folder
-    reason = " ".join(str(error).split())[:300]
-    return f"the {what} of {located.entry.name} cannot be read; if {where} was cut short, fetch it again: {reason}"
 
 
 def _context_length(text_config: Any) -> int:

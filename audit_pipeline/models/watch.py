@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import httpx2
 import yaml
@@ -23,11 +24,13 @@ from huggingface_hub import HfApi, ModelCardData, ModelInfo, get_session
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 from huggingface_hub.hf_api import ExpandModelProperty_T
 
-from audit_pipeline.errors import ConfigError, ModelError, TransientError
+from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.problems import Fault, InvalidEntryError
+from audit_pipeline.config.validating import validated
+from audit_pipeline.errors import ModelError, TransientError, one_line
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.paths import config_dir
 from audit_pipeline.tables import write_atomically
-from audit_pipeline.yaml_files import one_line, read_yaml
 
 FILE_NAME = "watch.yaml"
 PROPOSALS_NAME = "models.proposed.yaml"
@@ -80,26 +83,31 @@ class Proposals:
     refused: Mapping[str, str]
 
 
-def load_watched(folder: Path | None = None) -> tuple[str, ...]:
-    """The owners and collections that watch.yaml lists under ``hub``; none where there is no such file.
-
-    Raises ConfigError, naming the file, where it holds anything else.
-    """
-    path = (folder or config_dir()) / FILE_NAME
-    if not path.exists():
-        return ()
-    content = read_yaml(path, "it says which owners and collections of the hub are watched")
-    if content is None:
-        return ()
-    if not isinstance(content, dict) or set(content) != {"hub"}:
-        raise ConfigError(f"{path} must hold one key, 'hub', with a list of owners and collections")
-    names = content["hub"] or []
-    if not isinstance(names, list):
-        raise ConfigError(f"{path}: hub: must be a list of owners and collections, not {names!r}")
-    for name in names:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ConfigError(f"{path}: hub: {name!r} is neither an owner nor a collection (owner/title-0123abcd)")
+def _watched(name: str, value: Any, folder: Path) -> tuple[str, ...]:
+    if name != "hub":
+        raise InvalidEntryError([Fault((), "the file holds one key, 'hub', with a list of owners and collections")])
+    names = validated(tuple[str, ...], [] if value == {} else value)
+    faults = [
+        Fault((place,), f"{one!r} is neither an owner nor a collection (owner/title-0123abcd)")
+        for place, one in enumerate(names)
+        if not _NAME.fullmatch(one)
+    ]
+    if faults:
+        raise InvalidEntryError(faults)
     return tuple(dict.fromkeys(names))
+
+
+FILE = EntryFile(
+    FILE_NAME, None, "key", "it says which owners and collections of the hub are watched", _watched, is_optional=True
+)
+
+
+def load_watched(folder: Path | None = None) -> Entries[tuple[str, ...]]:
+    """The owners and collections that watch.yaml lists, under ``hub``; nothing where there is no such file.
+
+    Raises ConfigError, naming the file, where none of it can be told.
+    """
+    return FILE.load(folder)
 
 
 def proposals_path(folder: Path | None = None) -> Path:

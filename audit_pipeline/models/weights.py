@@ -15,9 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.convert import READ_ERRORS, cannot_read, keep_weights, parsing_once
+from audit_pipeline.models.architecture import cannot_read, quiet, require_same_tensors, require_vocabulary_in
+from audit_pipeline.models.convert import READ_ERRORS, keep_weights, parsing_once
 from audit_pipeline.models.kept import weights_are_whole
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.locate import LocatedModel
 
 # Converted weights are kept where so much stays free beside them.
 _LEFT_FREE = 2 << 30
@@ -67,28 +69,33 @@ def _from_gguf(tokenized: TokenizedModel) -> Any:
 
 
 def _from_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> Any:
-    entry = tokenized.entry
+    entry, located = tokenized.entry, tokenized.located
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=getattr(torch, entry.dtype),
-            # Left to itself transformers takes sdpa where the architecture has it, else eager (Gemma 2, Mamba); asked
-            # for sdpa by name it refuses those architectures.
-            attn_implementation=None if entry.attention == "sdpa" else entry.attention,
-            trust_remote_code=entry.trust_remote_code,
-            use_safetensors=True,
-            output_loading_info=True,
-            **options,
-        )
+        with quiet():
+            if located.gguf is None:
+                _require_own_vocabulary(located)
+            model, loading = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=getattr(torch, entry.dtype),
+                # Left to itself transformers takes sdpa where the architecture has it, else eager (Gemma 2, Mamba);
+                # asked for sdpa by name it refuses those architectures.
+                attn_implementation=None if entry.attention == "sdpa" else entry.attention,
+                trust_remote_code=entry.trust_remote_code,
+                use_safetensors=True,
+                output_loading_info=True,
+                # Told in our words, below.
+                ignore_mismatched_sizes=True,
+                **options,
+            )
     except (*READ_ERRORS, ImportError) as error:
-        raise ModelError(cannot_read(tokenized.located, "weights", error)) from error
-    if missing := sorted(loading["missing_keys"]):
-        # transformers fills them with random numbers and goes on.
-        raise ModelError(
-            f"the weights of {entry.name} lack {len(missing)} tensors of the model, {missing[0]} first: "
-            "the files are incomplete, fetch them again"
-        )
+        raise cannot_read(entry.name, located.gguf or located.folder, "weights", error) from error
+    require_same_tensors(entry.name, loading, [tensor for tensor, _ in model.named_parameters()])
     return model
+
+
+def _require_own_vocabulary(located: LocatedModel) -> None:
+    config = AutoConfig.from_pretrained(located.folder, trust_remote_code=located.entry.trust_remote_code)
+    require_vocabulary_in(config, sorted(located.folder.glob("*.safetensors")), located.entry.name)
 
 
 def _keep(model: Any, tokenized: TokenizedModel, tell: Callable[[str], None]) -> None:

@@ -14,7 +14,7 @@ from audit_pipeline.benchmarks.build import read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import is_built, up_to_date
 from audit_pipeline.contracts import Pair
-from audit_pipeline.controls.config import control_named, load_controls
+from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.kept import is_current
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.lineage import Written, latest_run
@@ -110,7 +110,7 @@ def _trained(entry: ModelEntry, specs: Sequence[BenchmarkSpec], paths: DataPaths
     names = {spec.control for spec in specs if spec.control is not None}
     if entry.control is not None:
         names.add(entry.control.name)
-    return all(is_current(control_named(name, load_controls()), paths) for name in names)
+    return all(is_current(load_controls().named(name), paths) for name in names)
 
 
 def _sources_are_there(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> bool:

@@ -16,7 +16,7 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.rolling import keep_day, roll, utc_today
 from audit_pipeline.benchmarks.staleness import is_stale, up_to_date
 from audit_pipeline.contracts import Pair
-from audit_pipeline.controls.config import control_named, load_controls, load_studies, study_named
+from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError, SourceError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
@@ -143,7 +143,7 @@ def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_ste
     """Run a study of a control, then warehouse and report; returns the run's id."""
     with in_process.open_instance(paths) as instance:
         in_process.bury_dead_runs(instance)
-        control = control_named(study_named(study_name, load_studies()).control, load_controls())
+        control = load_controls().named(load_studies().named(study_name).control)
         ensure_documents(control.sources, definitions.resolve_job_def, instance, paths, on_step)
         run = in_process.run_job(
             definitions.resolve_job_def("run_studies"), instance, partition_key=study_name, on_wait=on_step

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import dagster as dg
 
-from audit_pipeline.controls.config import control_named, load_controls
+from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.kept import is_current
 from audit_pipeline.orchestration import in_process
 from audit_pipeline.orchestration.documents import Jobs, ensure_documents
@@ -30,7 +30,7 @@ def ensure_control(
 
     Returns the runs that this took, by what they were for. Raises the AuditError that kept it from being trained.
     """
-    entry = control_named(name, load_controls())
+    entry = load_controls().named(name)
     runs = ensure_documents(entry.sources, jobs, instance, paths, tell, tags)
     if is_current(entry, paths):
         return runs

@@ -9,17 +9,19 @@ by the second look, which gives the partition back. A removal that was killed is
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import filelock
 
 from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.config.entries import Entries
+from audit_pipeline.config.hints import did_you_mean, only_partition, partitions_of
 from audit_pipeline.contracts import Pair
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.forget import (
@@ -227,31 +229,32 @@ def _planned(target: Target, order: Sequence[str], users: Sequence[str], paths: 
 
 
 def _known(given: Target, order: Sequence[str], paths: DataPaths) -> Target:
-    """``given`` by the name of its partition: a model may be given by a path that leads to it."""
-    configured = _configured_names(given.dimension)
-    known = {*order, *names_kept(given.dimension, paths), *(configured or ())}
+    """``given`` by the name of its partition: a model may be given by a path that leads to it, the only benchmark of a
+    family by the family's name."""
+    configured = _entries(given.dimension)
+    known = sorted({*order, *names_kept(given.dimension, paths), *(configured.names if configured is not None else ())})
     if given.name in known:
         return given
     if given.dimension == "model" and (path := str(Path(given.name).expanduser().resolve())) in known:
         return Target("model", path)
-    near = difflib.get_close_matches(given.name, known, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(sorted(known)) or 'none'}"
+    if given.dimension == "benchmark" and partitions_of(given.name, known):
+        return Target("benchmark", only_partition(given.name, known))
     raise DataError(
-        f"there is no {given.dimension} '{given.name}': not in config/{_file_of(given.dimension)}, "
-        f"not among Dagster's partitions, and nothing of it under {paths.root}; {hint}"
+        f"there is no {given.dimension} '{given.name}': not in config/{_file_of(given.dimension)}, not among Dagster's "
+        f"partitions, and nothing of it under {paths.root}; {did_you_mean(given.name, known)}"
     )
 
 
-def _configured_names(dimension: Dimension) -> set[str] | None:
+def _entries(dimension: Dimension) -> Entries[Any] | None:
     try:
-        return set(load_benchmarks() if dimension == "benchmark" else load_models())
+        return load_benchmarks() if dimension == "benchmark" else load_models()
     except ConfigError:
         return None
 
 
 def _configured(target: Target) -> bool | None:
-    names = _configured_names(target.dimension)
-    return None if names is None else target.name in names
+    entries = _entries(target.dimension)
+    return None if entries is None else target.name in entries or entries.is_broken(target.name)
 
 
 def _file_of(dimension: Dimension) -> str:

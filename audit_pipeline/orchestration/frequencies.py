@@ -14,8 +14,8 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.orchestration import in_process
 from audit_pipeline.orchestration.documents import Jobs, ensure_documents
-from audit_pipeline.paths import DataPaths, config_dir
-from audit_pipeline.references.config import FILE_NAME, load_references, reference_named
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.references.config import load_references
 from audit_pipeline.references.frequencies import frequencies_of
 
 
@@ -33,10 +33,11 @@ def ensure_frequencies(
     """
     runs: dict[str, str] = {}
     corpus = model.entry.reference_corpus
-    if corpus is None or model.entry.start_token_policy != "always" or not (config_dir() / FILE_NAME).exists():
+    references = load_references()
+    if corpus is None or model.entry.start_token_policy != "always" or not references.names:
         # Without a file of corpora nobody has asked for any; the scores of dc_pdd say what is missing.
         return runs
-    entry = reference_named(corpus, load_references())
+    entry = references.named(corpus)
     if entry.hub is not None or _is_there(corpus, model, paths):
         return runs
     if entry.package is not None:

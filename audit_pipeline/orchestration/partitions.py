@@ -12,6 +12,7 @@ import dagster as dg
 
 from audit_pipeline.contracts import Pair
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.paths import partition_problem
 
 BENCHMARK = "benchmark"
 MODEL = "model"
@@ -66,8 +67,8 @@ def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), mo
 def require_keys(dimension: str, names: Iterable[str]) -> None:
     """Raise ConfigError for a name that cannot be a partition key."""
     for name in names:
-        if "|" in name or "..." in name or not name.isprintable():
-            raise ConfigError(f"{name!r} cannot name a {dimension}: no '|', no '...' and no control characters")
+        if (problem := partition_problem(dimension, name)) is not None:
+            raise ConfigError(problem)
 
 
 def range_of(instance: dg.DagsterInstance, pairs: Sequence[Pair]) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from audit_pipeline.contracts import Pair, digest
@@ -23,6 +23,22 @@ class PairRange:
     first: Pair
     last: Pair
     why: str
+
+
+def _no(name: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Of a name of each kind: whether its entry is in the configuration, but cannot be used as it stands."""
+
+    model: Callable[[str], bool] = _no
+    benchmark: Callable[[str], bool] = _no
+    source: Callable[[str], bool] = _no
+
+
+NOTHING_BROKEN = Broken()
 
 
 @dataclass(frozen=True)
@@ -53,6 +69,7 @@ def new_models(
     registered_benchmarks: Sequence[str],
     done: Collection[Pair] = (),
     busy: str | None = None,
+    broken: Broken = NOTHING_BROKEN,
 ) -> NewModels:
     """One range run over all benchmarks for every model that is new or another than it was.
 
@@ -60,14 +77,16 @@ def new_models(
 
     ``models`` are versions by configured name; ``benchmarks`` the digests of what is built, by configured name in
     order, None where it is not; ``done`` the pairs whose findings are of these; ``busy`` says which unfinished run
-    changes benchmarks just now: until it has ended nothing is requested, and nothing counts as seen.
+    changes benchmarks just now: until it has ended nothing is requested, and nothing counts as seen. A model that is
+    ``broken`` has not gone, and nothing is done about it.
     A model that goes and comes back is new again, with another run key; a cursor that was lost is not: the keys are
     the same, and Dagster runs no key twice.
     """
     gone = {
         name: SeenModel(None, one.times + 1) if one.version is not None else one
         for name, one in seen.items()
-        if name not in models or (one.version is not None and name not in registered_models)
+        if (name not in models and not broken.model(name))
+        or (one.version is not None and name not in registered_models)
     }
     state = {**seen, **gone}
     changed = [name for name, version in models.items() if state.get(name, SeenModel(None)).version != version]
@@ -175,6 +194,7 @@ def changed_benchmarks(
     done: Collection[Pair] = (),
     busy: str | None = None,
     auditing: str | None = None,
+    broken: Broken = NOTHING_BROKEN,
 ) -> ChangedBenchmarks:
     """Build exactly the benchmarks whose entry or documents changed, and then audit exactly their pairs.
 
@@ -184,18 +204,22 @@ def changed_benchmarks(
     together share one run, in which each model is loaded once; ``auditing`` says which one audits pairs: it may be at
     the same ones, so pairs wait for it. A fetch or build that failed is named among the problems and not requested
     again.
+
+    What is ``broken`` has not gone: what was asked for it still counts, and when it is mended its pairs are looked at
+    again, for those that came to be due meanwhile. So nothing counts as handled while a model is broken.
     """
     add = tuple(name for name in now if name not in registered_benchmarks)
     # What has no partition was never audited, or was forgotten with all its findings.
     pairs = dict(seen.pairs) | {name: Asked(None, seen.pairs.get(name, Asked()).times) for name in add}
+    pairs |= {name: Asked(None, one.times) for name, one in seen.pairs.items() if broken.benchmark(name)}
     problems = [f"{name}: {one.problem}" for name, one in now.items() if one.problem is not None]
     if busy is not None:
         state = SeenBenchmarks(pairs, seen.builds, seen.fetches)
         return ChangedBenchmarks(add, waiting=busy, problems=tuple(problems), seen=state)
     lacking = {source: source_versions.get(source, "") for one in now.values() for source in one.lacks}
     to_build = {name: one.wanted for name, one in now.items() if one.wanted is not None and one.wanted != one.built}
-    fetches, fresh_fetches = _asked(seen.fetches, lacking)
-    builds, fresh_builds = _asked(seen.builds, to_build)
+    fetches, fresh_fetches = _asked(seen.fetches, lacking, broken.source)
+    builds, fresh_builds = _asked(seen.builds, to_build, broken.benchmark)
     came_to_nothing = [name for name in [*lacking, *to_build] if name not in {*fresh_fetches, *fresh_builds}]
     problems += [f"{name}: was asked for and did not come about, see its run" for name in came_to_nothing]
     ready = {
@@ -205,8 +229,10 @@ def changed_benchmarks(
     }
     waiting = "benchmarks are being built" if fresh_fetches or fresh_builds else auditing
     ranges: tuple[PairRange, ...] = ()
+    handled = pairs
     if ready and waiting is None:
-        pairs |= {name: pairs.get(name, Asked()).again(version) for name, version in ready.items()}
+        pairs = pairs | {name: pairs.get(name, Asked()).again(version) for name, version in ready.items()}
+        handled = handled if any(map(broken.model, registered_models)) else pairs
         audited = [name for name in registered_models if name in models]
         undone = [name for name in ready if any(Pair(name, model) not in done for model in audited)]
         version = digest([_key("pairs", name, pairs[name]) for name in undone], sorted(audited))
@@ -219,13 +245,15 @@ def changed_benchmarks(
         pairs=ranges,
         waiting=waiting if ready or fresh_fetches or fresh_builds else None,
         problems=tuple(problems),
-        seen=SeenBenchmarks(pairs, builds, fetches),
+        seen=SeenBenchmarks(handled, builds, fetches),
     )
 
 
-def _asked(before: Mapping[str, Asked], wanted: Mapping[str, str]) -> tuple[dict[str, Asked], list[str]]:
+def _asked(
+    before: Mapping[str, Asked], wanted: Mapping[str, str], broken: Callable[[str], bool]
+) -> tuple[dict[str, Asked], list[str]]:
     """What is asked for now, and the names among it that are new; what is no longer wanted came about."""
-    asked = {name: one if name in wanted else Asked(None, one.times) for name, one in before.items()}
+    asked = {name: one if name in wanted or broken(name) else Asked(None, one.times) for name, one in before.items()}
     fresh = [name for name, version in wanted.items() if asked.get(name, Asked()).version != version]
     return asked | {name: asked.get(name, Asked()).again(wanted[name]) for name in fresh}, fresh
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import dagster as dg
 import torch
 from pydantic import PrivateAttr
 
+from audit_pipeline.config.entries import Entries
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.orchestration.in_process import process_tags
@@ -44,7 +45,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     device: str | None = None
     _loaded: tuple[str, ForwardPass] | None = PrivateAttr(default=None)
-    _configured: Mapping[str, ModelEntry] | None = PrivateAttr(default=None)
+    _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
     def entry(self, name: str) -> ModelEntry:
         """The configured entry of that name, or the one of a hub id or path; models.yaml is read once a run."""

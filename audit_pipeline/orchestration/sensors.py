@@ -4,23 +4,23 @@ What belongs here: ticks. What does not: what follows from what (planning.py), r
 (situation.py), the sensors that only tell somebody (alerting.py, hub_watch.py).
 
 A file of the configuration that cannot be read ends the tick with an error that names it: nothing is requested, no
-partition goes, and the cursor stays.
+partition goes, and the cursor stays. An entry that cannot be used is told, and stops nothing else.
 """
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.config import load_benchmarks, standing
+from audit_pipeline.benchmarks.config import standing
+from audit_pipeline.config.whole import Configuration, load_configuration
 from audit_pipeline.contracts import Pair
-from audit_pipeline.models.config import load_models, standing_models
+from audit_pipeline.models.config import standing_models
 from audit_pipeline.operate.done import built_digests, done_pairs
 from audit_pipeline.orchestration import planning, situation
 from audit_pipeline.orchestration.in_process import bury_dead_runs
 from audit_pipeline.orchestration.jobs import JOBS
 from audit_pipeline.orchestration.partitions import BENCHMARK, MODEL, require_keys
-from audit_pipeline.orchestration.planning import PairRange
+from audit_pipeline.orchestration.planning import Broken, PairRange
 from audit_pipeline.orchestration.resources import AuditData
 from audit_pipeline.orchestration.tags import REASON_TAG
-from audit_pipeline.sources.config import load_source_settings
 
 
 def _range_request(one: PairRange) -> dg.RunRequest:
@@ -40,6 +40,15 @@ def _added(dimension: str, names: tuple[str, ...]) -> list[dg.AddDynamicPartitio
     return [dg.AddDynamicPartitionsRequest(dimension, list(names))] if names else []
 
 
+def _broken(config: Configuration) -> Broken:
+    """Which names are in the configuration, but cannot be used; what a broken family is drawn from is not known."""
+    return Broken(
+        config.models.is_broken,
+        config.benchmarks.is_broken,
+        lambda source: bool(config.benchmarks.problems) or config.sources.is_broken(source),
+    )
+
+
 def _bury(context: dg.SensorEvaluationContext) -> None:
     """A run whose process was killed would be waited for, and would hold its pool, for ever."""
     for run_id in bury_dead_runs(context.instance):
@@ -56,9 +65,10 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     """One tick of the sensor on config/models.yaml."""
     paths, instance = data.paths, context.instance
     _bury(context)
-    specs = standing(load_benchmarks())
+    config = load_configuration()
+    specs = standing(config.benchmarks)
     seen = planning.models_state(context.cursor)
-    versions = situation.model_versions(standing_models(load_models()))
+    versions = situation.model_versions(standing_models(config.models))
     built = built_digests(specs.values(), paths)
     unseen = [name for name in versions if name not in seen]
     plan = planning.new_models(
@@ -69,10 +79,14 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         instance.get_dynamic_partitions(BENCHMARK),
         done_pairs([Pair(benchmark, model) for model in unseen for benchmark in built], built, paths),
         situation.preparing(instance),
+        _broken(config),
     )
+    for problem in config.models.problems:
+        context.log.warning(str(problem))
+    said = [plan.waiting or f"nothing new among {len(versions)} models", *map(str, config.models.problems)]
     return dg.SensorResult(
         run_requests=[_range_request(one) for one in plan.runs],
-        skip_reason=None if plan.runs else plan.waiting or f"nothing new among {len(versions)} models",
+        skip_reason=None if plan.runs else "; ".join(said)[:2000],
         dynamic_partitions_requests=[*_added(BENCHMARK, plan.add_benchmarks), *_added(MODEL, plan.add_models)],
         cursor=planning.models_cursor(plan.seen),
     )
@@ -88,10 +102,11 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     """One tick of the sensor on config/benchmarks.yaml and the documents."""
     paths, instance = data.paths, context.instance
     _bury(context)
-    settings = load_source_settings()
-    now = situation.benchmarks_now(standing(load_benchmarks()).values(), paths, settings)
+    config = load_configuration()
+    settings = config.sources
+    now = situation.benchmarks_now(standing(config.benchmarks).values(), paths, settings)
     seen = planning.benchmarks_state(context.cursor)
-    models = list(standing_models(load_models()))
+    models = list(standing_models(config.models))
     built = {name: one.built for name, one in now.items()}
     unhandled = [name for name, version in built.items() if seen.handled(name) != version]
     plan = planning.changed_benchmarks(
@@ -104,8 +119,10 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
         done_pairs([Pair(benchmark, model) for benchmark in unhandled for model in models], built, paths),
         situation.preparing(instance),
         situation.auditing(instance),
+        _broken(config),
     )
-    for problem in plan.problems:
+    problems = [*map(str, config.benchmarks.problems), *plan.problems]
+    for problem in problems:
         context.log.warning(problem)
     requests = [
         *(
@@ -128,7 +145,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
         ),
         *(_range_request(one) for one in plan.pairs),
     ]
-    said = [plan.waiting or f"nothing changed in {len(now)} benchmarks", *plan.problems]
+    said = [plan.waiting or f"nothing changed in {len(now)} benchmarks", *problems]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(said)[:2000],

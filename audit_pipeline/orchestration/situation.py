@@ -13,7 +13,7 @@ import dagster as dg
 from audit_pipeline.benchmarks.build import benchmark_digest, current_digest, read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import is_on_hub
-from audit_pipeline.errors import AuditError
+from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.version import entry_version
 from audit_pipeline.operate.done import built_digest
@@ -40,9 +40,13 @@ def benchmarks_now(
     found = {}
     for spec in specs:
         built = built_digest(spec, paths)
-        for name in spec.sources:
-            if name not in sources:
-                sources[name] = source_version(name, paths, settings)
+        try:
+            for name in spec.sources:
+                if name not in sources:
+                    sources[name] = source_version(name, paths, settings)
+        except ConfigError as error:
+            found[spec.name] = BenchmarkNow(None, built, (), str(error))
+            continue
         lacks = tuple(name for name in spec.sources if sources[name] is None)
         unset = [settings.to_be_set_for(name) for name in lacks if settings.to_be_set_for(name) is not None]
         if unset:
@@ -58,7 +62,11 @@ def benchmarks_now(
 
 
 def source_version(name: str, paths: DataPaths, settings: SourceSettings) -> str | None:
-    """The version of a source's documents; None where they are missing or were fetched under other settings."""
+    """The version of a source's documents; None where they are missing or were fetched under other settings.
+
+    Raises ConfigError where the source's settings are broken.
+    """
+    settings.require_usable(name)
     if not paths.documents(name).exists() or (name != "local_files" and source_is_stale(name, paths, settings)):
         return None
     try:

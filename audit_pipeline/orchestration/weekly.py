@@ -16,9 +16,10 @@ from audit_pipeline.benchmarks.build import current_digest, read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, moved_cutoffs, standing
 from audit_pipeline.benchmarks.rolling import roll
 from audit_pipeline.benchmarks.staleness import is_on_hub
+from audit_pipeline.config.whole import OF_AUDITS, load_configuration
 from audit_pipeline.contracts import Pair
 from audit_pipeline.errors import AuditError, ConfigError, DataError
-from audit_pipeline.models.config import ModelEntry, load_models, standing_models
+from audit_pipeline.models.config import ModelEntry, standing_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.done import built_digests, done_pairs
 from audit_pipeline.orchestration import in_process, partitions, situation
@@ -66,14 +67,17 @@ def weekly_audit(
     """Move relative cutoffs on to ``today``, fetch, build what changed, audit what is not done, and publish.
 
     Each step is a run of its own, with ``tags``. A source, benchmark or model that fails is among the problems, and
-    the rest goes on with what there is. Raises ConfigError where the configuration cannot be read, and DataError
-    where the day that relative cutoffs count from cannot be.
+    the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
+    where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
     """
     week = Week()
     in_process.bury_dead_runs(instance)
     _roll(paths, today, week, tell)
-    specs = list(standing(load_benchmarks()).values())
-    models = standing_models(load_models())
+    config = load_configuration()
+    for problem in (one for name in OF_AUDITS for one in config.problems_of(name)):
+        _note(week, tell, str(problem))
+    specs = list(standing(config.benchmarks).values())
+    models = standing_models(config.models)
     partitions.register(instance, benchmarks=[spec.name for spec in specs], models=list(models))
     _fetch(jobs("refresh_sources"), instance, specs, paths, week, tell, tags)
     _build(jobs("build_benchmarks"), instance, specs, paths, week, tell, tags)
@@ -110,6 +114,9 @@ def _fetch(
 ) -> None:
     settings = load_source_settings()
     for name in dict.fromkeys(name for spec in specs for name in spec.sources):
+        if settings.is_broken(name):
+            # Told with the rest of the configuration.
+            continue
         if (to_be_set := settings.to_be_set_for(name)) is not None:
             tell(f"{name} is not configured: {to_be_set}")
             continue

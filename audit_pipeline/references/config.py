@@ -1,22 +1,19 @@
 """config/references.yaml: the corpora that token frequencies are counted in.
 
-What belongs here: the entries' fields, their validation, and finding the one that a user named. What does not: reading
-the corpora (corpus.py).
+What belongs here: the entries' fields and what must be true among them. What does not: reading the corpora (corpus.py),
+and reading the file (config/).
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
+from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.validating import StrictSettings, beside, validated
 from audit_pipeline.contracts import digest
-from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import config_dir
-from audit_pipeline.yaml_files import one_line, read_entries
 
 FILE_NAME = "references.yaml"
 DEFAULT = "sotu"
@@ -28,10 +25,8 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
 
 
-class ReferenceEntry(BaseModel):
+class ReferenceEntry(StrictSettings):
     """One corpus: where its documents are, and how much of them is counted."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: CorpusName
     hub: HubId | None = Field(default=None, description="a data set of the hub, read as a stream")
@@ -67,47 +62,26 @@ class ReferenceEntry(BaseModel):
         return digest(self.model_dump(mode="json", exclude={"language", "licence", "notes"}))[:16]
 
 
-def load_references(folder: Path | None = None) -> Mapping[str, ReferenceEntry]:
-    """The entries of references.yaml by name, in the file's order.
-
-    Raises ConfigError naming the file, the entry and the key that is wrong.
-    """
-    return read_references((folder or config_dir()) / FILE_NAME)
-
-
-def read_references(path: Path) -> Mapping[str, ReferenceEntry]:
-    """The entries of one file in the form of references.yaml; as :func:`load_references`."""
-    entries = read_entries(path, "references", "corpus", "it says in which corpora token frequencies are counted")
-    return {name: _entry(path, name, fields) for name, fields in entries.items()}
-
-
-def reference_named(name: str, references: Mapping[str, ReferenceEntry]) -> ReferenceEntry:
-    """The entry of that name; raises ConfigError where there is none."""
-    if name in references:
-        return references[name]
-    near = difflib.get_close_matches(name, references, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"configured: {', '.join(references) or 'none'}"
-    raise ConfigError(f"{name} is not in config/references.yaml; {hint}")
-
-
-def _entry(path: Path, name: str, fields: object) -> ReferenceEntry:
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path}: corpus {name}: the entry holds no fields")
-    try:
-        entry = ReferenceEntry(**{**fields, "name": name})
-    except (ValidationError, TypeError) as error:
-        raise ConfigError(f"{path}: corpus {name}: {_first_problem(error)}") from error
+def _entry(name: str, fields: Any, folder: Path) -> ReferenceEntry:
+    entry = validated(ReferenceEntry, {**fields, "name": name})
     if entry.path is None:
         return entry
-    return entry.model_copy(update={"path": (path.parent / entry.path.expanduser()).resolve()})
+    return entry.model_copy(update={"path": beside(folder, entry.path).resolve()})
 
 
-def _first_problem(error: ValidationError | TypeError) -> str:
-    if isinstance(error, TypeError):
-        return one_line(error)
-    problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return f"unknown key '{where}'; take it out or correct its spelling"
-    message = problem["msg"].removeprefix("Value error, ").replace("valid tuple", "list")
-    return f"{where}: {message}" if where else message
+FILE = EntryFile(
+    FILE_NAME,
+    "references",
+    "corpus",
+    "it says in which corpora token frequencies are counted",
+    _entry,
+    is_optional=True,
+)
+
+
+def load_references(folder: Path | None = None) -> Entries[ReferenceEntry]:
+    """The entries of references.yaml; none where there is no such file.
+
+    Raises ConfigError, naming the file, where none of it can be told.
+    """
+    return FILE.load(folder)

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 
 from audit_pipeline.contracts import TOKEN_FREQUENCIES
 from audit_pipeline.detectors.statistics import TokenFrequencies
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, one_line
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.references.config import load_references, reference_named
+from audit_pipeline.references.config import load_references
 from audit_pipeline.tables import checked
-from audit_pipeline.yaml_files import one_line
 
 _REMEDY = "count the corpus again"
 _NEEDED = ("tokens", "tokenizer_fingerprint", "corpus_digest")
@@ -78,7 +77,7 @@ def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> F
     """
     if model.entry.start_token_policy != "always":
         return _none("dc_pdd scores the first token too: it needs the start-token policy 'always'")
-    entry = reference_named(reference, load_references())
+    entry = load_references().named(reference)
     tokenizer = model.identity.tokenizer_fingerprint
     path = paths.token_frequencies(entry.name, tokenizer)
     if not path.exists():

@@ -26,11 +26,10 @@ from huggingface_hub.errors import (
 )
 
 from audit_pipeline.contracts import digest
-from audit_pipeline.errors import DataError, TransientError
+from audit_pipeline.errors import DataError, TransientError, one_line
 from audit_pipeline.references.corpus import Corpus, State
 from audit_pipeline.references.rows import json_text
 from audit_pipeline.text_rows import Skipped, text_of
-from audit_pipeline.yaml_files import one_line
 
 _REMEDY = "or set path to a copy of its files"
 

@@ -21,9 +21,8 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, one_line
 from audit_pipeline.text_rows import TXT_COLUMN, Row, Skipped, chosen_column, text_of, unicode_problem
-from audit_pipeline.yaml_files import one_line
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".parquet", ".csv", ".txt", ".txt.gz")
 

@@ -44,7 +44,7 @@ class GutenbergSettings(Section):
     subjects: tuple[Text, ...] = ()
     bookshelves: tuple[Text, ...] = ()
     limit: Annotated[int, Field(ge=1)] = 100
-    seconds_between: Annotated[float, Field(ge=2)] = 2.0
+    seconds_between: Annotated[float, Field(ge=2, le=3600)] = 2.0
     collection: Shelf = "gutenberg"
 
     @model_validator(mode="after")
@@ -65,7 +65,7 @@ class StandardEbooksSettings(Section):
     ids: tuple[StandardEbooksId, ...] = ()
     site: Url = STANDARD_EBOOKS
     limit: Annotated[int, Field(ge=1)] = 50
-    seconds_between: Annotated[float, Field(ge=2)] = 10.0
+    seconds_between: Annotated[float, Field(ge=2, le=3600)] = 10.0
     collection: Shelf = "standard_ebooks"
 
     @property

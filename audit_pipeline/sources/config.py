@@ -9,17 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
+from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
+from audit_pipeline.config.validating import beside, validated
 from audit_pipeline.contracts import digest
-from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import config_dir
 from audit_pipeline.sources.books_settings import BooksSettings
 from audit_pipeline.sources.chinese_changelogs_settings import ChineseChangelogsSettings
 from audit_pipeline.sources.patents_settings import PatentsSettings
 from audit_pipeline.sources.section import Language, Section, Text
 from audit_pipeline.sources.wikipedia_settings import WikipediaSettings
-from audit_pipeline.yaml_files import read_yaml
 
 FILE_NAME = "sources.yaml"
 
@@ -69,7 +70,10 @@ class LocalFilesSettings(Section):
 
 
 class SourceSettings(Section):
-    """Everything that can be set in config/sources.yaml; a section left out has its defaults."""
+    """Everything that can be set in config/sources.yaml; a section left out has its defaults.
+
+    A section that cannot be used is ``broken``: it has its defaults here, and nobody is handed its source's documents.
+    """
 
     release_notes: ReleaseNotesSettings = ReleaseNotesSettings()
     local_files: LocalFilesSettings = LocalFilesSettings()
@@ -78,11 +82,29 @@ class SourceSettings(Section):
     books: BooksSettings = BooksSettings()
     chinese_changelogs: ChineseChangelogsSettings = ChineseChangelogsSettings()
 
+    _broken: Entries[Section] | None = PrivateAttr(default=None)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All that is wrong with the broken sections."""
+        return () if self._broken is None else self._broken.problems
+
+    def is_broken(self, source: str) -> bool:
+        """Whether the section of ``source`` cannot be used."""
+        return self._broken is not None and self._broken.is_broken(source)
+
+    def require_usable(self, source: str) -> None:
+        """Raise ConfigError, with all that is wrong with it, where the section of ``source`` is broken."""
+        if self._broken is not None:
+            self._broken.require_not_broken(source)
+
     def digest_for(self, source: str) -> str:
         """Digest of what is set for ``source``, and of its files' names, sizes and times.
 
-        Documents fetched under another setting, or from other files, are other documents.
+        Documents fetched under another setting, or from other files, are other documents. Raises ConfigError where its
+        section is broken.
         """
+        self.require_usable(source)
         section: Section | None = getattr(self, source, None)
         if section is None:
             return digest(source, {})
@@ -90,30 +112,38 @@ class SourceSettings(Section):
         return digest(source, section.model_dump(mode="json"), *([files] if files else []))
 
     def to_be_set_for(self, source: str) -> str | None:
-        """What the user has to set before ``source`` can be fetched; None where it is ready."""
+        """What the user has to set before ``source`` can be fetched; None where it is ready.
+
+        Raises ConfigError where its section is broken.
+        """
+        self.require_usable(source)
         section: Section | None = getattr(self, source, None)
         return section.to_be_set if section is not None else None
+
+
+def _section(name: str, fields: Any, folder: Path) -> Section:
+    fields_of = SourceSettings.model_fields
+    if name not in fields_of:
+        raise InvalidEntryError([Fault((), f"there is no such section; {did_you_mean(name, fields_of)}")])
+    kind: type[Section] = fields_of[name].annotation  # type: ignore[assignment]
+    section = validated(kind, fields)
+    return section.model_copy(update={key: beside(folder, value) for key, value in section if isinstance(value, Path)})
+
+
+FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _section)
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
     """The settings in sources.yaml of ``folder`` (the configuration folder by default).
 
-    A relative ``local_files.path`` counts from that folder. Raises ConfigError, naming the file and the key, for a
-    file that is missing, is not YAML, or holds a key or value that it may not.
+    A relative path counts from that folder. Raises ConfigError, naming the file, where none of it can be told; a
+    section that cannot be used is among the problems, and stops its own source alone.
     """
-    path = (folder or config_dir()) / FILE_NAME
-    content = read_yaml(path, "it says which sources to read")
-    if content is None:
-        content = {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold sections such as 'release_notes:', not {type(content).__name__}")
-    try:
-        settings = SourceSettings.model_validate(
-            {key: {} if value is None else value for key, value in content.items()}
-        )
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {_first_problem(error)}") from error
-    return _with_absolute_paths(settings, path.parent)
+    sections = FILE.load(folder)
+    settings = SourceSettings.model_validate(dict(sections))
+    if sections.problems:
+        settings._broken = sections
+    return settings
 
 
 def stamps(path: Path) -> list[tuple[str, int, int]]:
@@ -121,22 +151,3 @@ def stamps(path: Path) -> list[tuple[str, int, int]]:
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     found = [(file, file.stat()) for file in files if file.exists()]
     return [(file.relative_to(path.parent).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in found]
-
-
-def _with_absolute_paths(settings: SourceSettings, folder: Path) -> SourceSettings:
-    """Every path of every section, counted from the folder of the file."""
-    sections = {}
-    for name, section in settings:
-        paths = {key: folder / value.expanduser() for key, value in section if isinstance(value, Path)}
-        sections[name] = section.model_copy(update=paths)
-    return settings.model_copy(update=sections)
-
-
-def _first_problem(error: ValidationError) -> str:
-    problems: list[Any] = list(error.errors())
-    first = problems[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"unknown key '{key}'; take it out or correct its spelling"
-    message = str(first["msg"]).removeprefix("Value error, ").replace("valid tuple", "list")
-    return f"{key}: {message}, not {first['input']!r}"

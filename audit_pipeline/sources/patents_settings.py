@@ -27,7 +27,9 @@ class PatentsSettings(Section):
     limit: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, description="only so many numbers of the crawl's file, from its top; None: all"
     )
-    seconds_between: Annotated[float, Field(ge=1)] = Field(default=3, description="between two requests, seconds")
+    seconds_between: Annotated[float, Field(ge=1, le=3600)] = Field(
+        default=3, description="between two requests, seconds"
+    )
     countries: Annotated[tuple[Country, ...], Field(min_length=1)] = ("CN",)
     parts: Annotated[tuple[Part, ...], Field(min_length=1)] = PARTS
     cleaning: CleaningRules = CleaningRules()

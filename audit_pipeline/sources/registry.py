@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources import books, chinese_changelogs, local_files, patents, release_notes, sotu, wikipedia
 from audit_pipeline.sources.base import Source
@@ -61,7 +62,7 @@ SOURCES: Mapping[str, Source] = {
 
 
 def source_named(name: str) -> Source:
-    """The source called ``name``; raises SourceError, naming those there are."""
+    """The source called ``name``; raises SourceError, naming the nearest or those there are."""
     if name not in SOURCES:
-        raise SourceError(f"there is no source '{name}'; the sources are: {', '.join(SOURCES)}")
+        raise SourceError(f"there is no source '{name}'; {did_you_mean(name, SOURCES, 'the sources are')}")
     return SOURCES[name]

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import StringConstraints
+
+from audit_pipeline.config.validating import StrictSettings
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 
 
-class Section(BaseModel):
-    """One source's settings: unknown keys are refused, nothing changes once it is read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Section(StrictSettings):
+    """One source's settings."""
 
     @property
     def to_be_set(self) -> str | None:

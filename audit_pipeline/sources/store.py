@@ -53,8 +53,10 @@ def refresh(
     """Fetch the source and keep what it brought at ``paths.documents(source)``, with its manifest beside it.
 
     ``before_writing`` gets the report just before anything is written (for lineage).
-    Raises SourceError where nothing arrived and nothing was there before.
+    Raises SourceError where nothing arrived and nothing was there before, ConfigError where the source's section of
+    the settings is broken.
     """
+    settings.require_usable(source)
     harvest = source_named(source).fetch(settings, paths.downloads)
     return keep(source, harvest, paths, run_id, datetime.now(UTC), before_writing, settings.digest_for(source))
 

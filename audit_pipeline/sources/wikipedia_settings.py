@@ -60,8 +60,8 @@ class WikipediaSettings(Section):
     depth: Annotated[int, Field(ge=0, le=10)] = 1
     most_pages: Annotated[int, Field(ge=1)] = 1000
     contact: Text | None = None
-    seconds_between: Annotated[float, Field(ge=0.5)] = 1.0
-    days_kept: Annotated[int, Field(ge=0)] = 7
+    seconds_between: Annotated[float, Field(ge=0.5, le=3600)] = 1.0
+    days_kept: Annotated[int, Field(ge=0, le=36_500)] = 7
     language: Language = "en"
     part: Part = "article"
     as_of: date | None = None

@@ -29,7 +29,7 @@ from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.paths import DataPaths, config_dir, unsegment
 from audit_pipeline.tables import read_json
-from audit_pipeline.warehouse.configured import Rows, configured_benchmarks, configured_models
+from audit_pipeline.warehouse.configured import Configured, configured_benchmarks, configured_models
 from audit_pipeline.warehouse.define import WrittenFile, check_keys, create_tables, create_views, fill_derived
 from audit_pipeline.warehouse.query import one_line
 from audit_pipeline.warehouse.schema import PARQUET_TABLES, Table, literal, quoted, tables
@@ -288,19 +288,19 @@ def _load_json(
 
 
 def _load_rows(
-    connection: duckdb.DuckDBPyConnection, table: str, file: Path, rows: Callable[[], Rows]
+    connection: duckdb.DuckDBPyConnection, table: str, file: Path, read: Callable[[], Configured]
 ) -> list[Unreadable]:
     """The rows that a file of the configuration gives; where it cannot be read, it is named and there are none."""
     try:
-        found = rows()
+        configured = read()
     except (AuditError, OSError) as error:
         return [Unreadable(file, one_line(error))]
-    if found:
+    if configured.rows:
         names = connection.table(table).columns
         marks = ", ".join("?" for _ in names)
-        cells = [[row[name] for name in names] for row in found]
+        cells = [[row[name] for name in names] for row in configured.rows]
         connection.executemany(f"INSERT INTO {table} VALUES ({marks})", cells)  # noqa: S608 - a name from schema.py
-    return []
+    return [Unreadable(problem.path, str(problem)) for problem in configured.problems]
 
 
 def _model_row(file: Path, card: Mapping[str, Any]) -> Mapping[str, object]:

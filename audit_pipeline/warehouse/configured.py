@@ -6,20 +6,33 @@ reading and checking those files (models/config.py, benchmarks/config.py), the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from audit_pipeline.benchmarks.build import read_manifest
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.staleness import up_to_date
+from audit_pipeline.config.problems import Problem
+from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.paths import DataPaths, unsegment
 
-Rows = Sequence[Mapping[str, object]]
+_UNKNOWN = {"release_date": None, "training_cutoff": None, "on_request": False}
 
 
-def configured_models(folder: Path) -> Rows:
-    """A row a model of models.yaml; raises ConfigError or OSError where the file cannot be read."""
-    return [
+@dataclass(frozen=True)
+class Configured:
+    """The rows of a file, and what is wrong with its broken entries, which have a row as far as they are known."""
+
+    rows: Sequence[Mapping[str, object]]
+    problems: Sequence[Problem]
+
+
+def configured_models(folder: Path) -> Configured:
+    """A row a model of models.yaml; raises ConfigError where the file cannot be read."""
+    models = load_models(folder)
+    rows: list[Mapping[str, object]] = [
         {
             "name": entry.name,
             "origin": origin(entry),
@@ -27,18 +40,25 @@ def configured_models(folder: Path) -> Rows:
             "training_cutoff": entry.training_cutoff,
             "on_request": entry.control is not None,
         }
-        for entry in load_models(folder).values()
+        for entry in models.values()
     ]
+    rows += [
+        {"name": name, "origin": "unknown: its entry cannot be used", **_UNKNOWN}
+        for name in models.names
+        if models.is_broken(name)
+    ]
+    return Configured(rows, models.problems)
 
 
-def configured_benchmarks(folder: Path, paths: DataPaths) -> Rows:
+def configured_benchmarks(folder: Path, paths: DataPaths) -> Configured:
     """A row a benchmark of benchmarks.yaml, ``words`` null where its texts are of any length.
 
-    Raises AuditError or OSError where the file cannot be read.
+    A benchmark whose entry is broken has the row that it was built by, where it was. Raises AuditError where the file
+    cannot be read.
     """
     specs = load_benchmarks(folder)
     fresh = up_to_date(specs.values(), paths)
-    return [
+    rows: list[Mapping[str, object]] = [
         {
             "benchmark": name,
             "family": spec.family,
@@ -50,6 +70,26 @@ def configured_benchmarks(folder: Path, paths: DataPaths) -> Rows:
         }
         for name, spec in specs.items()
     ]
+    rows += [row for name in _built(paths) if specs.is_broken(name) for row in _as_built(name, paths)]
+    return Configured(rows, specs.problems)
+
+
+def _built(paths: DataPaths) -> list[str]:
+    manifest = paths.benchmark_manifest("any")
+    found = sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
+    return [unsegment(path.parent.name.removeprefix("benchmark=")) for path in found]
+
+
+def _as_built(name: str, paths: DataPaths) -> Iterator[Mapping[str, object]]:
+    """The row of a benchmark whose entry is broken: as it was when it was built."""
+    try:
+        manifest = read_manifest(paths, name)
+        known = {key: manifest[key] for key in ("family", "words", "design", "description")}
+        on_request = bool(manifest["spec"].get("on_request", False))
+    except (DataError, KeyError, AttributeError):
+        # Named among the files that cannot be read.
+        return
+    yield {"benchmark": name, **known, "is_up_to_date": None, "on_request": on_request}
 
 
 def origin(entry: ModelEntry) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import duckdb
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from audit_pipeline.config.hints import did_you_mean, nearest
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import write_atomically
 from audit_pipeline.warehouse.query import one_line, open_read_only
@@ -87,9 +87,8 @@ def _names(connection: duckdb.DuckDBPyConnection) -> list[str]:
 def _columns_of(connection: duckdb.DuckDBPyConnection, name: str) -> list[tuple[str, str]]:
     known = _names(connection)
     if name not in known:
-        near = get_close_matches(name, known, n=3, cutoff=0.5)
-        listed = f"did you mean {' or '.join(near)}?" if near else 'corpus-audit sql "SHOW TABLES" lists them'
-        raise DataError(f"the warehouse has no table or view {name!r}: {listed}")
+        hint = did_you_mean(name, known) if nearest(name, known) else 'corpus-audit sql "SHOW TABLES" lists them'
+        raise DataError(f"the warehouse has no table or view {name!r}; {hint}")
     relation = connection.table(quoted(name))
     return list(zip(relation.columns, map(str, relation.types), strict=True))
 

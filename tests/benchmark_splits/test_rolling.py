@@ -19,6 +19,7 @@ from audit_pipeline.benchmarks.config import (
     TemporalSettings,
     load_benchmarks,
     moved_cutoffs,
+    resolve,
 )
 from audit_pipeline.benchmarks.rolling import RelativeDay, current_day, keep_day, parse_cutoff, roll, rolled_day
 from audit_pipeline.errors import ConfigError, DataError
@@ -108,16 +109,16 @@ def test_anything_else_is_refused_with_the_accepted_forms(tmp_path: Path, given:
     with pytest.raises(ValueError, match="today, 90 days before today, 1 week before today"):
         parse_cutoff(given)
     write(tmp_path, fine={}, notes={"nonmember_from": given})
-    with pytest.raises(
-        ConfigError, match=r"benchmarks.yaml: family notes: nonmember_from: must be a date \(2025-01-31\)"
-    ):
-        load_benchmarks(tmp_path, TODAY)
+    benchmarks = load_benchmarks(tmp_path, TODAY)
+    assert list(benchmarks) == ["fine_32"]
+    with pytest.raises(ConfigError, match=r"family notes: nonmember_from: must be a date \(2025-01-31\)"):
+        resolve("notes_32", benchmarks)
 
 
 def test_words_that_lead_out_of_the_calendar_are_refused(tmp_path: Path) -> None:
     write(tmp_path, notes={"member_before": "9999 years before today"})
     with pytest.raises(ConfigError, match="family notes: member_before: 9999 years before today: there is no such day"):
-        load_benchmarks(tmp_path, TODAY)
+        resolve("notes", load_benchmarks(tmp_path, TODAY))
 
 
 def test_a_family_holds_the_dates_and_remembers_the_words(tmp_path: Path) -> None:
@@ -153,14 +154,14 @@ def test_entries_with_dates_keep_the_digests_that_they_had() -> None:
 def test_the_words_cannot_be_given_as_a_key_of_their_own(tmp_path: Path) -> None:
     write(tmp_path, notes={"relative": {"nonmember_from": "today"}})
     with pytest.raises(ConfigError, match="family notes: unknown key 'relative'"):
-        load_benchmarks(tmp_path, TODAY)
+        resolve("notes", load_benchmarks(tmp_path, TODAY))
 
 
 def test_sides_that_would_overlap_are_refused_with_the_words_and_their_day(tmp_path: Path) -> None:
     write(tmp_path, notes={"nonmember_from": "5 years before today"})
     told = r"nonmember_from 2021-11-21 is before member_before 2022-01-01.*nonmember_from is 5 years before today, 2021"
     with pytest.raises(ConfigError, match=told):
-        load_benchmarks(tmp_path, TODAY)
+        resolve("notes", load_benchmarks(tmp_path, TODAY))
     assert load_benchmarks(tmp_path, date(2027, 1, 1))["notes_32"].is_relative
 
 
@@ -177,7 +178,7 @@ def test_sides_never_overlap_whatever_the_day(
     write(tmp_path, notes={"member_before": member_before, "nonmember_from": nonmember_from})
     expected = tuple(meant(one, today) if isinstance(one, str) else one for one in (member_before, nonmember_from))
     try:
-        spec = load_benchmarks(tmp_path, today)["notes_32"]
+        [spec] = resolve("notes_32", load_benchmarks(tmp_path, today))
     except ConfigError:
         assert expected[0] > expected[1]  # type: ignore[operator]
     else:

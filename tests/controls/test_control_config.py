@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from audit_pipeline.controls.config import control_named, load_controls, load_studies, study_named
+from audit_pipeline.config.whole import load_configuration
+from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import ConfigError
 
 CONTROL = """
@@ -43,7 +45,7 @@ def test_the_shipped_files_are_read() -> None:
 
 
 def test_no_file_no_controls(tmp_path: Path) -> None:
-    assert load_controls(tmp_path) == {} == load_studies(tmp_path)
+    assert dict(load_controls(tmp_path)) == {} == dict(load_studies(tmp_path))
 
 
 def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> None:
@@ -62,13 +64,27 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("seed: 1", "seed: 1\n    occurrences: 1.5", "a fixed number is a whole number"),
         ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of twice the heads"),
         ("sources: [sotu]", "sources: [sotu, sotu]", "a source is named twice"),
+        # What would never end, or fit no machine, or be another distribution than it says.
+        ("seed: 1", "seed: 1\n    architecture: {layers: 100000}", r"architecture\.layers: must be less than or equal"),
+        (
+            "seed: 1",
+            "seed: 1\n    architecture: {vocabulary: 1000000000000}",
+            "128,0.* parameters, and at most 2,0",
+        ),
+        ("seed: 1", "seed: 1\n    architecture: {context: 100000000000}", "and at most 2,000,000,000 are trained here"),
+        ("seed: 1", "seed: 1\n    epochs: 1000000000", r"trained on 10,000,000,000 texts .* at most 100,000,000"),
+        ("members: 10", "members: 1000000000000", r"trained on 1,000,000,000,000 texts"),
+        ("seed: 1", "seed: 1\n    occurrences: .inf", "occurrences: must be a finite number"),
+        ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
+        ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
+        ("seed: 1", "seed: -1", "seed: must be greater than or equal to 0"),
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) -> None:
     (folder / "controls.yaml").write_text(CONTROL.replace(old, new))
-    with pytest.raises(ConfigError, match=problem) as caught:
-        load_controls(folder)
-    assert str(folder / "controls.yaml") in str(caught.value)
+    [said] = map(str, load_controls(folder).problems)
+    assert re.search(problem, said)
+    assert said.startswith(f"{folder / 'controls.yaml'}:")
 
 
 @pytest.mark.parametrize(
@@ -77,16 +93,19 @@ def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) 
         ("control: check", "control: chek", "did you mean check"),
         ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of twice the heads"),
         ("hidden_size: [64, 128]", "size: [1]", "unknown key 'size'"),
+        ("seeds: 2", "seeds: 1000000", "ask for 4,000,000 trainings, and at most 10,000 are run"),
     ],
 )
 def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: str, new: str, problem: str) -> None:
     (folder / "studies.yaml").write_text(STUDY.replace(old, new))
+    [said] = map(str, load_configuration(folder).problems_of("studies.yaml"))
+    assert re.search(problem, said)
     with pytest.raises(ConfigError, match=problem):
-        load_studies(folder)
+        load_configuration(folder).studies.named("rates")
 
 
 def test_names_that_there_are_not(folder: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean check"):
-        control_named("chekc", load_controls(folder))
+        load_controls(folder).named("chekc")
     with pytest.raises(ConfigError, match="configured: rates"):
-        study_named("other", load_studies(folder))
+        load_studies(folder).named("other")

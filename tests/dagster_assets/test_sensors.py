@@ -170,9 +170,7 @@ def test_another_start_token_or_other_weights_are_another_model(built: Workspace
     assert asked(new_models()) == [], "words about it change nothing"
 
 
-@pytest.mark.parametrize(
-    "broken", ["models: [", "models:\n  one:\n    path: [1]\n", "", "models:\n  one: {}\n  one: {}\n"]
-)
+@pytest.mark.parametrize("broken", ["models: [", "", "- one\n"])
 def test_a_broken_file_changes_nothing_and_says_which(built: Workspace, new_models: Ticking, broken: str) -> None:
     new_models()
     cursor, partitions = new_models.cursor, new_models.instance.get_dynamic_partitions("model")
@@ -183,6 +181,65 @@ def test_a_broken_file_changes_nothing_and_says_which(built: Workspace, new_mode
     assert (new_models.cursor, new_models.instance.get_dynamic_partitions("model")) == (cursor, partitions)
     built.write_config("models", whole)
     assert asked(new_models()) == [], "nothing was forgotten meanwhile"
+
+
+@pytest.mark.parametrize("broken", ["path: [1]", "pth: x", "window: 1"])
+def test_a_broken_entry_is_no_entry_that_was_taken_out(built: Workspace, new_models: Ticking, broken: str) -> None:
+    new_models()
+    whole = (built.config / "models.yaml").read_text()
+    third = whole.partition("one:")[2].partition("two:")[0].join(["  third:", ""])
+    built.write_config("models", whole.replace("two:\n", f"two:\n    {broken}\n", 1) + third)
+    result = new_models()
+    assert asked(result) == [("audit_pairs", "made_8|third", "made_12|third")], "the others go on"
+    assert "models.yaml:" in said(new_models())
+    assert "model two: " in said(new_models())
+    assert new_models.instance.get_dynamic_partitions("model") == ["one", "two", "third"]
+    built.write_config("models", whole + third)
+    assert asked(new_models()) == [], "mended, it is the model that it was"
+
+
+def test_a_broken_family_is_no_family_that_was_taken_out(
+    built: Workspace, new_models: Ticking, changed: Ticking
+) -> None:
+    new_models.run(new_models())
+    assert asked(changed()) == []
+    misspelt = temporal([8, 12])
+    misspelt["member_befor"] = misspelt.pop("member_before")
+    built.write_benchmarks(made=misspelt, new=temporal([16]))
+    result = changed()
+    assert asked(result) == [("build_benchmarks", "new_16")], "the others go on"
+    changed.run(result)
+    changed.run(changed())
+    assert "family made: unknown key 'member_befor'; did you mean member_before?" in said(changed())
+    assert changed.instance.get_dynamic_partitions("benchmark") == ["made_8", "made_12", "new_16"]
+    built.write_benchmarks(made=temporal([8, 12]), new=temporal([16]))
+    assert asked(changed()) == [], "mended, it is the benchmark that it was"
+
+
+def test_what_came_to_be_due_while_an_entry_was_broken_is_asked_for_when_it_is_mended(
+    built: Workspace, new_models: Ticking, changed: Ticking
+) -> None:
+    new_models.run(new_models())
+    assert asked(changed()) == []
+    whole = (built.config / "models.yaml").read_text()
+    built.write_config("models", whole.replace("two:\n", "two:\n    window: 1\n"))
+    built.write_benchmarks(made=temporal([8, 12], member_before=date(2021, 6, 1)))
+    changed.run(changed())
+    pairs = changed()
+    assert asked(pairs) == [("audit_pairs", "made_8|one", "made_12|one")]
+    changed.run(pairs)
+    assert asked(changed()) == [], "nothing is asked for twice"
+    built.write_config("models", whole)
+    assert asked(changed()) == [("audit_pairs", "made_8|one", "made_12|two")]
+
+
+def test_a_source_with_a_broken_section_is_told_and_its_benchmarks_stay(built: Workspace, changed: Ticking) -> None:
+    assert asked(changed()) == []
+    built.write_config("sources", {SOURCE: {"projekts": ["django"]}})
+    assert "made_8: " in said(changed())
+    assert "section release_notes: unknown key 'projekts'; did you mean projects?" in said(changed())
+    built.write_config("sources", {})
+    assert asked(changed()) == []
 
 
 def test_an_edited_cutoff_asks_for_exactly_its_benchmark_and_then_its_pairs(

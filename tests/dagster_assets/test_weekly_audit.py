@@ -176,6 +176,22 @@ def test_a_model_that_is_not_there_stops_no_other(workspace: Workspace, week: We
     assert {row["model"] for row in rows(workspace, "SELECT DISTINCT model FROM leaderboard")} == {"one", "two"}
 
 
+def test_a_broken_entry_is_among_the_problems_and_the_rest_goes_on(workspace: Workspace, week: Weeks) -> None:
+    models = workspace.config.joinpath("models.yaml").read_text()
+    workspace.write_config("models", models.replace("two:\n", "two:\n    windw: 8\n"))
+    workspace.write_benchmarks(made=temporal([8]), lost=temporal([8], sources=["relase_notes"]))
+    workspace.write_config("sources", {"books": {"foldr": "x"}})
+    said = week(succeeds=False)
+    assert [problem.rpartition(".yaml:")[2].partition(": ")[2] for problem in said["problems"]] == [
+        "section books: unknown key 'foldr'; did you mean folder?",
+        "model two: unknown key 'windw'; did you mean window?",
+        "family lost: sources: there is no source 'relase_notes'; did you mean release_notes?",
+    ]
+    assert {row["model"] for row in rows(workspace, "SELECT DISTINCT model FROM leaderboard")} == {"one"}
+    coverage = rows(workspace, "SELECT model, status FROM coverage WHERE benchmark = 'made_8' ORDER BY ALL")
+    assert [(row["model"], row["status"]) for row in coverage] == [("one", "done"), ("two", "missing")]
+
+
 def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, week: Weeks) -> None:
     module = __import__("assets.token_statistics", fromlist=["run_tokens"])
     run_tokens = module.run_tokens

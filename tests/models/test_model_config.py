@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from config_problems import problems_of
 
+from audit_pipeline.config.entries import Entries
+from audit_pipeline.config.problems import Problem
+from audit_pipeline.contracts import Pair
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import with_overrides
+from audit_pipeline.paths import DataPaths, partition_problem
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -38,33 +43,39 @@ def test_entries_keep_the_files_order(tmp_path: Path) -> None:
         ("models:\n  m: {hub: a/b, colour: red}", ["m", "colour"]),
         ("models:\n  m: {hub: a/b, path: /x}", ["m", "exactly one of hub, path, package and control"]),
         ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path, package and control"]),
-        ("models:\n  a|b: {hub: a/b}", ["a|b", "holds no '|'"]),
+        ("models:\n  a|b: {hub: a/b}", ["a|b", "cannot name a model: no '|'"]),
         ("models:\n  '': {hub: a/b}", ["not empty"]),
         ("models:\n  m: {path: /x, revision: main}", ["m", "revision goes with hub"]),
         ("models:\n  m: {hub: a/b, window: 8, stride: 8}", ["m", "stride"]),
         ("models:\n  m: {hub: a/b, window: 1}", ["m", "window"]),
+        (
+            "models:\n  m: {hub: a/b, release_date: 2024-01-01, training_cutoff: 2024-01-02}",
+            ["model m: training_cutoff 2024-01-02 is after release_date 2024-01-01"],
+        ),
+        (f"models:\n  {'n' * 181}: {{hub: a/b}}", ["may take 180 bytes", "takes 181"]),
+        # Folders are named after it, and a letter that is not of English takes three times its bytes there.
+        (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["may take 180 bytes", "takes 186"]),
+        ("models:\n  a...b: {hub: a/b}", ["cannot name a model: no '|', no '...'"]),
         ("models:\n  m: {hub: a/b, stride: 0}", ["m", "stride"]),
         ("models:\n  m: {hub: a/b, dtype: int4}", ["m", "dtype"]),
         ("models:\n  m: {hub: a/b, start_token_policy: never}", ["m", "start_token_policy"]),
         ("models:\n  m: {hub: a/b, name: n}", ["m", "name"]),
-        ("models:\n  m: {1: 2}", ["m", "string"]),
+        ("models:\n  m: {1: 2}", ["m", "Keys should be strings"]),
         ("models:\n  m: {package: {distribution: d}}", ["m", "package.file"]),
-        ("models:\n  m:", ["m", "no fields"]),
+        ("models:\n  m:", ["m", "holds no keys"]),
         ("models: []", ["one key, 'models'"]),
         ("", ["one key, 'models'"]),
         ("models: {}\nother: 1", ["one key, 'models'"]),
         ("models: {", ["not readable YAML"]),
-        ("models:\n  m: {hub: a/b}\n  n: {hub: a/c}\n  m: {hub: a/d}", ["key 'm' stands twice"]),
+        ("models:\n  m: {hub: a/b}\n  n: {hub: a/c}\n  m: {hub: a/d}", ["model m: stands twice, in lines 2 and 4"]),
         ("models:\n  m: {hub: a/b, hub: a/c}", ["key 'hub' stands twice"]),
-        ("models:\n  1: {hub: a/b}\n  '1': {hub: a/c}", ["model '1' stands twice, once as a number"]),
-        ("models:\n  m: {hub: a/b, release_date: 2024-13-45}", ["not readable YAML", "month"]),
+        ("models:\n  1: {hub: a/b}\n  '1': {hub: a/c}", ["model 1: stands twice, once as a number"]),
+        ("models:\n  m: {hub: a/b, release_date: 2024-13-45}", ["model m: a value cannot be read: month"]),
         ("models: " + "[" * 5000, ["not readable YAML"]),
     ],
 )
 def test_a_wrong_entry_is_named_in_one_line(tmp_path: Path, content: str, words: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_models(written(tmp_path, content))
-    message = str(caught.value)
+    message = problems_of(load_models, written(tmp_path, content))
     assert "\n" not in message
     assert "models.yaml" in message
     for word in words:
@@ -85,7 +96,12 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
         load_models(tmp_path)
 
 
-MODELS = {"smollm2-135m": ModelEntry(name="smollm2-135m", hub="a/b"), "taken": ModelEntry(name="taken", hub="c/d")}
+MODELS = Entries(
+    Path("models.yaml"),
+    "model",
+    {"smollm2-135m": ModelEntry(name="smollm2-135m", hub="a/b"), "taken": ModelEntry(name="taken", hub="c/d")},
+    {"broken": [Problem(Path("models.yaml"), None, "unknown key", "model broken")]},
+)
 
 
 def test_a_configured_name_wins_over_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,11 +132,12 @@ def test_paths_and_hub_ids_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("x" * 5000, "no such path"),
         ("owner/a|b", "holds no '|'"),
         ("", "not empty"),
+        ("broken", "models.yaml: model broken: unknown key"),
         ("a/b/c", "neither in config/models.yaml nor a hub id nor a path"),
     ],
 )
 def test_what_resolves_to_nothing_says_why(given: str, words: str) -> None:
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises((ModelError, ConfigError)) as caught:
         resolve_model(given, MODELS)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -130,6 +147,14 @@ def test_a_folder_with_a_bar_in_its_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a|b").mkdir()
     with pytest.raises(ModelError, match="holds no"):
         resolve_model(str(tmp_path / "a|b"), MODELS)
+
+
+def test_the_longest_names_make_folders_that_there_can_be(tmp_path: Path) -> None:
+    model, benchmark = "é" * 30, "b" * 60
+    assert [partition_problem("model", model), partition_problem("benchmark", benchmark)] == [None, None]
+    assert partition_problem("benchmark", f"{benchmark}b") is not None
+    file = DataPaths(tmp_path).run_file("scores", Pair(benchmark, model).partition, "run")
+    file.parent.mkdir(parents=True)
 
 
 def test_overrides_change_only_what_is_given() -> None:

@@ -383,6 +383,25 @@ def test_a_dry_run_touches_nothing_and_makes_no_home(workspace: Workspace) -> No
     assert not workspace.paths.dagster_home.exists()
 
 
+def test_the_only_benchmark_of_a_family_is_meant_by_the_familys_name(workspace: Workspace) -> None:
+    workspace.write_benchmarks(made=temporal([8, 9]), lone=temporal([10]))
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("lone")
+    shown = told(workspace.run("forget", "--benchmark", "lone", "--dry-run"))
+    assert re.search(r"examples and manifest +2 +\d+ +[\d,]+", shown)
+    error = error_of(workspace.run("forget", "--benchmark", "made", "--dry-run"))
+    assert error == "the family made is several benchmarks, and one is meant: made_8, made_9"
+
+
+def test_an_entry_that_is_broken_is_named_by_the_configuration_still(workspace: Workspace) -> None:
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    workspace.write_benchmarks(made=temporal([8], sede=1))
+    shown = told(workspace.run("forget", "--benchmark", "made_8", "--dry-run"))
+    assert "config/benchmarks.yaml still names it" in shown
+
+
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)], ids=["", "dry run"])
 def test_names_that_nobody_knows(audited: Workspace, dry_run: tuple[str, ...]) -> None:
     error = error_of(audited.run("forget", "--benchmark", "maed_9", *dry_run))

@@ -125,4 +125,24 @@ def test_a_broken_file_is_named_and_the_other_one_counts(made: Workspace, name: 
     assert str(file) in left_out.reason
     assert "\n" not in left_out.reason
     counts = {"models": report.rows["configured_models"], "benchmarks": report.rows["configured_benchmarks"]}
-    assert counts == {"models": 1, "benchmarks": 3, name: 0}
+    # An entry that is broken was not taken out: a model has a row; a benchmark has one where it was built.
+    assert counts == {"models": 1, "benchmarks": 3, name: int(damage == "wrong entry" and name == "models")}
+
+
+def test_a_broken_entry_is_named_and_counts_as_configured_still(made: Workspace) -> None:
+    made.write_models(one={"path": Path("weights"), "colour": "red"}, two={"path": Path("weights")})
+    made.write_benchmarks(made=temporal([8, 16], member_befor=1), other=temporal([8]))
+    report = build_warehouse(made.paths)
+    assert [one.path.name for one in report.unreadable] == ["models.yaml", "benchmarks.yaml"]
+    assert "model one: unknown key 'colour'" in report.unreadable[0].reason
+    models = query(made.paths.warehouse, "SELECT name, origin FROM configured_models").to_pylist()
+    assert [(row["name"], row["origin"].partition(":")[0]) for row in models] == [
+        ("two", f"path {made.config / 'weights'}"),
+        ("one", "unknown"),
+    ]
+    benchmarks = query(made.paths.warehouse, "SELECT benchmark, is_up_to_date FROM configured_benchmarks").to_pylist()
+    assert {row["benchmark"]: row["is_up_to_date"] for row in benchmarks} == {
+        "other_8": None,
+        "made_16": None,
+        "made_8": None,
+    }

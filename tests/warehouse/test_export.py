@@ -102,8 +102,8 @@ def test_no_text_is_taken_for_a_formula(folder: Folder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "words"),
     [
-        ("leaderbord", "x.csv", "no table or view 'leaderbord': did you mean leaderboard"),
-        ("zzzzzzzz", "x.csv", "no table or view 'zzzzzzzz': .*SHOW TABLES"),
+        ("leaderbord", "x.csv", "no table or view 'leaderbord'; did you mean leaderboard"),
+        ("zzzzzzzz", "x.csv", "no table or view 'zzzzzzzz'; .*SHOW TABLES"),
         ("leaderboard; DROP TABLE scores", "x.csv", "no table or view"),
         ('leaderboard" --', "x.csv", "no table or view"),
         ("duckdb_tables", "x.csv", "no table or view"),

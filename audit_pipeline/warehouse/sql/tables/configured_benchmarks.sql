@@ -10,7 +10,8 @@ CREATE TABLE configured_benchmarks (
 );
 
 COMMENT ON TABLE configured_benchmarks IS
-    'the benchmarks of config/benchmarks.yaml when the warehouse was built; empty where the file could not be read';
+    'the benchmarks of config/benchmarks.yaml when the warehouse was built, broken entries as far as they are known; empty '
+    'where the file could not be read';
 COMMENT ON COLUMN configured_benchmarks.benchmark IS 'the benchmark';
 COMMENT ON COLUMN configured_benchmarks.family IS 'the entry that it comes from, at one of its lengths';
 COMMENT ON COLUMN configured_benchmarks.words IS 'window length in words; null: texts of any length';

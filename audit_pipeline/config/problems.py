@@ -1,0 +1,71 @@
+"""What is wrong with a file of the configuration: where it stands, and in which words it is told.
+
+What belongs here: problems and the errors that carry them. What does not: finding them (reading.py, validating.py,
+whole.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit_pipeline.errors import ConfigError, one_line
+
+Keys = Sequence[str | int]
+"""The way to a value: keys of mappings and places in lists."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake. ``entry`` says in words whose it is ('model m'); None where the whole file is concerned."""
+
+    path: Path
+    line: int | None
+    words: str
+    entry: str | None = None
+
+    def __str__(self) -> str:
+        place = str(self.path) if self.line is None else f"{self.path}:{self.line}"
+        words = one_line(self.words)
+        if self.entry is not None:
+            return f"{place}: {self.entry}: {words}"
+        return f"{place} {words}" if self.line is None else f"{place}: {words}"
+
+
+def told(problems: Iterable[Problem]) -> str:
+    """Several problems in one line; those of one entry name it once."""
+    said: list[str] = []
+    before: Problem | None = None
+    for one in problems:
+        if before is not None and (one.path, one.entry) == (before.path, before.entry):
+            said.append(one.words if one.line in (None, before.line) else f"line {one.line}: {one.words}")
+        else:
+            said.append(str(one))
+        before = one
+    return "; ".join(said)
+
+
+class BrokenFileError(ConfigError):
+    """A file of which no entry can be told, as it is missing or no YAML."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One mistake in an entry, at the value that ``keys`` lead to; ``line`` where that is known already."""
+
+    keys: Keys
+    words: str
+    line: int | None = None
+
+
+class InvalidEntryError(Exception):
+    """An entry that cannot be used, with every mistake in it; entries.py makes problems of them."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(fault.words for fault in faults))
+        self.faults = tuple(faults)

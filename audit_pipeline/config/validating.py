@@ -1,0 +1,171 @@
+"""From an entry's plain values to the settings that they are, and every mistake in it in words.
+
+What belongs here: the base class of all settings, and pydantic's errors in plain words. What does not: the settings of
+one kind of entry (the config.py and settings.py of each domain), lines and files (entries.py).
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from audit_pipeline.config.hints import did_you_mean, nearest
+from audit_pipeline.config.problems import Fault, InvalidEntryError, Keys
+from audit_pipeline.errors import one_line
+
+S = TypeVar("S")
+
+_LONGEST_VALUE = 60
+_NOTHING = object()
+
+
+class StrictSettings(BaseModel):
+    """What an entry holds: unknown keys are refused, nothing changes once it is read, no number is infinite."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+# What every library's generator of random numbers takes.
+Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
+
+
+def validated(kind: type[S], value: object) -> S:
+    """``value`` as a ``kind``, a class of settings or any type that pydantic knows.
+
+    Raises InvalidEntryError with every mistake, unknown keys first: a key that is missing is often one that is
+    misspelt.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise InvalidEntryError(_faults(error, kind, value)) from error
+
+
+def beside(folder: Path, path: Path) -> Path:
+    """``path`` counted from ``folder``, in which the file lies that names it, whatever folder the process runs in.
+
+    Raises InvalidEntryError for the home (~) of somebody who has none.
+    """
+    try:
+        return folder / path.expanduser()
+    except RuntimeError as error:
+        raise InvalidEntryError([Fault(("path",), f"path: {path}: {one_line(error)}")]) from error
+
+
+def shown(value: object) -> str:
+    """A value in a message, cut where it is long."""
+    try:
+        text = reprlib.repr(value)
+    except ValueError:
+        # Python writes no number of thousands of digits.
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _faults(error: ValidationError, kind: type[Any], value: object) -> list[Fault]:
+    found: list[Any] = list(error.errors(include_url=False))
+    unknown = [one for one in found if one["type"] == "extra_forbidden"]
+    faults, meant = [], set()
+    for one in unknown:
+        loc = tuple(one["loc"])
+        known = _keys_at(kind, loc[:-1])
+        free = [name for name in known if name not in _keys_in(value, loc[:-1])]
+        # A key that stands there as well is hardly what was meant by another.
+        meant |= {(*loc[:-1], name) for name in nearest(str(loc[-1]), free)}
+        faults.append(Fault(loc, _unknown_key(loc, free if nearest(str(loc[-1]), free) else known)))
+    for one in found:
+        if one["type"] == "missing":
+            if tuple(one["loc"]) not in meant:
+                faults.append(Fault(one["loc"][:-1], _missing_key(kind, one["loc"])))
+        elif one["type"] != "extra_forbidden":
+            faults.append(_fault_of_value(one, value))
+    return faults
+
+
+def _keys_in(value: object, above: Keys) -> Collection[object]:
+    """The keys of the mapping at the place ``above`` within ``value``."""
+    for part in above:
+        value = _below(value, part)
+    return value if isinstance(value, Mapping) else ()
+
+
+def _missing_key(kind: type[Any], loc: Keys) -> str:
+    fields = [one.model_fields[str(loc[-1])] for one in _settings_at(kind, loc[:-1]) if loc[-1] in one.model_fields]
+    means = next((f": {field.description}" for field in fields if field.description), "")
+    return f"key '{_dotted(loc)}' is missing{means}"
+
+
+def _unknown_key(loc: Keys, known: Sequence[str]) -> str:
+    hint = did_you_mean(str(loc[-1]), known, "it may be one of")
+    return f"unknown key '{_dotted(loc)}'; {hint if known else 'take it out'}"
+
+
+def _fault_of_value(error: Mapping[str, Any], value: object) -> Fault:
+    keys = _way_in(value, error["loc"])
+    message = _plain(error["msg"])
+    expected = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
+    near = nearest(str(error["input"]), expected)
+    if not keys:
+        return Fault(keys, message)
+    given = "" if isinstance(error["input"], Mapping | BaseModel) else f", not {shown(error['input'])}"
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return Fault(keys, f"{_dotted(keys)}: {message}{given}{hint}")
+
+
+def _plain(message: str) -> str:
+    message = message.removeprefix("Value error, ").replace("Input should be", "must be").replace("Tuple", "list")
+    message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping of keys to values")
+    # Classes are not the user's.
+    return re.sub(r" or instance of \w+", "", message)
+
+
+def _way_in(value: object, loc: Keys) -> tuple[str | int, ...]:
+    """As much of pydantic's place as leads through ``value``: behind it stand names of pydantic's own."""
+    way: list[str | int] = []
+    for part in loc:
+        value = _below(value, part)
+        if value is _NOTHING:
+            break
+        way.append(part)
+    return tuple(way)
+
+
+def _below(value: object, part: str | int) -> object:
+    """What a mapping or list holds under a key or at a place; _NOTHING where that is nothing."""
+    if isinstance(value, Mapping):
+        return value.get(part, _NOTHING)
+    if isinstance(value, list | tuple) and isinstance(part, int) and part < len(value):
+        return value[part]
+    return _NOTHING
+
+
+def _dotted(keys: Keys) -> str:
+    return ".".join(str(key) for key in keys)
+
+
+def _keys_at(kind: type[Any], above: Keys) -> list[str]:
+    """The keys that a mapping may hold at the place ``above`` within ``kind``; none where that is not told."""
+    return [name for one in _settings_at(kind, above) for name in one.model_fields if name != "name"]
+
+
+def _settings_at(kind: type[Any], above: Keys) -> list[type[BaseModel]]:
+    """The classes of settings of which one may stand at the place ``above`` within ``kind``."""
+    classes = list(_classes_in(kind))
+    for part in above:
+        if isinstance(part, str):
+            below = [one.model_fields[part].annotation for one in classes if part in one.model_fields]
+            classes = [one for annotation in below for one in _classes_in(annotation)]
+    return classes
+
+
+def _classes_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The classes of settings that a type's annotation names, in tuples, optional or bare."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _classes_in(argument)

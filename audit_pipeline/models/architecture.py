@@ -1,0 +1,161 @@
+"""Whether a model is one that predicts next tokens, of a size that there are; and why not, in words.
+
+What belongs here: what a configuration and an error of transformers say of that. What does not: reading weights
+(load.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import safe_open
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
+from transformers.utils import logging as transformers_logging
+
+from audit_pipeline.config.hints import nearest
+from audit_pipeline.errors import ModelError, one_line
+
+# Beyond any model that there is: a file that says more is damaged, and would be built for hours before it is noticed.
+_MOST = {
+    "num_hidden_layers": 1_000,
+    "hidden_size": 1_000_000,
+    "vocab_size": 10_000_000,
+    "max_position_embeddings": 100_000_000,
+}
+_LONGEST_REASON = 300
+
+
+def require_usable(config: Any, name: str) -> None:
+    """Raise ModelError, with the reason, unless a model of ``config`` predicts next tokens and is of a size that is."""
+    text = config.get_text_config()
+    for key, most in _MOST.items():
+        given = getattr(text, key, None)
+        if isinstance(given, int) and not 0 <= given <= most:
+            raise ModelError(
+                f"{name} cannot be loaded: its config.json says {key}: {given}, and no model has more than {most:,}, "
+                "or fewer than none; fetch it again, or correct it"
+            )
+    kind = config.model_type
+    if config.is_encoder_decoder:
+        raise ModelError(
+            f"{name} is an encoder with a decoder ({kind}): it predicts what answers a text that its encoder has read, "
+            "not the next token of that text; take a decoder-only model"
+        )
+    is_decoder = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
+    if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not is_decoder:
+        raise ModelError(
+            f"{name} is an encoder ({kind}): it predicts masked tokens from both sides, not the next token of a text; "
+            "take a decoder-only model (GPT, Llama and their like)"
+        )
+    if kind in CONFIG_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not _is_remote(config):
+        raise ModelError(
+            f"{name} predicts no next tokens: transformers {transformers.__version__} has no causal language model of "
+            f"the architecture {kind}; take another model"
+        )
+
+
+def _is_remote(config: Any) -> bool:
+    return "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+
+
+def cannot_read(name: str, where: object, what: str, error: Exception) -> ModelError:
+    """The error in which a user reads why ``what`` ('weights') of the model ``name``, which lie at ``where``, cannot be
+    read."""
+    said = one_line(error)
+    if "trust_remote_code" in said:
+        return ModelError(
+            f"{name} needs Python code that comes with it: read that code ({where}/*.py), and if you trust it, set "
+            "trust_remote_code: true in the entry of this model in config/models.yaml"
+        )
+    if isinstance(error, StrictDataclassError):
+        return ModelError(f"the config.json of {name} ({where}) cannot be used: {said[:_LONGEST_REASON]}")
+    return ModelError(
+        f"the {what} of {name} cannot be read; if {where} was cut short, fetch it again: {said[:_LONGEST_REASON]}"
+    )
+
+
+def unknown_architecture(config: Mapping[str, Any], name: str) -> ModelError | None:
+    """The error for a config.json whose architecture transformers does not know and that brings no code of its own."""
+    kind = config.get("model_type")
+    if config.get("auto_map") or kind in CONFIG_MAPPING_NAMES:
+        return None
+    if not isinstance(kind, str):
+        return ModelError(
+            f"the config.json of {name} names no model_type, so nobody can say what it is: fetch it again"
+        )
+    near = nearest(kind, CONFIG_MAPPING_NAMES)
+    hint = f"did you mean {near[0]}?" if near else "a later version may know it"
+    return ModelError(
+        f"{name} is of the architecture {kind!r}, which transformers {transformers.__version__} does not know; {hint}"
+    )
+
+
+def require_vocabulary_in(config: Any, files: Iterable[Path], name: str) -> None:
+    """Raise ModelError, before anything is made of it, where the vocabulary alone takes more numbers than all ``files``
+    (safetensors) hold."""
+    text = config.get_text_config()
+    wanted = int(text.vocab_size) * int(getattr(text, "hidden_size", None) or 1)
+    there = 0
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            there += sum(math.prod(opened.get_slice(tensor).get_shape()) for tensor in opened.keys())  # noqa: SIM118
+    if wanted > there:
+        raise ModelError(
+            f"the weights of {name} are not those of its config.json: {text.vocab_size:,} tokens of size "
+            f"{text.hidden_size:,} would take more than the {there:,} numbers in its files: fetch both again"
+        )
+
+
+def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequence[str]) -> None:
+    """Raise ModelError where the files' tensors are not those of the model that config.json describes.
+
+    ``loading`` is what transformers says of it, ``parameters`` are the names of the model's own tensors. Left to itself
+    transformers fills what is missing or of another shape with random numbers, and leaves out what is too many.
+    """
+    if mismatched := sorted(loading["mismatched_keys"]):
+        tensor, there, wanted = mismatched[0]
+        raise ModelError(
+            f"the weights of {name} are not those of its config.json: {tensor} is {_shape(there)} in the file, and "
+            f"by config.json it would be {_shape(wanted)} ({len(mismatched)} tensors differ): fetch both again"
+        )
+    if missing := sorted(loading["missing_keys"]):
+        raise ModelError(
+            f"the weights of {name} lack {len(missing)} tensors of the model, {missing[0]} first: "
+            "the files are incomplete, or config.json says more layers than there are; fetch them again"
+        )
+    kinds = {_numbers_out(one) for one in parameters}
+    if more := sorted(one for one in loading["unexpected_keys"] if _numbers_out(one) in kinds):
+        raise ModelError(
+            f"the weights of {name} have more layers than its config.json says: {more[0]} and {len(more) - 1} more "
+            "tensors would be left out; fetch both again"
+        )
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape))
+
+
+def _numbers_out(tensor: str) -> str:
+    """The name of a tensor, whichever layer it is of."""
+    return ".".join("#" if part.isdigit() else part for part in tensor.split("."))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No tables and no advice of transformers on the terminal: what they say is told in words, or is not the user's."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)

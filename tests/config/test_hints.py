@@ -1,0 +1,48 @@
+"""The nearest names, and a family's name where one benchmark is meant."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.config.hints import did_you_mean, listed, nearest, only_partition, partitions_of
+from audit_pipeline.errors import ConfigError
+
+NAMES = ["ownshelf_16", "notes_32", "notes_64", "books", "books_of_2024"]
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("ownshelf", "did you mean ownshelf_16?"),
+        ("NOTES_32", "did you mean notes_32?"),
+        ("notes", "did you mean notes_64 or notes_32?"),
+        ("zzz", "there are: ownshelf_16, notes_32, notes_64, books, books_of_2024"),
+        ("x" * 1_000_000, "there are: ownshelf_16, notes_32, notes_64, books, books_of_2024"),
+    ],
+)
+def test_the_nearest_names_or_all_of_them(given: str, hint: str) -> None:
+    assert did_you_mean(given, NAMES) == hint
+
+
+def test_of_many_names_the_first_are_listed() -> None:
+    assert listed([]) == "none"
+    assert listed([f"m{number}" for number in range(25)]).endswith("m19 and 5 more")
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), min_size=1, unique_by=str.casefold))
+def test_a_name_that_there_is_is_nearest_to_itself(names: list[str]) -> None:
+    assert nearest(names[0], names)[:1] == [names[0]]
+
+
+def test_the_only_benchmark_of_a_family_is_meant_by_its_name() -> None:
+    assert only_partition("ownshelf", NAMES) == "ownshelf_16"
+    assert only_partition("notes_64", NAMES) == "notes_64"
+    # A family of texts of any length has its own name; another's may begin with it.
+    assert only_partition("books", NAMES) == "books"
+    assert partitions_of("books", NAMES) == ["books"]
+    with pytest.raises(ConfigError, match=r"the family notes is several benchmarks.*: notes_32, notes_64"):
+        only_partition("notes", NAMES)
+    with pytest.raises(ConfigError, match=r"no benchmark 'ownself_16'; did you mean ownshelf_16\?"):
+        only_partition("ownself_16", NAMES)

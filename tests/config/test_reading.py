@@ -1,0 +1,106 @@
+"""YAML as it is read: lines, what stands twice, and files that would take the machine with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.config.problems import BrokenFileError, InvalidEntryError
+from audit_pipeline.config.reading import MOST_BYTES, MOST_VALUES, line_of, pairs_of, read_yaml
+
+
+def written(folder: Path, content: str) -> Path:
+    path = folder / "file.yaml"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def refused(folder: Path, content: str) -> str:
+    with pytest.raises(BrokenFileError) as caught:
+        read_yaml(written(folder, content), "it says what is read")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def bomb(alias: str, levels: int = 7) -> str:
+    """A few lines whose aliases stand for ten to the power of ``levels`` values; ``alias`` is how ten are named."""
+    lines = ["l0: &l0 {k: [x, x, x, x, x, x, x, x, x, x]}"]
+    for level in range(1, levels):
+        below = ", ".join([f"*l{level - 1}"] * 10)
+        lines.append(f"l{level}: &l{level} {{{alias}: [{below}]}}")
+    return "\n".join(lines)
+
+
+def test_aliases_that_expand_without_end_are_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, bomb("k"))
+    assert f"holds more than {MOST_VALUES:,} values" in said
+    assert "file.yaml:5: " in said, "the line on which it comes to be too much"
+
+
+def test_so_are_mappings_that_are_merged_without_end(tmp_path: Path) -> None:
+    assert f"holds more than {MOST_VALUES:,} values" in refused(tmp_path, bomb("<<"))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("a: &a [*a]", "an alias stands for what it is a part of"),
+        ("a: &a {<<: *a}", "an alias stands for what it is a part of"),
+        ("a: " + "[" * 60 + "]" * 60, "nested more than 50 deep"),
+        ("a: " + "[" * 5000, "nested more than 50 deep"),
+        ("a: [" + "1," * (MOST_VALUES + 1) + "]", f"holds more than {MOST_VALUES:,} values"),
+        ("# " + "x" * MOST_BYTES, f"is larger than {MOST_BYTES:,} bytes"),
+        ("a: [", "not readable YAML: while parsing a flow node"),
+        ("a: !!python/object/apply:os.system [echo]\nb: ]", "not readable YAML"),
+    ],
+)
+def test_files_that_nobody_can_mean_are_refused(tmp_path: Path, content: str, told: str) -> None:
+    assert told in refused(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("a: {b: 1, b: 2}", "key 'b' stands twice"),
+        ("a:\n  c: [{b: 1}, {b: 1, b: 2}]", "key 'b' stands twice"),
+        ("a: 2024-13-45", "a value cannot be read: month must be in 1..12"),
+        ("a: 1000000000000000000", "a whole number has at most 18 digits"),
+        (f"a: {'9' * 5000}", "a value cannot be read"),
+        (f"a: 0x{'f' * 5000}", "a whole number has at most 18 digits"),
+        ("a: !!python/object/apply:os.system [echo]", "could not determine a constructor"),
+        ("a: {[1]: 2}", "unhashable key"),
+    ],
+)
+def test_a_value_that_there_is_not_is_its_own_fault_alone(tmp_path: Path, content: str, told: str) -> None:
+    file = read_yaml(written(tmp_path, f"{content}\ngood: [1]\n"), "")
+    bad, good = pairs_of(file.root)
+    assert file.value(good.value) == [1]
+    with pytest.raises(InvalidEntryError, match=told):
+        file.value(bad.value)
+
+
+def test_lines_lead_to_the_value_through_lists_and_merged_mappings(tmp_path: Path) -> None:
+    content = "one: &one\n  a: 1\n  b:\n    - x\n    - y\ntwo:\n  <<: *one\n  c: 3\n  a: 4\n"
+    first, second = pairs_of(read_yaml(written(tmp_path, content), "").root)
+    assert [line_of(first, keys) for keys in ([], ["a"], ["b", 1], ["b", 7], ["gone"])] == [1, 2, 5, 3, 1]
+    assert [line_of(second, keys) for keys in (["c"], ["a"], ["b", 0])] == [8, 9, 4]
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**17), 10**17) | st.text("abc: -#'\"{[&*", max_size=8) | st.dates(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abcxyz", min_size=1, max_size=4), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.dictionaries(st.sampled_from("pqrs"), plain))
+def test_what_is_read_is_what_yaml_reads(tmp_path: Path, content: dict[str, object]) -> None:
+    file = read_yaml(written(tmp_path, yaml.safe_dump(content)), "")
+    assert {pair.key.value: file.value(pair.value) for pair in pairs_of(file.root)} == content

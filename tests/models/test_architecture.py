@@ -1,0 +1,174 @@
+"""Models that cannot be audited: the error names the cause, in one line, and nothing of a library stands before it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from tiny_models import tokenized
+from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.weights import load_weights
+
+Folder = Callable[[str], Path]
+Changed = Callable[..., Path]
+
+
+@pytest.fixture
+def changed(tiny_folder: Folder, tmp_path: Path) -> Changed:
+    """A copy of a tiny Llama whose config.json says something else; None takes a key out."""
+
+    def make(family: str = "llama", **fields: Any) -> Path:
+        folder = shutil.copytree(tiny_folder(family), tmp_path / "changed")
+        config = {**json.loads((folder / "config.json").read_text()), **fields}
+        config = {key: value for key, value in config.items() if value is not None}
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def other(tiny_folder: Folder, tmp_path: Path) -> Callable[[Any], Path]:
+    """A model of another kind, with the tokenizer of a tiny one."""
+
+    def make(model: Any) -> Path:
+        without = shutil.ignore_patterns("config.json", "*.safetensors")
+        folder = shutil.copytree(tiny_folder("llama"), tmp_path / "other", ignore=without)
+        model.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[[Path], str]:
+    """The one line that loading a folder ends with; nothing else is printed."""
+
+    def load(folder: Path) -> str:
+        capfd.readouterr()
+        with pytest.raises(ModelError) as caught:
+            load_weights(tokenized(folder, tmp_path / "data"), "cpu")
+        said = capfd.readouterr()
+        assert (said.out, said.err) == ("", "")
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return load
+
+
+Refused = Callable[[Path], str]
+
+
+def test_custom_code_says_what_to_set_and_to_read_the_code_first(changed: Changed, refused: Refused) -> None:
+    auto_map = {"AutoConfig": "configuration_my.MyConfig", "AutoModelForCausalLM": "modeling_my.MyForCausalLM"}
+    folder = changed(model_type="my_own", auto_map=auto_map)
+    (folder / "configuration_my.py").write_text("raise SystemExit('this code has been run')")
+    said = refused(folder)
+    assert "needs Python code that comes with it" in said
+    assert f"read that code ({folder}/*.py)" in said
+    assert "trust_remote_code: true in the entry of this model in config/models.yaml" in said
+
+
+def test_a_tokenizer_of_its_own_code_says_the_same(changed: Changed, refused: Refused) -> None:
+    folder = changed()
+    file = folder / "tokenizer_config.json"
+    fields = json.loads(file.read_text())
+    file.write_text(
+        json.dumps(
+            {**fields, "tokenizer_class": "MyTokenizer", "auto_map": {"AutoTokenizer": ["my.MyTokenizer", "my.MyFast"]}}
+        )
+    )
+    assert "trust_remote_code: true" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"model_type": "lama"},
+            ["'lama'", "does not know; did you mean llama?", transformers.__version__],
+        ),
+        ({"model_type": "never_heard_of_it"}, ["architecture 'never_heard_of_it'", "a later version may know it"]),
+        ({"model_type": None}, ["names no model_type"]),
+        ({"model_type": "vit"}, ["no causal language model of the architecture vit"]),
+    ],
+)
+def test_an_unknown_architecture_is_named(
+    changed: Changed, refused: Refused, fields: dict[str, Any], told: list[str]
+) -> None:
+    said = refused(changed(**fields))
+    assert all(words in said for words in told), said
+
+
+def test_an_encoder_predicts_no_next_token(other: Callable[[Any], Path], refused: Refused) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    said = refused(other(BertForMaskedLM(BertConfig(vocab_size=400, **sizes))))
+    assert "is an encoder (bert)" in said
+    assert "decoder-only" in said
+
+
+def test_nor_does_an_encoder_with_a_decoder(other: Callable[[Any], Path], refused: Refused) -> None:
+    config = T5Config(vocab_size=400, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2)
+    assert "is an encoder with a decoder (t5)" in refused(other(T5ForConditionalGeneration(config)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"intermediate_size": 999},
+            "down_proj.weight is 32×48 in the file, and by config.json it would be 32×999",
+        ),
+        ({"hidden_size": 16}, "lm_head.weight is 383×32 in the file, and by config.json it would be 383×16"),
+        ({"num_hidden_layers": 5}, "lack 27 tensors of the model, model.layers.2.input_layernorm.weight first"),
+        # Left to itself, transformers leaves the layer out, and the model answers all the same.
+        ({"num_hidden_layers": 1}, "have more layers than its config.json says: model.layers.1.input_layernorm.weight"),
+        ({"vocab_size": 9_000_000}, "9,000,000 tokens of size 32 would take more than the 40,032 numbers in its files"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_configuration(
+    changed: Changed, refused: Refused, fields: dict[str, Any], told: str
+) -> None:
+    assert told in refused(changed(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_hidden_layers": 100_000},
+        {"num_hidden_layers": -3},
+        {"vocab_size": 10**12},
+        {"hidden_size": 10**9},
+        {"max_position_embeddings": 10**12},
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_before_anything_is_built(
+    changed: Changed, refused: Refused, fields: dict[str, Any]
+) -> None:
+    [(key, value)] = fields.items()
+    assert f"its config.json says {key}: {value}, and no model has more" in refused(changed(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_hidden_layers": "many"},
+        {"num_attention_heads": 7},
+        {"rope_parameters": 7},
+        {"num_key_value_heads": 0},
+        {"hidden_act": "no_such_function"},
+        {"dtype": "no_such_type"},
+        {"quantization_config": {"quant_method": "gptq"}},
+    ],
+)
+def test_a_configuration_that_makes_no_model_is_one_line(
+    changed: Changed, refused: Refused, fields: dict[str, Any]
+) -> None:
+    assert "changed" in refused(changed(**fields))
