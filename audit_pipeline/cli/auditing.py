@@ -103,12 +103,14 @@ def _run(
     logits_budget_gb: float | None,
     show: bool = True,
 ) -> None:
+    # Before the heavy packages: what is wrong with it is told at once.
+    entry, specs = _asked_for(model, benchmark)
+    name = entry.name
+
     from audit_pipeline.definitions import defs
     from audit_pipeline.orchestration.audit import AuditRequest
     from audit_pipeline.orchestration.audit import audit as run_audit
 
-    entry, specs = _asked_for(model, benchmark)
-    name = entry.name
     paths = DataPaths.from_environment()
     leave_out = benchmark == _ALL
     request = AuditRequest(name, specs, refresh, device, kinds, logits_budget_gb, terminal=True, leave_out=leave_out)
@@ -173,12 +175,13 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
 
 
 def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | None) -> None:
+    entry, specs = _asked_for(model, benchmark)
+
     from audit_pipeline.models.load import default_device, load_tokenizer
     from audit_pipeline.orchestration.audit import AuditRequest, dry_run
     from audit_pipeline.token_statistics.estimate import seconds_for
 
     paths = DataPaths.from_environment()
-    entry, specs = _asked_for(model, benchmark)
     tokenized = load_tokenizer(entry, paths)
     plans = dry_run(AuditRequest(entry.name, specs, kinds=kinds, leave_out=benchmark == _ALL), tokenized, paths)
     for spec in specs:
@@ -233,14 +236,15 @@ def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
 @click.argument("name")
 def study(name: str) -> None:
     """Train a control again and again with one setting changed (config/studies.yaml): what makes members tell."""
+    config = whole_configuration()
+    config.studies.named(name)
+    tell_problems(config.problems)
+
     from audit_pipeline.definitions import defs
     from audit_pipeline.orchestration.audit import study as run_study
     from audit_pipeline.warehouse.query import open_read_only
 
     paths = DataPaths.from_environment()
-    config = whole_configuration()
-    config.studies.named(name)
-    tell_problems(config.problems)
     run_study(name, defs(), paths, tell_step)
     with open_read_only(paths.warehouse) as connection:
         rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})

@@ -117,6 +117,8 @@ def test_ordered(
 
 
 def _model(model: str, device: str | None, paths: DataPaths) -> tuple[TokenizedModel, Any]:
+    entry = model_named(model)
+
     from audit_pipeline.models.load import default_device, load_tokenizer, load_weights
     from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -124,7 +126,7 @@ def _model(model: str, device: str | None, paths: DataPaths) -> tuple[TokenizedM
         tell_step(f"loading {wanted.entry.name}")
         return ForwardPass(load_weights(wanted, device or default_device()), wanted.vocab_size)
 
-    return load_tokenizer(model_named(model), paths), forward_of
+    return load_tokenizer(entry, paths), forward_of
 
 
 def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
