@@ -120,9 +120,11 @@ class _Audited:
 
 def _audit(model: str, benchmark: str, asked: _Asked) -> _Audited:
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
+    # Before the heavy packages: what is wrong with it is told at once.
+    entry, specs = _asked_for(model, benchmark)
+
     from audit_pipeline.operate.done import nothing_to_do
 
-    entry, specs = _asked_for(model, benchmark)
     paths = DataPaths.from_environment()
     names = [spec.name for spec in specs]
     if not asked.refresh and asked.kinds == ("base",) and nothing_to_do(entry, specs, paths):
@@ -206,13 +208,14 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
 
 
 def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | None) -> None:
+    entry, specs = _asked_for(model, benchmark)
+
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.models.weights import default_device
     from audit_pipeline.orchestration.audit import AuditRequest, dry_run
     from audit_pipeline.token_statistics.estimate import seconds_for
 
     paths = DataPaths.from_environment()
-    entry, specs = _asked_for(model, benchmark)
     tokenized = load_tokenizer(entry, paths)
     plans = dry_run(AuditRequest(entry.name, specs, kinds=kinds, leave_out=benchmark == _ALL), tokenized, paths)
     for spec in specs:
@@ -282,14 +285,15 @@ def _publish(paths: DataPaths) -> None:
 @click.argument("name")
 def study(name: str) -> None:
     """Train a control again and again with one setting changed (config/studies.yaml): what makes members tell."""
+    config = whole_configuration()
+    config.studies.named(name)
+    tell_problems(config.problems)
+
     from audit_pipeline.definitions import defs
     from audit_pipeline.orchestration.audit import study as run_study
     from audit_pipeline.warehouse.query import open_read_only
 
     paths = DataPaths.from_environment()
-    config = whole_configuration()
-    config.studies.named(name)
-    tell_problems(config.problems)
     run_study(name, defs(), paths, tell_step)
     with open_read_only(paths.warehouse) as connection:
         rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})

@@ -116,9 +116,11 @@ def test_ordered(
 
 
 def _known(model: str, paths: DataPaths) -> TokenizedModel:
+    entry = model_named(model)
+
     from audit_pipeline.models.load import load_tokenizer
 
-    return load_tokenizer(model_named(model), paths)
+    return load_tokenizer(entry, paths)
 
 
 def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:

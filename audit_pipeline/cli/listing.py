@@ -68,11 +68,12 @@ def benchmarks(build_name: str | None) -> None:
     paths = DataPaths.from_environment()
     config = whole_configuration()
     if build_name is not None:
+        specs = config.benchmarks_named(build_name)
+        tell_problems(config.problems)
+
         from audit_pipeline.definitions import defs
         from audit_pipeline.orchestration.audit import AuditRequest, prepare
 
-        specs = config.benchmarks_named(build_name)
-        tell_problems(config.problems)
         prepare(AuditRequest("", specs), defs(), paths, tell_step)
     tell_problems(config.problems_beside(FILE_NAME))
     table = new_table("benchmark", "words", "design", "built", "members", "non-members", "description")

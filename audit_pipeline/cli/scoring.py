@@ -59,12 +59,13 @@ def score(
     names = [name.strip() for name in detectors.split(",") if name.strip()] if detectors else None
     overrides = parse_set(assignments)
     selection = select(names, grid=grid, overrides=overrides)
+    configured = model_named(model)
 
     from audit_pipeline.models.load import load_tokenizer, with_overrides
     from audit_pipeline.progress import terminal_bar
     from audit_pipeline.score_files import Beside, score_file
 
-    entry = with_overrides(model_named(model), dtype=dtype, start_token_policy=policy, reference_model=reference_model)
+    entry = with_overrides(configured, dtype=dtype, start_token_policy=policy, reference_model=reference_model)
     paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
 
@@ -122,12 +123,14 @@ def count(
 
     A count that was stopped goes on where it was, with the same command.
     """
+    configured = model_named(tokenizer)
+
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.references.count import Limits, count_to_file
     from audit_pipeline.tables import require_output
 
     require_output(out, corpus)
-    model = load_tokenizer(model_named(tokenizer), DataPaths.from_environment())
+    model = load_tokenizer(configured, DataPaths.from_environment())
     limits = Limits(max_tokens_per_document=max_tokens_per_document)
     counted = count_to_file(model, corpus, out, text_column, limits=limits)
     tell_skipped(counted.skipped, counted.skipped_rows)

@@ -87,13 +87,13 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
         if file.root is not None:
             _measure(file.root, file._measured)
     except yaml.MarkedYAMLError as error:
-        raise BrokenFileError(Problem(path, _line(error), f"cannot be read: {_not_yaml(error)}")) from error
+        words = str(error.problem) if isinstance(error, _BeyondBoundsError) else _not_yaml(error)
+        raise BrokenFileError(Problem(path, _line(error), f"cannot be read: {words}")) from error
     except (yaml.YAMLError, ValueError) as error:
         words = f"cannot be read: it is not readable YAML: {one_line(error)}"
         raise BrokenFileError(Problem(path, None, words)) from error
     except RecursionError as error:
-        words = f"cannot be read: it is not readable YAML: {_TOO_DEEP}"
-        raise BrokenFileError(Problem(path, None, words)) from error
+        raise BrokenFileError(Problem(path, None, f"cannot be read: {_TOO_DEEP}")) from error
     return file
 
 
@@ -131,6 +131,10 @@ def line_of(entry: Pair, keys: Keys) -> int:
 _TOO_DEEP = f"it is nested more than {MOST_DEEP} deep"
 
 
+class _BeyondBoundsError(yaml.MarkedYAMLError):
+    """It is YAML, but more than any configuration."""
+
+
 class _Values(yaml.constructor.SafeConstructor):
     """Whole numbers are those that every library takes."""
 
@@ -156,12 +160,12 @@ class _Bounded(yaml.SafeLoader):
         self._composed += 1
         if self._composed > MOST_VALUES:
             mark = self.get_mark()
-            raise yaml.composer.ComposerError(None, None, f"it holds more than {MOST_VALUES:,} values", mark)
+            raise _BeyondBoundsError(None, None, f"it holds more than {MOST_VALUES:,} values", mark)
         return super().compose_node(parent, index)
 
 
 def _measure(node: yaml.Node, known: dict[int, _Measure | None]) -> _Measure:
-    """What hangs on ``node``, itself counted; raises ComposerError where that is more than a configuration holds."""
+    """What hangs on ``node``, itself counted; raises _BeyondBoundsError where no configuration holds so much."""
     if id(node) in known:
         measured = known[id(node)]
         if measured is None:
@@ -204,7 +208,7 @@ def _key_twice(node: yaml.Node) -> yaml.Node | None:
 
 
 def _refused(node: yaml.Node, words: str) -> yaml.MarkedYAMLError:
-    return yaml.composer.ComposerError(None, None, words, node.start_mark)
+    return _BeyondBoundsError(None, None, words, node.start_mark)
 
 
 def _not_yaml(error: yaml.MarkedYAMLError) -> str:

@@ -403,9 +403,9 @@ def temporal(source: str, *words: int, **changes: object) -> dict[str, object]:
     }
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The configuration that the environment names: both models, both benchmarks."""
+    """The configuration that the environment names, for these tests alone: both models, both benchmarks."""
     folder = write_config(tmp_path_factory.mktemp("config"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("CORPUS_AUDIT_CONFIG", str(folder))
@@ -418,7 +418,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(DataPaths(tmp_path / "data"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _audited_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     folder = Folder(DataPaths(tmp_path_factory.mktemp("audited") / "data"))
     for source in ("notes", "speeches"):
@@ -443,7 +443,7 @@ def audited(_audited_once: Folder, tmp_path: Path) -> Folder:
     return Folder(DataPaths(tmp_path / "data"), examples=examples)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def warehouse(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The warehouse of the audited folder, for tests that only read it."""
     root = tmp_path_factory.mktemp("warehouse") / "data"

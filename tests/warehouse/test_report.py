@@ -97,7 +97,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures(None, None))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reports(warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
     return Written(build_reports(warehouse, tmp_path_factory.mktemp("reports")))
 
