@@ -20,6 +20,8 @@ from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.errors import ModelError
 from audit_pipeline.evaluation.intervals import Interval, metric_intervals
 from audit_pipeline.evaluation.metrics import metrics, undefined
+from audit_pipeline.fetch.read import open_texts
+from audit_pipeline.fetch.rows import Skipped, TextRow
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.neighbours import own_topk
@@ -29,7 +31,6 @@ from audit_pipeline.passes import Passes, PassesSummary, Selection, costs, run_p
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.stages import passes_of, score_from_cache
 from audit_pipeline.tables import require_output, write_table
-from audit_pipeline.text_rows import Skipped, TextRow, read_texts
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Progress
 
@@ -80,7 +81,9 @@ def score_file(
     no readable text; rows that cannot be read are returned in ``skipped`` and have no rows in the table.
     """
     require_output(out, file)
-    rows, skipped = read_texts(file, text_column)
+    stream = open_texts(file, text_column, [label_column])
+    rows = list(stream)
+    skipped = stream.skipped.first
     texts = [row.text for row in rows]
     passes = _passes(selection, model, paths, beside or Beside())
     for words in costs(model, texts, paths, passes):

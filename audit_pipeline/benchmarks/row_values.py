@@ -1,6 +1,6 @@
 """What stands in a row's columns: labels, names and days, as files spell them.
 
-What belongs here: one value at a time, and why it cannot be used. What does not: texts (text_rows.py) and which column
+What belongs here: one value at a time, and why it cannot be used. What does not: texts (fetch/rows.py) and which column
 means what (settings.py).
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import date, datetime
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER, text_sha256
-from audit_pipeline.text_rows import text_problem
+from audit_pipeline.fetch.rows import text_problem
 
 _LONGEST_NAME = 200
 

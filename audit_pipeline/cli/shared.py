@@ -14,6 +14,8 @@ import click
 from audit_pipeline.console import tell
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+PATH = click.Path(path_type=Path)
+"""A file, a folder, or - for standard input."""
 
 
 def tell_step(what: str) -> None:
