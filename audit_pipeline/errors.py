@@ -1,7 +1,7 @@
 """Errors that a user can act on.
 
-What belongs here: the exception types that the command line turns into one line and exit code 2.
-What does not: programming errors, which stay ordinary exceptions with a traceback.
+What belongs here: the exception types that the command line turns into one line and exit code 2, and that line. What
+does not: programming errors, which stay ordinary exceptions with a traceback.
 """
 
 from __future__ import annotations
@@ -37,3 +37,8 @@ class TransientError(AuditError):
 
 class PairsFailedError(AuditError):
     """Some pairs of a run met a fault; the others are done, and those can be run again."""
+
+
+def one_line(error: Exception | str) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split())

@@ -15,10 +15,10 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from audit_pipeline.errors import one_line
 from audit_pipeline.fetch.opened import InputFile
 from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError
 from audit_pipeline.fetch.stream import Entries, RowStream
-from audit_pipeline.yaml_files import one_line
 
 _BATCH = 256
 _ARROW_FILE = b"ARROW1"

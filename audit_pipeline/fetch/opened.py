@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
+from audit_pipeline.errors import one_line
 from audit_pipeline.fetch.rows import UnreadableFileError
-from audit_pipeline.yaml_files import one_line
 
 STANDARD_INPUT = Path("-")
 MEBIBYTE = 1024 * 1024

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ LOCK_SECONDS = 600.0
 """How long those who take rows away wait for a compaction to end."""
 
 _SMALL_PART_BYTES = 128 << 20
+# Of a key's 64 hexadecimal digits: 96 bits tell any number of keys apart, in less than half the memory.
+_KEPT_CHARACTERS = 24
 
 
 @dataclass(frozen=True)
@@ -57,27 +59,41 @@ class PartCache:
         self._pending_bytes = 0
         self._next_part: Path | None = None
         self._last_flush = time.monotonic()
+        # Of the parts that have been looked through or written here: asked chunk after chunk, none is read again.
+        self._keys_of: dict[Path, pa.ChunkedArray] = {}
+        self._values: dict[tuple[str, Path], frozenset[Any]] = {}
 
-    def keys(self) -> set[str]:
-        """The keys of every row on disk that can be read.
+    def known(self, keys: Iterable[str]) -> set[str]:
+        """Those of ``keys`` that are on disk and can be read.
 
-        Every column is read, a part at a time: a part that is damaged anywhere is set aside now, so that its texts
-        count as missing and are run again.
+        Every column of a part is read, once: a part that is damaged anywhere is set aside then, so that its texts count
+        as missing and are run again.
         """
-        return set(self.keys_with("key"))
+        for _ in self._tables(of=lambda path: path not in self._keys_of):
+            pass
+        by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
+        wanted = pa.array(list(by_beginning), pa.string())
+        there = (self._keys_of[path] for path in _parts(self.folder) if path in self._keys_of)
+        return {by_beginning[key] for kept in there for key in kept.filter(pc.is_in(kept, wanted)).to_pylist()}
 
-    def keys_with(self, column: str) -> dict[str, Any]:
-        """As :func:`keys`, each key with its row's value in ``column``."""
-        return {
-            key: value
-            for table in self._tables()
-            for key, value in zip(table.column("key").to_pylist(), table.column(column).to_pylist(), strict=True)
-        }
+    def values_of(self, column: str) -> set[Any]:
+        """The different values in ``column``, of all rows on disk; a part is read once for them."""
+        for path in _parts(self.folder):
+            # One that another process merges meanwhile has its values in another part.
+            with suppress(FileNotFoundError):
+                if (column, path) not in self._values and (table := self._read_part(path)) is not None:
+                    self._values[column, path] = frozenset(pc.unique(table.column(column)).to_pylist())
+        return {value for (name, _), found in self._values.items() if name == column for value in found}
 
     def read(self, keys: Iterable[str]) -> pa.Table:
         """The rows of ``keys`` that are on disk, each once, in no particular order."""
         wanted = pa.array(sorted(set(keys)), pa.string())
-        tables = self._tables(pc.field("key").isin(wanted))
+        beginnings = _beginnings(wanted)
+
+        def may_hold_one(path: Path) -> bool:
+            return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
+
+        tables = self._tables(pc.field("key").isin(wanted), may_hold_one)
         return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *tables]))
 
     def add(self, row: Mapping[str, object], size: int) -> None:
@@ -112,16 +128,22 @@ class PartCache:
             self._write(_first_of_each_key(pa.concat_tables(tables.values())), _new_part(self.folder))
             for path in tables:
                 path.unlink()
+                self._keys_of.pop(path, None)
 
     def _write(self, table: pa.Table, part: Path) -> None:
         write_table(part, checked(table, self.schema))
+        self._keys_of[part] = _beginnings(table.column("key"))
 
-    def _tables(self, filters: pc.Expression | None = None) -> Iterator[pa.Table]:
+    def _tables(
+        self, filters: pc.Expression | None = None, of: Callable[[Path], bool] = lambda path: True
+    ) -> Iterator[pa.Table]:
         """Every part, including those that another process's compaction puts in the place of parts being read."""
         seen: set[Path] = set()
         while new := [path for path in _parts(self.folder) if path not in seen]:
             for path in new:
                 seen.add(path)
+                if not of(path):
+                    continue
                 try:
                     table = self._read_part(path, filters)
                 except FileNotFoundError:
@@ -132,12 +154,15 @@ class PartCache:
 
     def _read_part(self, path: Path, filters: pc.Expression | None = None) -> pa.Table | None:
         try:
-            return pq.read_table(path, columns=self.schema.names, filters=filters, partitioning=None)
+            table = pq.read_table(path, columns=self.schema.names, filters=filters, partitioning=None)
         except (pa.ArrowInvalid, OSError) as error:
             if not _is_damage(error):
                 raise
             self.unreadable.append(_set_aside(path))
             return None
+        if filters is None:
+            self._keys_of[path] = _beginnings(table.column("key"))
+        return table
 
 
 @contextmanager
@@ -222,6 +247,12 @@ def set_aside_damaged(folder: Path, schema: pa.Schema | None) -> list[Path]:
                 raise
             damaged.append(_set_aside(part))
     return damaged
+
+
+def _beginnings(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    """The keys cut to what is kept of them, in memory of their own."""
+    cut = pc.utf8_slice_codeunits(keys, 0, _KEPT_CHARACTERS)
+    return cut if isinstance(cut, pa.ChunkedArray) else pa.chunked_array([cut])
 
 
 def _new_part(folder: Path) -> Path:
