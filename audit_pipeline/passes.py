@@ -2,7 +2,7 @@
 
 What belongs here: from the needs of a selection of detectors to passes of models, and from the cache to statistics
 with their extras. What does not: the passes themselves (token_statistics/), which detectors an audit takes and where
-scores are written (stages.py, score_files.py).
+scores are written (stages.py, scoring/).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from audit_pipeline.token_statistics.run import (
     RunSummary,
     Where,
     compute,
+    joined,
     plan,
     read_branches,
     read_statistics,
@@ -131,6 +132,13 @@ class PassesSummary:
     def tokens(self) -> int:
         """Tokens that went through a model, those of branches included."""
         return sum(summary.tokens_computed + summary.branch_tokens for summary in self.all)
+
+
+def together(summaries: Sequence[PassesSummary]) -> PassesSummary:
+    """What several runs over different texts came to together."""
+    names = dict.fromkeys(name for one in summaries for name in one.extra)
+    extra = {name: joined([one.extra[name] for one in summaries if name in one.extra]) for name in names}
+    return PassesSummary(joined([one.own for one in summaries]), extra)
 
 
 def run_passes(

@@ -52,7 +52,7 @@ from audit_pipeline.sources.store import SourceReport, refresh
 from audit_pipeline.tables import checked, read_table, write_table
 from audit_pipeline.token_statistics.encode import KIND_VERSIONS, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.run import Kind, Progress, Where, compute
+from audit_pipeline.token_statistics.run import Kind, Progress, compute
 
 
 @dataclass(frozen=True)
@@ -446,7 +446,7 @@ def score_from_cache(
     model: TokenizedModel,
     ids: Sequence[str],
     texts: Sequence[str],
-    where: Where,
+    paths: DataPaths,
     selection: Selection,
     passes: Passes,
     contexts: Sequence[str | None] | None = None,
@@ -457,7 +457,7 @@ def score_from_cache(
     """
     before = [None] * len(texts) if contexts is None else contexts
     whole = [(context or "") + text for context, text in zip(before, texts, strict=True)]
-    statistics = Statistics(model, whole, where, passes)
+    statistics = Statistics(model, whole, paths, passes)
     if texts and not len(statistics):
         raise DataError(f"{model.entry.name} has been run on none of these texts: run token_statistics first")
     return score_texts(statistics.of_examples_in_context(zip(ids, texts, before, strict=True)), selection)

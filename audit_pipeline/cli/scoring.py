@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.shared import FILE, setting, tell_step, with_interval
+from audit_pipeline.cli.shared import FILE, PATH, setting, tell_step, with_interval
 from audit_pipeline.console import OUT, new_table, print_table, say, tell, tell_skipped
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
-    from audit_pipeline.detectors.registry import Overrides
-    from audit_pipeline.score_files import FileScores
+    from audit_pipeline.fetch.stream import TextStream
+    from audit_pipeline.scoring.file import FileScores
 
 
 @click.command()
 @click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")
-@click.option("--texts", "file", required=True, type=click.Path(path_type=Path), help=".jsonl, .csv, .parquet or .txt")
+@click.option("--texts", "file", required=True, type=PATH, help="A file of rows, a folder of save_to_disk, or -.")
 @click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
 @click.option("--detectors", help="Default: all. See `corpus-audit detectors`.")
 @click.option("--grid", is_flag=True, help="Every setting of each detector's parameter grid.")
@@ -53,17 +53,24 @@ def score(
     proposer: str,
     seed: int,
 ) -> None:
-    """Score the texts of a file, without Dagster: one row a text, detector and setting."""
+    """Score the texts of a file, without Dagster: one row a text, detector and setting.
+
+    What has been run is kept: stopped, the same command goes on where it was. docs/input-files.md says what is read.
+    """
     from audit_pipeline.detectors.registry import parse_set, select
+    from audit_pipeline.tables import require_output
 
     names = [name.strip() for name in detectors.split(",") if name.strip()] if detectors else None
     overrides = parse_set(assignments)
     selection = select(names, grid=grid, overrides=overrides)
+    require_output(out, file)
+    texts = _opened(file, text_column, label_column)
 
+    # Not before the file has been looked at: importing what runs a model takes seconds.
     from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import TokenizedModel, default_device, load_tokenizer, load_weights, with_overrides
-    from audit_pipeline.progress import terminal_bar
-    from audit_pipeline.score_files import Beside, score_file
+    from audit_pipeline.progress import file_bar
+    from audit_pipeline.scoring.file import Beside, Told, score_file
     from audit_pipeline.token_statistics.forward import ForwardPass
 
     entry = with_overrides(
@@ -79,34 +86,56 @@ def score(
             tell_step(f"{wanted.entry.name} takes no packed branches: infilling runs each anew, which takes far longer")
         return ready
 
-    beside = Beside(frequencies=frequencies, proposer=proposer, seed=seed, device=device)
-    with terminal_bar(entry.name) as on_progress:
+    with file_bar(entry.name) as on_progress:
         scores = score_file(
-            file,
+            texts,
             out,
             tokenized,
             selection,
             paths,
             forward_of,
-            beside=beside,
-            text_column=text_column,
+            beside=Beside(frequencies=frequencies, proposer=proposer, seed=seed, device=device),
             label_column=label_column,
-            on_progress=on_progress,
-            on_step=tell_step,
+            overrides=overrides,
+            told=Told(tell_step, on_progress),
         )
-    tell_skipped(scores.skipped)
+    tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
-    tell(f"{own.texts} texts: {own.texts_from_cache} from the cache, {own.texts_computed} computed{rate}")
-    _show_separation(scores, overrides)
-    say(f"{len(scores.table):,} scores in {out}")
+    tell(f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}")
+    if not scores.labelled.has_column and _is_given("label_column"):
+        tell(f"no row has the column '{label_column}', so there is no AUROC")
+    _show_separation(scores)
+    say(f"{scores.written:,} scores in {out}")
 
 
-def _show_separation(scores: FileScores, overrides: Overrides) -> None:
+def _is_given(option: str) -> bool:
+    """Whether the user has given an option of the command that runs."""
+    return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
+
+
+def _opened(file: Path, text_column: str | None, label_column: str) -> TextStream:
+    """The texts of the file, of which something is said at once: how it was read, and about how much there is."""
+    from audit_pipeline.fetch.opened import STANDARD_INPUT
+    from audit_pipeline.fetch.read import open_texts
+
+    if file == STANDARD_INPUT:
+        tell_step("reading lines of JSON from standard input")
+    texts = open_texts(file, text_column, [label_column])
+    if texts.rows.note is not None:
+        tell_step(texts.rows.note)
+    there = texts.rows_at_a_glance()
+    tell_step(f"{texts.rows.file.name}: {'about ' if there.estimated else ''}{there.rows:,} row(s)")
+    return texts
+
+
+def _show_separation(scores: FileScores) -> None:
     """AUROC of each detector's default setting, where the file labels both sides."""
-    from audit_pipeline.score_files import separation
-
-    found = separation(scores, overrides)
+    labelled = scores.labelled
+    for words in (labelled.labels.told("taken as unknown"), labelled.problem):
+        if words is not None:
+            tell(words)
+    found = labelled.separations()
     if not found:
         return
     table = new_table("detector", "AUROC [95% interval]", "texts")

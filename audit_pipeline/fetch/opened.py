@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from audit_pipeline.errors import one_line
 from audit_pipeline.fetch.rows import UnreadableFileError
@@ -37,12 +37,19 @@ _MAGIC = {
 }
 
 
-@dataclass
 class Meter:
-    """How far a file has been read, in bytes as they lie on disk."""
+    """How far a file has been read, in bytes as they lie on disk: all of it once it is closed."""
 
-    size: int = 0
-    read: int = 0
+    def __init__(self) -> None:
+        self.size = 0
+        self._bytes: io.BufferedReader[Any] | None = None
+
+    def follow(self, content: io.BufferedReader[Any] | None, size: int) -> None:
+        self._bytes, self.size = content, size
+
+    @property
+    def read(self) -> int:
+        return self.size if self._bytes is None else self._bytes.tell()
 
     @property
     def share(self) -> float:
@@ -76,13 +83,15 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
     with ExitStack() as stack:
         stack.enter_context(faults_told(file))
         raw = file.spooled if file.spooled is not None else stack.enter_context(file.path.open("rb"))
-        file.meter.size, file.meter.read = raw.seek(0, io.SEEK_END), 0
+        size = raw.seek(0, io.SEEK_END)
         raw.seek(0)
-        metered = io.BufferedReader(_Metered(raw, file.meter), _BUFFER)
+        content = io.BufferedReader(_Unclosed(raw), _BUFFER)
+        file.meter.follow(content, size)
+        stack.callback(file.meter.follow, None, size)
         if not file.packed:
-            yield cast(BinaryIO, metered)
+            yield cast(BinaryIO, content)
             return
-        unpacked = stack.enter_context(gzip.GzipFile(fileobj=metered))
+        unpacked = stack.enter_context(gzip.GzipFile(fileobj=content))
         yield cast(BinaryIO, io.BufferedReader(_Bounded(unpacked, file), _BUFFER))
 
 
@@ -150,19 +159,21 @@ def standard_input() -> InputFile:
     return file
 
 
-class _Metered(io.RawIOBase):
-    """A file that tells a meter what is read of it."""
+class _Unclosed(io.RawIOBase):
+    """A file that stays open when its reader is done with it, and says where it is."""
 
-    def __init__(self, raw: IO[bytes], meter: Meter) -> None:
-        self._raw, self._meter = raw, meter
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
 
     def readable(self) -> bool:
         return True
 
+    def tell(self) -> int:
+        return self._raw.tell()
+
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         piece = self._raw.read(len(buffer))
         buffer[: len(piece)] = piece
-        self._meter.read += len(piece)
         return len(piece)
 
 

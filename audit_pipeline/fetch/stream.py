@@ -5,6 +5,7 @@ What belongs here: what every format offers, and what holds for all of them. Wha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from audit_pipeline.fetch.rows import (
 )
 
 Entries = Iterator[Row | Skipped]
+
+_GLANCED_AT = 2000
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ class RowStream:
 
 
 class TextStream:
-    """The texts of a file, in file order; ``skipped`` are the rows without one that have been met on the way.
+    """The texts of a file, in file order; ``skipped`` are the rows without one that have been met on the way,
+    ``taken`` is how many texts have been taken.
 
     ``column`` holds the text (None: ``text``, else ``input``, else the only column there is); of the other columns a
     row keeps at least those of ``also`` that there are.
@@ -77,6 +81,7 @@ class TextStream:
     def __init__(self, rows: RowStream, column: str | None, also: Sequence[str] = ()) -> None:
         self.rows = rows
         self.skipped = SkippedRows()
+        self.taken = 0
         self._column, self._also = column, also
 
     def __iter__(self) -> Iterator[TextRow]:
@@ -85,16 +90,33 @@ class TextStream:
         Raises UnreadableFileError as :meth:`RowStream.entries` does, where no row has the column, and where no row can
         be used.
         """
-        self.skipped = SkippedRows()
-        empty = True
+        self.skipped, self.taken = SkippedRows(), 0
         for entry in self.entries():
             if isinstance(entry, Skipped):
                 self.skipped.add(entry)
             else:
-                empty = False
+                self.taken += 1
                 yield entry
-        if empty:
+        if not self.taken:
             raise nothing_usable(self.rows.file.path, self.skipped)
+
+    def expected(self) -> Expected:
+        """How many texts there are, as far as those that have been taken tell it."""
+        seen = self.taken + self.skipped.count
+        rows = self.rows.expected(seen)
+        return Expected(round(rows.rows * self.taken / max(seen, 1)), rows.estimated or self.skipped.count > 0)
+
+    def rows_at_a_glance(self) -> Expected:
+        """How many rows there are: counted where the file says it or is short, else reckoned from its first rows.
+
+        Raises as :meth:`__iter__` does, for what these rows show.
+        """
+        texts = iter(self)
+        for _ in itertools.islice(texts, _GLANCED_AT):
+            pass
+        goes_on = next(texts, None) is not None
+        seen = self.taken + self.skipped.count
+        return self.rows.expected(seen) if goes_on else Expected(seen, estimated=False)
 
     def entries(self) -> Iterator[TextRow | Skipped]:
         """Every row, with its text or the reason why there is none; raises as :meth:`RowStream.entries` does."""

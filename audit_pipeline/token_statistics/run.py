@@ -32,7 +32,7 @@ DEFAULT_LOGITS_BUDGET = 20 << 30
 TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
 _BASE_BYTES_A_TOKEN = 36
 # About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it.
-_SHARE_WITH_BRANCH = 0.6
+SHARE_WITH_BRANCH = 0.6
 _PROGRESS_SECONDS = 1.0
 
 
@@ -92,6 +92,22 @@ class RunSummary:
     unreadable_parts: tuple[str, ...]
     texts_branched: int = 0
     branch_tokens: int = 0
+
+
+def joined(summaries: Sequence[RunSummary]) -> RunSummary:
+    """What several runs of one model did together; a text that two of them were given counts twice."""
+    counts = {
+        name: sum(getattr(one, name) for one in summaries)
+        for name in (
+            *("texts", "texts_from_cache", "texts_computed", "texts_without_tokens", "tokens_computed", "passes"),
+            *("seconds", "texts_branched", "branch_tokens"),
+        )
+    }
+    return RunSummary(
+        **counts,
+        tokens_per_second=counts["tokens_computed"] / counts["seconds"] if counts["tokens_computed"] else 0.0,
+        unreadable_parts=tuple(dict.fromkeys(part for one in summaries for part in one.unreadable_parts)),
+    )
 
 
 @dataclass
@@ -189,7 +205,7 @@ def _bytes_to_write(model: TokenizedModel, prepared: _Prepared, steps: int) -> d
         "base": _BASE_BYTES_A_TOKEN,
         "topk": 8 * TOPK_ENTRIES,
         "logits": 2 * model.vocab_size,
-        "branches": 4 + round(8 * steps * _SHARE_WITH_BRANCH),
+        "branches": 4 + round(8 * steps * SHARE_WITH_BRANCH),
     }
     totals: dict[Kind, int] = {}
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
@@ -216,7 +232,7 @@ def plan(
         tokens_to_run=sum(window.length for window in prepared.windows),
         passes=len(prepared.windows),
         bytes_to_write=_bytes_to_write(model, prepared, branch_steps),
-        branch_tokens=round(_SHARE_WITH_BRANCH * branch_steps * branched),
+        branch_tokens=round(SHARE_WITH_BRANCH * branch_steps * branched),
     )
 
 

@@ -48,9 +48,9 @@ def test_a_stream_can_be_gone_through_again_and_says_how_far_it_is(tmp_path: Pat
     for _ in range(1500):
         next(first)
     halfway = texts.rows.expected(1500)
-    assert 2000 < halfway.rows < 4500
     exact = suffix in (".parquet", ".arrow", ".feather")
-    assert (halfway.rows == 3000, halfway.estimated) == (exact, not exact)
+    assert halfway.estimated == (not exact)
+    assert (3000 if exact else 2500) <= halfway.rows <= (3000 if exact else 3600)
     assert [row.text for row in texts] == [row["text"] for row in rows]
     assert texts.rows.expected(3000).rows == 3000
 
