@@ -6,13 +6,14 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.shared import FILE, PATH, setting, tell_step, with_interval
-from audit_pipeline.console import OUT, new_table, print_table, say, tell, tell_skipped
+from audit_pipeline.cli.shared import FILE, PATH, detector_and_setting, json_option, sides, tell_step, with_interval
+from audit_pipeline.console import say, show_table, tell, tell_skipped
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--frequencies", type=FILE, help="For dc_pdd: a table that `corpus-audit count` wrote.")
 @click.option("--proposer", default="own-topk", show_default=True, help="For neighbour: or a masked language model.")
 @click.option("--seed", default=0, show_default=True, help="Of the neighbours.")
+@json_option
 def score(
     model: str,
     file: Path,
@@ -106,7 +108,14 @@ def score(
     if not scores.labelled.has_column and _is_given("label_column"):
         tell(f"no row has the column '{label_column}', so there is no AUROC")
     _show_separation(scores)
-    say(f"{scores.written:,} scores in {out}")
+    say(
+        f"{scores.written:,} scores in {out}",
+        scores=scores.written,
+        out=out,
+        texts={"all": own.texts, "from_cache": own.texts_from_cache, "computed": own.texts_computed},
+        skipped_rows=scores.skipped.count,
+        labels_not_understood=scores.labelled.labels.not_understood,
+    )
 
 
 def _is_given(option: str) -> bool:
@@ -135,16 +144,26 @@ def _show_separation(scores: FileScores) -> None:
     for words in (labelled.labels.told("taken as unknown"), labelled.problem):
         if words is not None:
             tell(words)
-    found = labelled.separations()
-    if not found:
+    rows = [
+        {
+            "detector": one.detector,
+            "parameters": json.loads(one.parameters),
+            "auroc": one.auroc,
+            "auroc_low": one.interval.low,
+            "auroc_high": one.interval.high,
+            "n_members": one.n_members,
+            "n_nonmembers": one.n_nonmembers,
+        }
+        for one in labelled.separations()
+    ]
+    if not rows:
         return
-    table = new_table("detector", "AUROC [95% interval]", "texts")
-    for one in found:
-        row = {"auroc": one.auroc, "auroc_low": one.interval.low, "auroc_high": one.interval.high}
-        name = f"{one.detector} {setting(one.parameters)}".strip()
-        table.add_row(name, with_interval(row, "auroc"), f"{one.n_members} + {one.n_nonmembers}")
-    print_table(table)
-    OUT.print("screening only: no control was run; `corpus-audit audit` on a benchmark runs one", soft_wrap=True)
+    interval = ("AUROC [95% interval]", lambda row: with_interval(row, "auroc"))
+    show_table("separation", rows, (("detector", detector_and_setting), interval, ("texts", sides)))
+    say(
+        "screening only: no control was run; `corpus-audit audit` on a benchmark runs one",
+        claim_level="screening only",
+    )
 
 
 @click.command()

@@ -34,6 +34,11 @@ LOCK_SECONDS = 600.0
 _SMALL_PART_BYTES = 128 << 20
 # Of a key's 64 hexadecimal digits: 96 bits tell any number of keys apart, in less than half the memory.
 _KEPT_CHARACTERS = 24
+# A part is read a piece at a time: decoded it takes several times its size on disk, and few of its rows are wanted.
+_READ_ROWS, _READ_BYTES = 4096, 1 << 20
+
+_Take = Callable[[Any], Any]
+"""What is wanted of a record batch."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,8 @@ class PartCache:
         Every column of a part is read, once: a part that is damaged anywhere is set aside then, so that its texts count
         as missing and are run again.
         """
-        for _ in self._tables(of=lambda path: path not in self._keys_of):
-            pass
+        for path, table in self._parts_as(_keys_in, lambda path: path not in self._keys_of):
+            self._keys_of[path] = _beginnings(table.column("key"))
         by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
         wanted = pa.array(list(by_beginning), pa.string())
         there = (self._keys_of[path] for path in _parts(self.folder) if path in self._keys_of)
@@ -78,11 +83,9 @@ class PartCache:
 
     def values_of(self, column: str) -> set[Any]:
         """The different values in ``column``, of all rows on disk; a part is read once for them."""
-        for path in _parts(self.folder):
-            # One that another process merges meanwhile has its values in another part.
-            with suppress(FileNotFoundError):
-                if (column, path) not in self._values and (table := self._read_part(path)) is not None:
-                    self._values[column, path] = frozenset(pc.unique(table.column(column)).to_pylist())
+        unread = self._parts_as(_column_in(column), lambda path: (column, path) not in self._values)
+        for path, table in unread:
+            self._values[column, path] = frozenset(pc.unique(table.column(column)).to_pylist())
         return {value for (name, _), found in self._values.items() if name == column for value in found}
 
     def read(self, keys: Iterable[str]) -> pa.Table:
@@ -93,7 +96,7 @@ class PartCache:
         def may_hold_one(path: Path) -> bool:
             return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
 
-        tables = self._tables(pc.field("key").isin(wanted), may_hold_one)
+        tables = [table for _, table in self._parts_as(_rows_in(wanted), may_hold_one)]
         return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *tables]))
 
     def add(self, row: Mapping[str, object], size: int) -> None:
@@ -118,12 +121,13 @@ class PartCache:
         try:
             with filelock.FileLock(self.folder / COMPACTION_LOCK, timeout=0):
                 for parts in _piles(_parts(self.folder)):
-                    self._merge(parts)
+                    if len(parts) > 1:
+                        self._merge(parts)
         except filelock.Timeout:
             return
 
     def _merge(self, parts: Sequence[Path]) -> None:
-        tables = {path: table for path in parts if (table := self._read_part(path)) is not None}
+        tables = {path: table for path in parts if (table := self._part_as(_all_rows, path)) is not None}
         if len(tables) > 1:
             self._write(_first_of_each_key(pa.concat_tables(tables.values())), _new_part(self.folder))
             for path in tables:
@@ -134,35 +138,32 @@ class PartCache:
         write_table(part, checked(table, self.schema))
         self._keys_of[part] = _beginnings(table.column("key"))
 
-    def _tables(
-        self, filters: pc.Expression | None = None, of: Callable[[Path], bool] = lambda path: True
-    ) -> Iterator[pa.Table]:
-        """Every part, including those that another process's compaction puts in the place of parts being read."""
+    def _parts_as(self, take: _Take, of: Callable[[Path], bool]) -> Iterator[tuple[Path, pa.Table]]:
+        """What ``take`` takes of every part that ``of`` wants, those included that another process's compaction puts in
+        the place of parts being read.
+        """
         seen: set[Path] = set()
         while new := [path for path in _parts(self.folder) if path not in seen]:
             for path in new:
                 seen.add(path)
-                if not of(path):
-                    continue
-                try:
-                    table = self._read_part(path, filters)
-                except FileNotFoundError:
-                    # Merged meanwhile: its rows stand in a part that the next look finds.
-                    continue
-                if table is not None:
-                    yield table
+                # One that is gone was merged meanwhile: its rows stand in a part that the next look finds.
+                with suppress(FileNotFoundError):
+                    table = self._part_as(take, path) if of(path) else None
+                    if table is not None:
+                        yield path, table
 
-    def _read_part(self, path: Path, filters: pc.Expression | None = None) -> pa.Table | None:
+    def _part_as(self, take: _Take, path: Path) -> pa.Table | None:
+        """What ``take`` takes of a part; None where it is damaged: it is set aside then."""
         try:
-            table = pq.read_table(path, columns=self.schema.names, filters=filters, partitioning=None)
+            with pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES) as part:
+                taken = map(take, part.iter_batches(_READ_ROWS, columns=self.schema.names))
+                schema = take(self.schema.empty_table()).schema
+                return pa.Table.from_batches([batch for batch in taken if len(batch)], schema)
         except (pa.ArrowInvalid, OSError) as error:
             if not _is_damage(error):
                 raise
             self.unreadable.append(_set_aside(path))
             return None
-        if filters is None:
-            self._keys_of[path] = _beginnings(table.column("key"))
-        return table
 
 
 @contextmanager
@@ -247,6 +248,21 @@ def set_aside_damaged(folder: Path, schema: pa.Schema | None) -> list[Path]:
                 raise
             damaged.append(_set_aside(part))
     return damaged
+
+
+def _all_rows(batch: Any) -> Any:
+    return batch
+
+
+def _rows_in(keys: pa.Array) -> _Take:
+    return lambda batch: batch.filter(pc.is_in(batch.column("key"), keys))
+
+
+def _column_in(name: str) -> _Take:
+    return lambda batch: batch.select([name])
+
+
+_keys_in = _column_in("key")
 
 
 def _beginnings(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -105,13 +106,13 @@ def test_rows_are_pending_until_enough_time(tmp_path: Path, monkeypatch: pytest.
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the parts that are read from now on, in order."""
     read: list[str] = []
-    real = pq.read_table
+    real = pq.ParquetFile
 
-    def counted(path: Path, **how: object) -> pa.Table:
+    def counted(path: Path, **how: Any) -> pq.ParquetFile:
         read.append(path.name)
         return real(path, **how)
 
-    monkeypatch.setattr(cache_module.pq, "read_table", counted)
+    monkeypatch.setattr(cache_module.pq, "ParquetFile", counted)
     return read
 
 
@@ -197,7 +198,7 @@ def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, mon
     def refuse(*args: object, **kwargs: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(cache_module.pq, "read_table", refuse)
+    monkeypatch.setattr(cache_module.pq, "ParquetFile", refuse)
     with pytest.raises(PermissionError):
         known(open_cache(tmp_path))
     assert len(parts(tmp_path)) == 1
