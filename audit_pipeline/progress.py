@@ -85,12 +85,13 @@ def terminal_bar(what: str) -> Iterator[Callable[[Progress], None]]:
 @contextmanager
 def file_bar(what: str) -> Iterator[Callable[[FileProgress], None]]:
     """A bar of texts for a file, shown from the first progress told; the callback moves it."""
-    columns = (TextColumn("{task.fields[texts]}, {task.fields[rate]:,.0f} tokens/s,", markup=False),)
+    columns = (TextColumn("{task.fields[words]},", markup=False),)
     told = False
 
     def moved(progress: FileProgress) -> dict[str, Any]:
-        done, total = progress.texts_done, progress.texts_total
-        return {"completed": done, "total": total, "rate": progress.tokens_per_second, "texts": _texts(progress)}
+        rate = f"{progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_total else "from the cache"
+        words = f"{_texts(progress)}, {rate}"
+        return {"completed": progress.texts_done, "total": progress.texts_total, "words": words}
 
     with _shown(what, columns, moved, describe_file) as show:
 
@@ -126,12 +127,12 @@ def _bar(
 ) -> Iterator[Callable[[Told], None]]:
     name = TextColumn("{task.description}", markup=False)
     bar = Bar(name, BarColumn(bar_width=24), *columns, TimeRemainingColumn(), TextColumn("left"), console=TELL)
-    task = bar.add_task(what, total=None, rate=0.0, texts="")
+    task = bar.add_task(what, total=None, rate=0.0, words="")
 
     def show(progress: Told) -> None:
+        bar.update(task, **moved(progress))
         # Started by the first progress: where everything is cached, nothing is drawn.
         bar.start()
-        bar.update(task, **moved(progress))
 
     try:
         yield show

@@ -88,6 +88,7 @@ def test_a_bar_of_a_file_fits_a_terminal_and_the_first_batch_is_told_in_full(ter
         tell(replace(FILE, texts_done=2400))
     lines = Text.from_ansi(terminal.getvalue()).plain.splitlines()
     assert f"[bold]smollm2-135m: {describe_file(FILE)}" in "".join(line.rstrip("\n") for line in lines)
+    assert not any(line.startswith("[bold]smollm2-135m ━") and " texts" not in line for line in lines), "no empty bar"
     last = next(line for line in reversed(lines) if line.strip())
     assert "2,400 of about 200,000 texts, 4,000 tokens/s, " in last
     assert last.rstrip().endswith("left")

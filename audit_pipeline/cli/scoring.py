@@ -181,12 +181,15 @@ def count(
 
     A count that was stopped goes on where it was, with the same command.
     """
+    from audit_pipeline.fetch.read import holds_rows, open_rows
     from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.references.count import Limits, count_to_file
     from audit_pipeline.tables import require_output
 
     require_output(out, corpus)
+    if holds_rows(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
+        tell_step(note)
     model = load_tokenizer(resolve_model(tokenizer, load_models()), DataPaths.from_environment())
     limits = Limits(max_tokens_per_document=max_tokens_per_document)
     counted = count_to_file(model, corpus, out, text_column, limits=limits)

@@ -114,8 +114,8 @@ def score_file(
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table:
-            for chunk, pace in _paced(texts, bounds, _weights(passes), told):
-                run.over(chunk, pace, table)
+            for part in _parts(texts, bounds, _weights(passes), told):
+                run.over(part, table)
 
     write_atomically(out, write)
     caches.compact()
@@ -137,18 +137,19 @@ class _Run:
     summaries: list[PassesSummary] = field(default_factory=list)
     written: int = 0
 
-    def over(self, chunk: Sequence[TextRow], pace: Callable[[Progress], None], table: pq.ParquetWriter) -> None:
-        texts = [row.text for row in chunk]
+    def over(self, part: _Part, table: pq.ParquetWriter) -> None:
+        texts = [row.text for row in part.rows]
         passes = _with_fresh_proposer(self.passes)
         if not self.summaries:
+            of = "" if part.is_last else f"the first {len(texts):,} texts, "
             for words in costs(self.model, texts, self.caches, passes):
-                self.told.step(words)
+                self.told.step(of + words)
         self.summaries.append(
-            run_passes(self.model, texts, self.caches, self.forward, passes, on_progress=pace),
+            run_passes(self.model, texts, self.caches, self.forward, passes, on_progress=part.pace),
         )
         statistics = Statistics(self.model, texts, self.caches, passes)
         a_text = max(1, len(self.labelled.settings))
-        for piece in _pieces(chunk, max(1, _SCORES_AT_A_TIME // a_text)):
+        for piece in _pieces(part.rows, max(1, _SCORES_AT_A_TIME // a_text)):
             self._score(piece, statistics, table)
 
     def _score(self, rows: Sequence[TextRow], statistics: Statistics, table: pq.ParquetWriter) -> None:
@@ -165,22 +166,31 @@ def _run_reference(
 ) -> RunSummary:
     return joined(
         [
-            compute(reference, [row.text for row in chunk], caches, partial(loaded, reference), on_progress=pace)
-            for chunk, pace in _paced(texts, bounds, [Weight()], told)
+            compute(
+                reference, [one.text for one in part.rows], caches, partial(loaded, reference), on_progress=part.pace
+            )
+            for part in _parts(texts, bounds, [Weight()], told)
         ]
     )
 
 
-def _paced(
-    texts: TextStream, bounds: Bounds, passes: Sequence[Weight], told: Told
-) -> Iterator[tuple[Sequence[TextRow], Callable[[Progress], None]]]:
-    """The file's chunks, each with whom to tell how far a pass over it is; the file's progress is told."""
+@dataclass(frozen=True)
+class _Part:
+    """A chunk of the file, whom to tell how far a pass over it is, and whether it is the last."""
+
+    rows: Sequence[TextRow]
+    pace: Callable[[Progress], None]
+    is_last: bool
+
+
+def _parts(texts: TextStream, bounds: Bounds, passes: Sequence[Weight], told: Told) -> Iterator[_Part]:
+    """The file in chunks; its progress is told as they are worked on."""
     pace = Pace(passes, told.progress)
     seen = 0
     for chunk, is_last in _with_end(chunks(texts, bounds)):
         seen += len(chunk)
         pace.begin(len(chunk), Expected(seen, estimated=False) if is_last else texts.expected())
-        yield chunk, pace
+        yield _Part(chunk, pace, is_last)
         pace.end()
 
 

@@ -158,6 +158,16 @@ def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
         assert again.summary.own.texts_from_cache >= 22
 
 
+def test_what_branches_cost_is_told_of_what_has_been_read(score: Score, tmp_path: Path) -> None:
+    said: list[str] = []
+    score(texts_file(tmp_path, 10), ["infilling"], bounds=FEW, told=Told(step=said.append))
+    [words] = said
+    assert words.startswith("the first 3 texts, infilling: branches of 5 tokens, about ")
+    said.clear()
+    score(texts_file(tmp_path, 5, "other.jsonl"), ["infilling"], told=Told(step=said.append))
+    assert said[0].startswith("infilling: branches of 5 tokens, about ")
+
+
 def test_what_a_file_takes_is_what_its_chunks_take(score: Score, tmp_path: Path, out: Path) -> None:
     file = texts_file(tmp_path, 10)
     done = score(file, ["loss", "lowercase"], bounds=FEW)
