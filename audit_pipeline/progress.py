@@ -144,17 +144,17 @@ def _bar(
 @contextmanager
 def _lines(what: str, described: Callable[[Told], str]) -> Iterator[Callable[[Told], None]]:
     """The first progress, one now and then, and the last."""
-    last_told, untold = float("-inf"), None
+    told_at, told, latest = float("-inf"), "", ""
 
     def show(progress: Told) -> None:
-        nonlocal last_told, untold
-        untold = progress
-        if time.monotonic() - last_told >= _LINE_SECONDS:
-            tell(f"{what}: {described(progress)}")
-            last_told, untold = time.monotonic(), None
+        nonlocal told_at, told, latest
+        latest = f"{what}: {described(progress)}"
+        if time.monotonic() - told_at >= _LINE_SECONDS:
+            tell(latest)
+            told_at, told = time.monotonic(), latest
 
     try:
         yield show
     finally:
-        if untold is not None:
-            tell(f"{what}: {described(untold)}")
+        if latest != told:
+            tell(latest)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from made_files import write_rows
+from made_files import save_dataset, write_rows
 from made_workspace import (
     NEW,
     OLD,
@@ -389,6 +389,61 @@ def test_rows_good_and_bad_and_odd(workspace: Workspace, tmp_path: Path) -> None
     # With a start token in front the one token is scored.
     workspace.run(*arguments[:-2])
     assert scores_of(out)[4, "loss", "{}"]["status"] == "ok"
+
+
+def test_a_spreadsheets_csv_and_what_was_taken_of_it(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('text;label\n"one, two; three";1\nfour five;0\n')
+    out = tmp_path / "s.parquet"
+    arguments = ("score", "--model", "tiny", "--texts", tmp_path / "t.csv", "--out", out, "--detectors", "loss")
+    result = workspace.run(*arguments)
+    assert "2 texts: 0 from the cache, 2 computed" in result.stderr
+    first, second, *_ = result.stderr.splitlines()
+    said = f"• {tmp_path / 't.csv'}: read as CSV with ';' between fields and '\"' as quote; columns: text, label"
+    assert (first, second) == (said, "• t.csv: 2 row(s)")
+    assert "1 + 1" in told(result)
+    assert {row["status"] for row in scores_of(out).values()} == {"ok"}
+
+
+def test_standard_input_and_a_data_set_on_disk(workspace: Workspace, tmp_path: Path) -> None:
+    texts = ["one text", "another text"]
+    save_dataset(tmp_path / "saved", [{"text": text} for text in texts])
+    base = ("score", "--model", "tiny", "--detectors", "loss", "--out", str(tmp_path / "s.parquet"), "--texts")
+    told(workspace.run(*base, tmp_path / "saved"))
+    saved = scores_of(tmp_path / "s.parquet")
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    result = CliRunner().invoke(main, [*base, "-"], input=lines)
+    assert result.stderr.splitlines()[:2] == [
+        "• reading lines of JSON from standard input",
+        "• standard input: 2 row(s)",
+    ]
+    assert "2 texts: 2 from the cache, 0 computed" in result.stderr
+    assert scores_of(tmp_path / "s.parquet") == saved
+    refused = CliRunner().invoke(main, [*base, "-"], input=bytes(range(256)))
+    assert "standard input: is read as lines of JSON, and this is no text" in error_of(refused)
+
+
+def test_how_much_there_is_is_said_before_anything_heavy_is_imported(workspace: Workspace, tmp_path: Path) -> None:
+    """The first line of a long file comes at once; importing what runs a model takes seconds."""
+    texts = texts_file(tmp_path, *(f"text {number}" for number in range(3000)))
+    code = (
+        "import sys\n"
+        "from audit_pipeline import console\n"
+        "from audit_pipeline.cli import main, scoring\n"
+        "def first(what):\n"
+        "    print(what, sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))\n"
+        "    raise SystemExit\n"
+        "scoring.tell_step = first\n"
+        f"main(['score', '--model', 'tiny', '--texts', {str(texts)!r}, '--out', 'o.parquet'], standalone_mode=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"texts\.jsonl: about (29|30|31)\d\d row\(s\) \[\]", done.stdout.strip().replace(",", ""))
+
+
+def test_a_label_column_that_is_not_there_is_said_only_where_it_was_named(workspace: Workspace, tmp_path: Path) -> None:
+    base = ("score", "--model", "tiny", "--texts", texts_file(tmp_path, "a text"), "--out", tmp_path / "s.parquet")
+    named = workspace.run(*base, "--label-column", "side")
+    assert "no row has the column 'side', so there is no AUROC" in named.stderr
+    assert "no row has the column" not in workspace.run(*base).stderr
 
 
 def test_the_second_call_loads_no_model(workspace: Workspace, tmp_path: Path) -> None:
@@ -879,7 +934,11 @@ def test_scores_of_a_file_as_json(workspace: Workspace, tmp_path: Path) -> None:
         "texts": {"all": 9, "from_cache": 0, "computed": 9},
         "skipped_rows": 0,
         "labels_not_understood": 1,
+        "no_auroc": None,
     }
+    unlabelled = answered(workspace.run(*arguments, "--label-column", "text", "--json"))
+    assert (unlabelled["separation"], unlabelled["labels_not_understood"]) == ([], 9)
+    assert unlabelled["no_auroc"] == "no AUROC: it takes texts of both sides, and the labels name neither side"
     assert "1 label(s) not understood, taken as unknown: 'maybe'; a label is" in result.stderr
 
 

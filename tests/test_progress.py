@@ -113,6 +113,10 @@ def test_without_a_terminal_lines_come_at_once_now_and_then_and_at_the_end(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [f"[bold]m: {words[0]}", f"[bold]m: {words[0]}", f"[bold]m: {words[1]}"]
+    with bar("m") as tell:
+        tell(last)
+        tell(last)
+    assert capsys.readouterr().err.splitlines() == [f"m: {words[1]}"], "what is told at the end is not told twice"
     with bar("m"):
         pass
     assert capsys.readouterr().err == "", "nothing to tell"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli.shared import FILE, PATH, detector_and_setting, json_option, sides, tell_step, with_interval
-from audit_pipeline.console import say, show_table, tell, tell_skipped
+from audit_pipeline.console import answers_in_json, say, show_table, tell, tell_skipped
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def score(
         texts={"all": own.texts, "from_cache": own.texts_from_cache, "computed": own.texts_computed},
         skipped_rows=scores.skipped.count,
         labels_not_understood=scores.labelled.labels.not_understood,
+        no_auroc=scores.labelled.problem,
     )
 
 
@@ -156,10 +157,11 @@ def _show_separation(scores: FileScores) -> None:
         }
         for one in labelled.separations()
     ]
+    interval = ("AUROC [95% interval]", lambda row: with_interval(row, "auroc"))
+    if rows or answers_in_json():
+        show_table("separation", rows, (("detector", detector_and_setting), interval, ("texts", sides)))
     if not rows:
         return
-    interval = ("AUROC [95% interval]", lambda row: with_interval(row, "auroc"))
-    show_table("separation", rows, (("detector", detector_and_setting), interval, ("texts", sides)))
     say(
         "screening only: no control was run; `corpus-audit audit` on a benchmark runs one",
         claim_level="screening only",
