@@ -80,7 +80,7 @@ def _arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
     with _faults_told(file, "Arrow file"):
         names = list(dict.fromkeys(name for path in paths for name in _schema(path).names))
         columns = _each_once(file, _schema(paths[0]).names if len(paths) == 1 else names)
-        count = sum(batch.num_rows for path in paths for batch in _batches(path))
+        count = sum(map(_count, paths))
 
     def read(wanted: Sequence[str] | None) -> Entries:
         with _faults_told(file, "Arrow file"):
@@ -105,6 +105,13 @@ def _schema(path: Path) -> pa.Schema:
     with pa.memory_map(str(path)) as mapped:
         schema = (pa.ipc.open_file(mapped) if _is_file_format(mapped) else pa.ipc.open_stream(mapped)).schema
     return schema
+
+
+def _count(path: Path) -> int:
+    with pa.memory_map(str(path)) as mapped:
+        if _is_file_format(mapped):
+            return int(pa.ipc.open_file(mapped).count_rows())
+    return sum(batch.num_rows for batch in _batches(path))
 
 
 def _is_file_format(mapped: pa.MemoryMappedFile) -> bool:

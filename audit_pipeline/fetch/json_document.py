@@ -98,7 +98,7 @@ class _ArrayReader:
         self._file, self._binary = file, binary
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
         self._scanner = json.JSONDecoder()
-        self._held, self._taken = "", 0
+        self._held, self._taken, self._let_go = "", 0, 0
         self._ended = False
 
     def __iter__(self) -> Iterator[object]:
@@ -121,7 +121,7 @@ class _ArrayReader:
                 value, end = self._scanner.raw_decode(self._held, self._taken)
             except json.JSONDecodeError as error:
                 if self._ended or len(self._held) - self._taken > LINE_LIMIT:
-                    raise self._broken(f"{error.msg}, in the object behind {self._taken:,} characters") from error
+                    raise self._broken(error.msg) from error
             except (ValueError, RecursionError) as error:
                 raise self._broken(str(error)) from error
             else:
@@ -153,10 +153,12 @@ class _ArrayReader:
         piece = self._binary.read(size)
         self._ended = not piece
         self._held = self._held[self._taken :] + self._decoder.decode(piece, final=self._ended)
+        self._let_go += self._taken
         self._taken = 0
 
     def _broken(self, why: str) -> UnreadableFileError:
-        return UnreadableFileError(self._file.path, f"is not readable JSON: {why}; write it again")
+        place = f"in what begins at character {self._let_go + self._taken + 1:,}"
+        return UnreadableFileError(self._file.path, f"is not readable JSON: {why}, {place}; write it again")
 
 
 def _end_of_blanks(text: str, start: int) -> int:

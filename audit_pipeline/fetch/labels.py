@@ -61,13 +61,18 @@ class LabelReader:
 
     def _note(self, spelling: str) -> None:
         self.not_understood += 1
-        shown = spelling if len(spelling) <= _SHOWN_CHARACTERS else f"{spelling[:_SHOWN_CHARACTERS]}…"
+        shown = cut(spelling)
         if shown in self.spelt:
             return
         if len(self.spelt) < _SHOWN:
             self.spelt.append(shown)
         else:
             self._others = True
+
+
+def cut(spelling: str) -> str:
+    """As much of a spelling as is shown."""
+    return spelling if len(spelling) <= _SHOWN_CHARACTERS else f"{spelling[:_SHOWN_CHARACTERS]}…"
 
 
 def _spelling(value: object) -> str:

@@ -79,6 +79,13 @@ def test_an_array_that_is_broken_or_too_deep_is_refused(tmp_path: Path, content:
         read_rows(written(tmp_path, "t.json", content))
 
 
+def test_where_an_array_is_broken_is_said_however_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_document, "_PIECE", 7)
+    path = written(tmp_path, "t.json", '[{"text": "a"}, {"text": "b"}, {"text" "c"}]')
+    with pytest.raises(DataError, match="Expecting ':' delimiter, in what begins at character 32; write it again"):
+        read_rows(path)
+
+
 def test_an_object_beyond_all_measure_is_refused_before_all_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
