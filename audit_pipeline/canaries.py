@@ -23,8 +23,9 @@ from typing import Literal
 
 from audit_pipeline.contracts import text_sha256
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.fetch.read import read_rows
+from audit_pipeline.fetch.rows import text_problem
 from audit_pipeline.tables import read_json, write_atomically, write_json
-from audit_pipeline.text_rows import read_rows, text_problem
 
 Style = Literal["words", "hex", "digits"]
 

@@ -1,14 +1,20 @@
 """What the command line prints, and where.
 
-What belongs here: standard output and error as commands use them, tables, and keeping a terminal from obeying what a
-file holds. What does not: what is said (cli/).
+What belongs here: standard output and error as commands use them, tables, the same as JSON, and keeping a terminal from
+obeying what a file holds. What does not: what is said (cli/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from decimal import Decimal
+from typing import Any, Protocol
 
+import click
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +22,12 @@ from rich.table import Table
 OUT = Console(emoji=False)
 TELL = Console(stderr=True, emoji=False)
 _NAMED_SKIPS = 5
+
+Row = Mapping[str, Any]
+Columns = Sequence[tuple[str, str | Callable[[Row], object]]]
+
+_document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=None)
+"""What a command that was asked for JSON has said so far."""
 
 
 class SkippedRow(Protocol):
@@ -30,9 +42,63 @@ class SkippedRow(Protocol):
         """Why it could not be used."""
 
 
-def say(words: str) -> None:
-    """Words on standard output, as they are."""
-    OUT.print(words, markup=False, highlight=False, soft_wrap=True)
+@contextmanager
+def answering(*, as_json: bool) -> Iterator[None]:
+    """What a command says on standard output within the block; ``as_json``: as one JSON document, at its end.
+
+    Nothing else reaches standard output then: words that are no fact of the document go to standard error. Where an
+    error ends the block, the document holds what was said before it, and is left out where that is nothing.
+    """
+    if not as_json:
+        yield
+        return
+    document: dict[str, Any] = {}
+    token = _document.set(document)
+    finished = False
+    try:
+        yield
+        finished = True
+    finally:
+        _document.reset(token)
+        if finished or document:
+            # Characters beyond ASCII escaped: a terminal obeys some of them, and not every pipe can take them.
+            click.echo(json.dumps(_plain(document), indent=2, allow_nan=False))
+
+
+def answers_in_json() -> bool:
+    """Whether the command that runs was asked for a JSON document."""
+    return _document.get() is not None
+
+
+def say(words: str, **facts: object) -> None:
+    """Words on standard output, as they are; or ``facts``, which hold the same, in the JSON document."""
+    document = _document.get()
+    if document is None:
+        OUT.print(words, markup=False, highlight=False, soft_wrap=True)
+    elif facts:
+        _add(document, facts)
+    elif words.strip():
+        tell(words.strip())
+
+
+def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
+    """``rows`` on standard output: as a table of ``columns``, or as they are under ``name`` in the JSON document.
+
+    A column is its head and what it shows of a row: the value under a key, or what a function makes of the row.
+    """
+    rows = list(rows)
+    document = _document.get()
+    if document is not None:
+        _add(document, {name: rows})
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head, _ in columns:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*(shown(row[cell] if isinstance(cell, str) else cell(row)) for _, cell in columns))
+    # A pipe has no width: nothing is folded there.
+    console = OUT if OUT.is_terminal else Console(width=10_000, emoji=False)
+    console.print(table, markup=False, highlight=False, crop=False)
 
 
 def tell(words: str, style: str | None = None) -> None:
@@ -43,21 +109,6 @@ def tell(words: str, style: str | None = None) -> None:
 def visible(text: str) -> str:
     """``text`` with the codes spelled out that a terminal would obey."""
     return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
-
-
-def new_table(*columns: str) -> Table:
-    """An empty table with these heads."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def print_table(table: Table) -> None:
-    """The table on standard output."""
-    # A pipe has no width: nothing is folded there.
-    console = OUT if OUT.is_terminal else Console(width=10_000, emoji=False)
-    console.print(table, markup=False, highlight=False, crop=False)
 
 
 def shown(value: object) -> str:
@@ -77,3 +128,21 @@ def tell_skipped(skipped: Sequence[SkippedRow], total: int | None = None) -> Non
         tell(f"  {row.location}: {row.reason}")
     if total > _NAMED_SKIPS:
         tell(f"  and {total - _NAMED_SKIPS} more")
+
+
+def _add(document: dict[str, Any], facts: Mapping[str, object]) -> None:
+    """Facts into the document; lists of one name are joined: a command may show the same table of several runs."""
+    for name, value in facts.items():
+        before = document.get(name)
+        document[name] = [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
+
+
+def _plain(value: object) -> object:
+    """``value`` as JSON can hold it: numbers as numbers, null for what is no number, all else as its text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float | Decimal):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

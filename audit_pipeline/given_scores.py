@@ -27,8 +27,9 @@ from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair,
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation import blind_control
+from audit_pipeline.fetch.read import read_rows
+from audit_pipeline.fetch.rows import Row, Skipped
 from audit_pipeline.tables import table_from_rows
-from audit_pipeline.text_rows import Row, Skipped, read_rows
 
 ONE_DETECTOR = "score"
 COLLECTION = "given"
@@ -71,7 +72,7 @@ class _Text:
 
 
 def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed: int, language: str) -> GivenScores:
-    """Read ``file`` (.parquet, .csv or .jsonl) as the scores of ``pair``.
+    """Read ``file`` (of a format of fetch/read.py) as the scores of ``pair``.
 
     Where there is no column ``split``, about the share ``calibration`` of the labelled texts of each side, by group,
     calibrates; all of them do where none is a member. Rows that cannot be used are returned in ``skipped``. Raises

@@ -2,7 +2,7 @@
 
 What belongs here: from the needs of a selection of detectors to passes of models, and from the cache to statistics
 with their extras. What does not: the passes themselves (token_statistics/), which detectors an audit takes and where
-scores are written (stages.py, score_files.py).
+scores are written (stages.py, scoring/).
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import Branches, Extras, StatisticsIndex, TextStatistics, TokenFrequencies
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.neighbours.proposer import Proposer
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.run import (
     KINDS,
     Kind,
     Plan,
     Progress,
     RunSummary,
+    Where,
     compute,
+    joined,
     plan,
     read_branches,
     read_statistics,
@@ -136,10 +137,17 @@ class PassesSummary:
         return sum(summary.tokens_computed + summary.branch_tokens for summary in self.all)
 
 
+def together(summaries: Sequence[PassesSummary]) -> PassesSummary:
+    """What several runs over different texts came to together."""
+    names = dict.fromkeys(name for one in summaries for name in one.extra)
+    extra = {name: joined([one.extra[name] for one in summaries if name in one.extra]) for name in names}
+    return PassesSummary(joined([one.own for one in summaries]), extra)
+
+
 def run_passes(
     model: TokenizedModel,
     texts: Sequence[str],
-    paths: DataPaths,
+    where: Where,
     forward: Forward,
     passes: Passes,
     *,
@@ -152,13 +160,13 @@ def run_passes(
     extra: dict[str, RunSummary] = {}
     if passes.reference is not None and forward_reference is not None:
         # First: one model at a time is in memory, and the audited one has more to do.
-        extra["reference"] = compute(passes.reference, texts, paths, forward_reference, on_progress=on_progress)
+        extra["reference"] = compute(passes.reference, texts, where, forward_reference, on_progress=on_progress)
     if passes.proposer is not None:
         kinds = list(dict.fromkeys([*kinds, *passes.proposer.kinds]))
     own = compute(
         model,
         texts,
-        paths,
+        where,
         forward,
         kinds=kinds,
         branch_steps=passes.branch_steps,
@@ -166,25 +174,25 @@ def run_passes(
         on_progress=on_progress,
     )
     if passes.lowercased:
-        extra["lowercase"] = compute(model, lowercased(texts), paths, forward, on_progress=on_progress)
+        extra["lowercase"] = compute(model, lowercased(texts), where, forward, on_progress=on_progress)
     if passes.proposer is not None:
         proposed = passes.proposer.propose(texts, passes.n_neighbours, passes.seed)
         flat = [neighbour for neighbours in proposed for neighbour in neighbours]
-        extra["neighbours"] = compute(model, flat, paths, forward, on_progress=on_progress)
+        extra["neighbours"] = compute(model, flat, where, forward, on_progress=on_progress)
     return PassesSummary(own, extra)
 
 
 def plan_passes(
-    model: TokenizedModel, texts: Sequence[str], paths: DataPaths, passes: Passes, kinds: Sequence[Kind] = ("base",)
+    model: TokenizedModel, texts: Sequence[str], where: Where, passes: Passes, kinds: Sequence[Kind] = ("base",)
 ) -> Plan:
     """What :func:`run_passes` would run of the audited model: the texts' own pass, their branches, lower case.
 
     Texts are counted once; the tokens are those of all. A reference model's passes are not among them.
     """
-    own = plan(model, texts, paths, kinds, passes.branch_steps)
+    own = plan(model, texts, where, kinds, passes.branch_steps)
     if not passes.lowercased:
         return own
-    lower = plan(model, lowercased(texts), paths)
+    lower = plan(model, lowercased(texts), where)
     sizes = {kind: own.bytes_to_write.get(kind, 0) + lower.bytes_to_write.get(kind, 0) for kind in KINDS}
     return replace(
         own,
@@ -194,11 +202,11 @@ def plan_passes(
     )
 
 
-def costs(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, passes: Passes) -> list[str]:
+def costs(model: TokenizedModel, texts: Sequence[str], where: Where, passes: Passes) -> list[str]:
     """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
     words = []
     if passes.branch_steps > 1:
-        tokens = plan(model, texts, paths, branch_steps=passes.branch_steps).branch_tokens
+        tokens = plan(model, texts, where, branch_steps=passes.branch_steps).branch_tokens
         if tokens:
             words.append(f"infilling: branches of {passes.branch_steps} tokens, about {tokens:,} tokens in all")
     if passes.proposer is not None:
@@ -222,25 +230,25 @@ _NOT_RUN = {
 class Statistics:
     """The cached statistics of ``texts`` with the extras of ``passes``, found by text."""
 
-    def __init__(self, model: TokenizedModel, texts: Sequence[str], paths: DataPaths, passes: Passes) -> None:
+    def __init__(self, model: TokenizedModel, texts: Sequence[str], where: Where, passes: Passes) -> None:
         self._passes = passes
         self._absent = {**_NOT_RUN, **passes.absent}
-        self._own = StatisticsIndex(read_statistics(model, texts, paths))
+        self._own = StatisticsIndex(read_statistics(model, texts, where))
         self._branches = (
-            _branches_by_text(read_branches(model, texts, paths, passes.branch_steps)) if passes.branch_steps else {}
+            _branches_by_text(read_branches(model, texts, where, passes.branch_steps)) if passes.branch_steps else {}
         )
         self._lowercased = (
-            StatisticsIndex(read_statistics(model, lowercased(texts), paths)) if passes.lowercased else None
+            StatisticsIndex(read_statistics(model, lowercased(texts), where)) if passes.lowercased else None
         )
         self._reference = (
-            StatisticsIndex(read_statistics(passes.reference, texts, paths)) if passes.reference is not None else None
+            StatisticsIndex(read_statistics(passes.reference, texts, where)) if passes.reference is not None else None
         )
         self._proposed: dict[str, Sequence[str]] = {}
         if passes.proposer is not None:
             proposed = passes.proposer.propose(texts, passes.n_neighbours, passes.seed)
             self._proposed = dict(zip(texts, proposed, strict=True))
         flat = [neighbour for neighbours in self._proposed.values() for neighbour in neighbours]
-        self._neighbours = StatisticsIndex(read_statistics(model, flat, paths))
+        self._neighbours = StatisticsIndex(read_statistics(model, flat, where))
 
     def __len__(self) -> int:
         return len(self._own)

@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
+from made_files import save_dataset, write_rows
 from made_workspace import (
     NEW,
     OLD,
@@ -389,6 +390,61 @@ def test_rows_good_and_bad_and_odd(workspace: Workspace, tmp_path: Path) -> None
     # With a start token in front the one token is scored.
     workspace.run(*arguments[:-2])
     assert scores_of(out)[4, "loss", "{}"]["status"] == "ok"
+
+
+def test_a_spreadsheets_csv_and_what_was_taken_of_it(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('text;label\n"one, two; three";1\nfour five;0\n')
+    out = tmp_path / "s.parquet"
+    arguments = ("score", "--model", "tiny", "--texts", tmp_path / "t.csv", "--out", out, "--detectors", "loss")
+    result = workspace.run(*arguments)
+    assert "2 texts: 0 from the cache, 2 computed" in result.stderr
+    first, second, *_ = result.stderr.splitlines()
+    said = f"• {tmp_path / 't.csv'}: read as CSV with ';' between fields and '\"' as quote; columns: text, label"
+    assert (first, second) == (said, "• t.csv: 2 row(s)")
+    assert "1 + 1" in told(result)
+    assert {row["status"] for row in scores_of(out).values()} == {"ok"}
+
+
+def test_standard_input_and_a_data_set_on_disk(workspace: Workspace, tmp_path: Path) -> None:
+    texts = ["one text", "another text"]
+    save_dataset(tmp_path / "saved", [{"text": text} for text in texts])
+    base = ("score", "--model", "tiny", "--detectors", "loss", "--out", str(tmp_path / "s.parquet"), "--texts")
+    told(workspace.run(*base, tmp_path / "saved"))
+    saved = scores_of(tmp_path / "s.parquet")
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    result = CliRunner().invoke(main, [*base, "-"], input=lines)
+    assert result.stderr.splitlines()[:2] == [
+        "• reading lines of JSON from standard input",
+        "• standard input: 2 row(s)",
+    ]
+    assert "2 texts: 2 from the cache, 0 computed" in result.stderr
+    assert scores_of(tmp_path / "s.parquet") == saved
+    refused = CliRunner().invoke(main, [*base, "-"], input=bytes(range(256)))
+    assert "standard input: is read as lines of JSON, and this is no text" in error_of(refused)
+
+
+def test_how_much_there_is_is_said_before_anything_heavy_is_imported(workspace: Workspace, tmp_path: Path) -> None:
+    """The first line of a long file comes at once; importing what runs a model takes seconds."""
+    texts = texts_file(tmp_path, *(f"text {number}" for number in range(3000)))
+    code = (
+        "import sys\n"
+        "from audit_pipeline import console\n"
+        "from audit_pipeline.cli import main, scoring\n"
+        "def first(what):\n"
+        "    print(what, sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))\n"
+        "    raise SystemExit\n"
+        "scoring.tell_step = first\n"
+        f"main(['score', '--model', 'tiny', '--texts', {str(texts)!r}, '--out', 'o.parquet'], standalone_mode=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"texts\.jsonl: about (29|30|31)\d\d row\(s\) \[\]", done.stdout.strip().replace(",", ""))
+
+
+def test_a_label_column_that_is_not_there_is_said_only_where_it_was_named(workspace: Workspace, tmp_path: Path) -> None:
+    base = ("score", "--model", "tiny", "--texts", texts_file(tmp_path, "a text"), "--out", tmp_path / "s.parquet")
+    named = workspace.run(*base, "--label-column", "side")
+    assert "no row has the column 'side', so there is no AUROC" in named.stderr
+    assert "no row has the column" not in workspace.run(*base).stderr
 
 
 def test_the_second_call_loads_no_model(workspace: Workspace, tmp_path: Path) -> None:
@@ -845,6 +901,144 @@ def test_a_finding_joins_to_run_fingerprint_digest_and_code_version(audited: Wor
     assert "0 row(s)" in told(audited.run("sql", "SELECT * FROM lineage_gaps"))
 
 
+# The same as JSON.
+
+
+def answered(result: Result, code: int = 0) -> dict[str, Any]:
+    """The document, which is all that stands on standard output."""
+    assert result.exit_code == code, result.output
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("audit", "score", "detectors", "models", "benchmarks", "study", "control", "evaluate", "power", "forget"),
+        *("doctor", "sql"),
+    ],
+)
+def test_every_command_with_a_table_answers_in_json(command: str) -> None:
+    assert "--json" in [name for option in main.commands[command].params for name in option.opts]
+
+
+def test_what_there_is_as_json(audited: Workspace) -> None:
+    detectors = answered(audited.run("detectors", "--json"))["detectors"]
+    assert [row["detector"] for row in detectors] == list(REGISTRY)
+    [min_k] = [row for row in detectors if row["detector"] == "min_k"]
+    assert (min_k["parameters"], min_k["on_request"], min_k["own_logprobs_suffice"]) == ({"k": 0.2}, False, True)
+    [tiny] = answered(audited.run("models", "--json"))["models"]
+    assert (tiny["model"], tiny["dtype"], tiny["licence"]) == ("tiny", "float32", None)
+    benchmarks = {row["benchmark"]: row for row in answered(audited.run("benchmarks", "--json"))["benchmarks"]}
+    members = sum(label == 1 for label in read_examples(audited.paths, "made_8").column("label").to_pylist())
+    assert (benchmarks["made_8"]["built"], benchmarks["made_8"]["members"]) == (True, members)
+    assert (benchmarks["other_10"]["built"], benchmarks["other_10"]["members"]) == (False, None)
+
+
+def test_an_audit_as_json_holds_what_its_table_shows(
+    audited_copy: Workspace, audited_root: tuple[Path, Result]
+) -> None:
+    arguments = ("audit", "--model", "tiny", "--benchmark", "made")
+    lines = [line.rstrip() for line in told(audited_root[1]).splitlines()]
+    result = audited_copy.run(*arguments, "--json")
+    document = answered(result)
+    assert "from the cache" in result.stderr, "what happens meanwhile is told beside it"
+    for row in document["findings"]:
+        shown = next(
+            line
+            for line in lines
+            if line.split()[:2] == [row["benchmark"], row["detector"]]
+            and all(f"{name}={value}" in line for name, value in row["parameters"].items())
+        )
+        expected = "not defined" if row["auroc"] is None else f"{row['auroc']:.3f}"
+        assert expected in shown
+        assert shown.endswith(f"{row['n_members']} + {row['n_nonmembers']}")
+    assert len(document["findings"]) == sum(line.startswith(("made_8 ", "made_12 ")) for line in lines)
+    assert [row["benchmark"] for row in document["benchmarks"]] == ["made_8", "made_12"]
+    assert {row["claim_level"] for row in document["benchmarks"]} == {"screening only"}
+    assert document["report"] == str(audited_copy.paths.report)
+    plans = answered(audited_copy.run(*arguments, "--dry-run", "--json"))["plans"]
+    assert [(row["benchmark"], row["to_run"], row["tokens"]) for row in plans] == [("made_8", 0, 0), ("made_12", 0, 0)]
+
+
+def test_scores_of_a_file_as_json(workspace: Workspace, tmp_path: Path) -> None:
+    rows = [{"text": made_text(str(n), 9), "label": "maybe" if n == 0 else n % 2} for n in range(9)]
+    file = write_rows(tmp_path / "t.csv", rows)
+    arguments = ("score", "--model", "tiny", "--texts", file, "--out", tmp_path / "s.parquet", "--detectors", "loss")
+    result = workspace.run(*arguments, "--json")
+    document = answered(result)
+    [row] = document.pop("separation")
+    assert (row["detector"], row["parameters"], row["n_members"], row["n_nonmembers"]) == ("loss", {}, 4, 4)
+    assert 0 <= row["auroc_low"] <= row["auroc"] <= row["auroc_high"] <= 1
+    assert document == {
+        "claim_level": "screening only",
+        "scores": 9,
+        "out": str(tmp_path / "s.parquet"),
+        "texts": {"all": 9, "from_cache": 0, "computed": 9},
+        "skipped_rows": 0,
+        "labels_not_understood": 1,
+        "no_auroc": None,
+    }
+    unlabelled = answered(workspace.run(*arguments, "--label-column", "text", "--json"))
+    assert (unlabelled["separation"], unlabelled["labels_not_understood"]) == ([], 9)
+    assert unlabelled["no_auroc"] == "no AUROC: it takes texts of both sides, and the labels name neither side"
+    assert "1 label(s) not understood, taken as unknown: 'maybe'; a label is" in result.stderr
+
+
+def test_what_was_forgotten_and_examined_as_json(audited_copy: Workspace) -> None:
+    plan = answered(audited_copy.run("forget", "--benchmark", "made_8", "--dry-run", "--json"))["would_go"]
+    assert {row["what"] for row in plan} >= {"partition in Dagster"}
+    assert all(isinstance(row["bytes"], int) or row["what"] == "partition in Dagster" for row in plan)
+    findings = answered(audited_copy.run("doctor", "--json"))["findings"]
+    assert findings
+    assert all(row["ok"] is True for row in findings)
+    audited_copy.write_models(gone={"path": "/nowhere/model"})
+    broken = answered(audited_copy.run("doctor", "--json"), code=1)["findings"]
+    assert [row["what"] for row in broken if not row["ok"]] != []
+
+
+def test_sql_as_one_document(audited: Workspace) -> None:
+    statement = "SELECT 1 AS a, 2.5 AS a, NULL AS b, 'nan'::DOUBLE AS c, DATE '2024-05-31' AS d"
+    row = {"a": 1, "a_1": 2.5, "b": None, "c": None, "d": "2024-05-31"}
+    for layout in ((), ("--format", "json")):
+        assert answered(audited.run("sql", statement, "--json", *layout)) == {"rows": [row], "row_count": 1}
+    refused = audited.run("sql", statement, "--json", "--format", "csv")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "give either --json or --format csv" in refused.stderr
+
+
+def test_an_error_leaves_standard_output_empty(audited: Workspace) -> None:
+    result = audited.run("sql", "SELEC 1", "--json")
+    assert "the SQL is wrong" in error_of(result)
+    assert result.stdout == ""
+
+
+# Shell completion.
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_of_a_shell(shell: str) -> None:
+    environment = {"_CORPUS_AUDIT_COMPLETE": f"{shell}_source"}
+    result = CliRunner().invoke(main, [], prog_name="corpus-audit", env=environment)
+    assert result.exit_code == 0, result.output
+    assert f"_CORPUS_AUDIT_COMPLETE={shell}_complete" in result.stdout.replace("env ", "")
+    assert "corpus-audit" in result.stdout
+
+
+def test_commands_and_options_are_completed() -> None:
+    def completed(words: str) -> list[str]:
+        environment = {
+            "_CORPUS_AUDIT_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+        result = CliRunner().invoke(main, [], prog_name="corpus-audit", env=environment)
+        return [line.removeprefix("plain,") for line in result.stdout.splitlines()]
+
+    assert completed("corpus-audit sc") == ["score"]
+    assert "--json" in completed("corpus-audit score --")
+
+
 # The report.
 
 
@@ -988,4 +1182,10 @@ def test_a_study_ends_with_its_numbers(with_control: Workspace) -> None:
     assert [row[1:4] for row in rows if row[3] == "loss"] == [["1", "5", "loss"], ["2", "5", "loss"]]
     assert f"Report: {with_control.paths.report}" in shown
     assert with_control.paths.study("rates").exists()
+    again = json.loads(told(with_control.run("study", "rates", "--json")))
+    assert [(row["value"], row["seed"], row["detector"]) for row in again["study"] if row["detector"] == "loss"] == [
+        ("1", 5, "loss"),
+        ("2", 5, "loss"),
+    ]
+    assert all(row["auroc"] is None or isinstance(row["auroc"], float) for row in again["study"])
     assert not with_control.paths.control_pointer("check").exists(), "a study's models are thrown away"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
+from audit_pipeline import console, progress
 from audit_pipeline.orchestration import resources
 from audit_pipeline.orchestration.resources import ProgressTeller
-from audit_pipeline.progress import describe, terminal_bar
+from audit_pipeline.progress import describe, describe_file, duration, file_bar, terminal_bar
+from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics.run import Progress
 
 HALF = Progress(texts_done=5, texts_total=10, tokens_done=1500, tokens_total=3000, seconds=3.0)
@@ -22,20 +30,48 @@ def test_a_line_of_a_log() -> None:
     assert describe(start) == "0/10 texts, 0/3,000 tokens, 0 tokens/s, starting"
 
 
-def test_a_bar_is_drawn_only_once_there_is_progress(capsys: pytest.CaptureFixture[str]) -> None:
+FILE = FileProgress(1200, 200_000, True, 24_000, 4_000_000, 4000.0, 994.0)
+
+
+def test_a_line_of_a_file() -> None:
+    assert describe_file(FILE) == (
+        "1,200 of about 200,000 texts, 24,000 of about 4,000,000 tokens, 4,000 tokens/s, about 17 min left"
+    )
+    exact = replace(FILE, texts_total=1200, estimated=False, tokens_total=24_000)
+    assert describe_file(exact) == "1,200 of 1,200 texts, 24,000 of 24,000 tokens, 4,000 tokens/s, done"
+    cached = FileProgress(8192, 20_000, False, 0, 0, 0.0, None)
+    assert describe_file(cached) == "8,192 of 20,000 texts, from the cache, starting"
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s"), (99, "99 s"), (720, "12 min"), (12_000, "3.3 h")])
+def test_times_are_said_as_people_say_them(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A terminal of 80 columns in the place of standard error."""
+    screen = io.StringIO()
+    console_of_80 = Console(file=screen, force_terminal=True, width=80, emoji=False)
+    for module in (progress, console):
+        monkeypatch.setattr(module, "TELL", console_of_80)
+    return screen
+
+
+def test_a_bar_is_drawn_only_once_there_is_progress(terminal: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
     with terminal_bar("cached [bold]model"):
         pass
-    assert capsys.readouterr() == ("", "")
+    assert terminal.getvalue() == ""
     with terminal_bar("[bold]model") as tell:
         tell(HALF)
         tell(WHOLE)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "[bold]model" in shown.err
-    assert "3000/3000 tokens, 500/s" in shown.err
+    shown = Text.from_ansi(terminal.getvalue()).plain
+    assert "[bold]model" in shown
+    assert "3000/3000 tokens, 500/s" in shown
+    assert capsys.readouterr() == ("", "")
 
 
-def test_a_bar_is_taken_down_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_is_taken_down_after_an_error(terminal: io.StringIO) -> None:
     def fail() -> None:
         with terminal_bar("model") as tell:
             tell(HALF)
@@ -43,7 +79,47 @@ def test_a_bar_is_taken_down_after_an_error(capsys: pytest.CaptureFixture[str]) 
 
     with pytest.raises(RuntimeError, match="in mid run"):
         fail()
-    assert "1500/3000" in capsys.readouterr().err
+    assert "1500/3000" in Text.from_ansi(terminal.getvalue()).plain
+
+
+def test_a_bar_of_a_file_fits_a_terminal_and_the_first_batch_is_told_in_full(terminal: io.StringIO) -> None:
+    with file_bar("[bold]smollm2-135m") as tell:
+        tell(FILE)
+        tell(replace(FILE, texts_done=2400))
+    lines = Text.from_ansi(terminal.getvalue()).plain.splitlines()
+    assert f"[bold]smollm2-135m: {describe_file(FILE)}" in "".join(line.rstrip("\n") for line in lines)
+    assert not any(line.startswith("[bold]smollm2-135m ━") and " texts" not in line for line in lines), "no empty bar"
+    last = next(line for line in reversed(lines) if line.strip())
+    assert "2,400 of about 200,000 texts, 4,000 tokens/s, " in last
+    assert last.rstrip().endswith("left")
+
+
+@pytest.mark.parametrize("bar", [terminal_bar, file_bar])
+def test_without_a_terminal_lines_come_at_once_now_and_then_and_at_the_end(
+    bar: Callable[[str], AbstractContextManager[Callable[[object], None]]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    first, last = (HALF, WHOLE) if bar is terminal_bar else (FILE, replace(FILE, texts_done=200_000))
+    words = [describe(one) if isinstance(one, Progress) else describe_file(one) for one in (first, last)]
+    with bar("[bold]m") as tell:
+        tell(first)
+        tell(first)
+        now += 16
+        tell(first)
+        tell(last)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [f"[bold]m: {words[0]}", f"[bold]m: {words[0]}", f"[bold]m: {words[1]}"]
+    with bar("m") as tell:
+        tell(last)
+        tell(last)
+    assert capsys.readouterr().err.splitlines() == [f"m: {words[1]}"], "what is told at the end is not told twice"
+    with bar("m"):
+        pass
+    assert capsys.readouterr().err == "", "nothing to tell"
 
 
 def test_log_lines_come_now_and_then_and_at_the_end(

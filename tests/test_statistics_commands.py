@@ -65,8 +65,13 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     twin = json.loads((folder.reports / "contamination_report.json").read_text(encoding="utf-8"))
     assert "somebody's" in json.dumps(twin)
 
-    again = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable")
+    again = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable", "--json")
     assert again.exit_code == 0
+    document = json.loads(again.stdout)
+    [auroc] = [row for row in document["evaluations"] if row["metric"] == "auroc" and row["detector"] == "score"]
+    assert f"{auroc['value']:.3f}" in done.stdout
+    assert document["audited_groups"][0]["groups"] == 10
+    assert document["report"] == str(folder.report)
     assert query(folder.warehouse, "SELECT DISTINCT run_id FROM evaluations").num_rows == 1, "the same is one run"
 
 
@@ -140,6 +145,10 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Call
 
 def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
     planned = workspace.run("power", "--auroc", "0.7")
+    document = json.loads(workspace.run("power", "--auroc", "0.7", "--json").stdout)
+    assert document["sentence"] in planned.stdout
+    assert {row["resampled"] for row in document["power"]} == {None}
+    assert all(0 <= row["mean_score"] <= 1 for row in document["power"])
     assert planned.exit_code == 0, planned.output
     assert "audited texts" in planned.stdout
     workspace.write_benchmarks(made=temporal([8]))

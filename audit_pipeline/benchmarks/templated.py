@@ -17,8 +17,8 @@ from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.template_limits import TemplateLimitError
 from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.fetch.rows import Row, text_problem
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.text_rows import Row, text_problem
 
 VERSION = 1
 

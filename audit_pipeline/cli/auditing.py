@@ -6,17 +6,26 @@ imported by the command that needs them, so that `--help` and `sql` answer at on
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import setting, tell_problems, tell_step, whole_configuration, with_interval
-from audit_pipeline.console import OUT, new_table, print_table, say, tell
+from audit_pipeline.cli.shared import (
+    detector_and_setting,
+    json_option,
+    sides,
+    tell_problems,
+    tell_step,
+    whole_configuration,
+    with_interval,
+)
+from audit_pipeline.console import Columns, Row, say, show_table, tell
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import DataPaths
 
@@ -29,6 +38,20 @@ if TYPE_CHECKING:
 _ALL = "all"
 _CHECK = "instrument_check"
 _CHECKED = ("min_k", "min_k_plus_plus", "infilling")
+_METRICS = {
+    "auroc": "AUROC [95% interval]",
+    "tpr_at_5_fpr": "TPR at 5% FPR",
+    "fpr_at_95_tpr": "FPR at 95% TPR",
+}
+_SHOWN = (
+    *("benchmark", "detector"),
+    *(f"{metric}{end}" for metric in _METRICS for end in ("", "_low", "_high")),
+    *("n_members", "n_nonmembers"),
+)
+_SHOWN_OF_BENCHMARK = (
+    *("benchmark", "claim_level", "split_verdict"),
+    *("blind_auroc", "blind_auroc_low", "blind_auroc_high"),
+)
 
 
 @click.command()
@@ -41,7 +64,7 @@ def demo(model: str) -> None:
         tell(f"no instrument check: config/controls.yaml has no control '{_CHECK}'")
     _show(_audit(model, "demo", _Asked()))
     paths = DataPaths.from_environment()
-    OUT.print("\nNext:")
+    say("\nNext:")
     for command, what in (
         ("corpus-audit dev", "the same in the Dagster UI"),
         ("corpus-audit report --open", "the report in a browser"),
@@ -71,6 +94,7 @@ def _program() -> str:
 @click.option(
     "--logits-budget-gb", type=click.FloatRange(min=0), help="The most that full logits may add, a benchmark."
 )
+@json_option
 def audit(
     model: str,
     benchmark: str,
@@ -147,7 +171,7 @@ def _show(audited: _Audited) -> None:
     """The findings, the way to the report, and the error where there was one."""
     paths = DataPaths.from_environment()
     _show_findings(paths, audited.model, audited.benchmarks)
-    say(f"\nReport: {paths.report}")
+    say(f"\nReport: {paths.report}", report=paths.report)
     if audited.failed is not None:
         raise audited.failed
 
@@ -173,6 +197,18 @@ def _asked_for(model: str, benchmark: str) -> tuple[ModelEntry, Sequence[Benchma
     return entry, specs
 
 
+def _interval_of(metric: str) -> Callable[[Row], str]:
+    return lambda row: with_interval(row, metric)
+
+
+_FINDINGS: Columns = (
+    ("benchmark", "benchmark"),
+    ("detector", detector_and_setting),
+    *((head, _interval_of(metric)) for metric, head in _METRICS.items()),
+    ("texts", sides),
+)
+
+
 def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
     from audit_pipeline.warehouse.query import open_read_only
 
@@ -180,31 +216,30 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
         statement = "SELECT * FROM leaderboard WHERE model = $model AND list_contains($benchmarks, benchmark)"
         rows = connection.sql(statement, params={"model": model, "benchmarks": list(benchmarks)})
         found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
-    columns = ("benchmark", "detector", "AUROC [95% interval]", "TPR at 5% FPR", "FPR at 95% TPR", "texts")
-    table = new_table(*columns)
-    for row in found:
-        table.add_row(
-            row["benchmark"],
-            f"{row['detector']} {setting(row['parameters'])}".strip(),
-            *(with_interval(row, metric) for metric in ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr")),
-            f"{row['n_members']} + {row['n_nonmembers']}",
-        )
-    OUT.print()
-    print_table(table)
-    OUT.print()
+    say("")
+    shown = [{"model": model, **{name: row[name] for name in _SHOWN}, **_setting_of(row)} for row in found]
+    show_table("findings", shown, _FINDINGS)
+    say("")
     for benchmark in benchmarks:
         rows_of = [row for row in found if row["benchmark"] == benchmark]
         if not rows_of:
-            say(
+            words = (
                 f"{benchmark}: no metrics, because none of its texts to evaluate is labelled; "
                 "its scores are in the view scores_with_examples"
             )
+            say(words, benchmarks=[{"model": model, "benchmark": benchmark, "claim_level": None}])
         for row in rows_of[:1]:
             blind = "not read" if row["blind_auroc"] is None else with_interval(row, "blind_auroc")
-            say(
+            words = (
                 f"{benchmark}: {row['claim_level']}; split: {row['split_verdict']}; "
                 f"AUROC of the blind control, which never sees the model: {blind}"
             )
+            say(words, benchmarks=[{"model": model, **{name: row[name] for name in _SHOWN_OF_BENCHMARK}}])
+
+
+def _setting_of(row: Row) -> dict[str, Any]:
+    """The row's parameters as they are, not as canonical JSON."""
+    return {"parameters": json.loads(row["parameters"])}
 
 
 def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | None) -> None:
@@ -221,27 +256,38 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
     for spec in specs:
         if spec.name not in plans:
             tell(f"{spec.name} is not built or not up to date: corpus-audit benchmarks --build {spec.name}")
-    table = new_table(
-        "benchmark", "texts", "cached", "to run", "passes", "tokens", "branch tokens", "bytes to write", "time"
-    )
-    for name, plan in plans.items():
-        tokens = plan.tokens_to_run + plan.branch_tokens
-        seconds = seconds_for(tokenized, tokens, device or default_device())
-        size = sum(plan.bytes_to_write.values())
-        counted = (plan.texts, plan.cached_texts, plan.texts_to_run)
-        numbers = (*counted, plan.passes, plan.tokens_to_run, plan.branch_tokens, size)
-        table.add_row(name, *(f"{number:,}" for number in numbers), f"about {seconds:,.0f} s")
-    print_table(table)
-    OUT.print(
+    rows = [
+        {
+            "benchmark": name,
+            "texts": plan.texts,
+            "cached": plan.cached_texts,
+            "to_run": plan.texts_to_run,
+            "passes": plan.passes,
+            "tokens": plan.tokens_to_run,
+            "branch_tokens": plan.branch_tokens,
+            "bytes_to_write": sum(plan.bytes_to_write.values()),
+            "seconds": seconds_for(tokenized, plan.tokens_to_run + plan.branch_tokens, device or default_device()),
+        }
+        for name, plan in plans.items()
+    ]
+    counted = ("texts", "cached", "to_run", "passes", "tokens", "branch_tokens", "bytes_to_write")
+    numbers = [(name.replace("_", " "), _number(name)) for name in counted]
+    time = ("time", lambda row: f"about {row['seconds']:,.0f} s")
+    show_table("plans", rows, [("benchmark", "benchmark"), *numbers, time])
+    say(
         "Nothing was run. Passes and tokens: the texts and their lower case; branches: about. Time: the model's "
-        "arithmetic at this machine's measured speed; loading and a reference model's passes left out.",
-        soft_wrap=True,
+        "arithmetic at this machine's measured speed; loading and a reference model's passes left out."
     )
+
+
+def _number(column: str) -> Callable[[Row], str]:
+    return lambda row: f"{row[column]:,}"
 
 
 @click.command()
 @click.argument("name", default=_CHECK)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
+@json_option
 def control(name: str, device: str | None) -> None:
     """Train a control with known truth (config/controls.yaml) and audit its two models on its texts."""
     _check_instrument(name, device, show=True)
@@ -283,6 +329,7 @@ def _publish(paths: DataPaths) -> None:
 
 @click.command()
 @click.argument("name")
+@json_option
 def study(name: str) -> None:
     """Train a control again and again with one setting changed (config/studies.yaml): what makes members tell."""
     config = whole_configuration()
@@ -298,15 +345,17 @@ def study(name: str) -> None:
     with open_read_only(paths.warehouse) as connection:
         rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})
         found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
-    table = new_table("setting", "value", "seed", "detector", "AUROC [95% interval]")
-    for row in found:
-        shown = "not defined" if row["auroc"] is None else f"{row['auroc']:.3f}"
-        if row["ci_low"] is not None:
-            shown += f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-        detector = f"{row['detector']} {setting(row['parameters'])}".strip()
-        table.add_row(row["setting"], row["value"], str(row["seed"]), detector, shown)
-    print_table(table)
-    say(f"\nReport: {paths.report}")
+    rows_shown = [
+        {
+            **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
+            **{"auroc_low": row["ci_low"], "auroc_high": row["ci_high"], **_setting_of(row)},
+        }
+        for row in found
+    ]
+    interval = ("AUROC [95% interval]", _interval_of("auroc"))
+    plain = [(name, name) for name in ("setting", "value", "seed")]
+    show_table("study", rows_shown, [*plain, ("detector", detector_and_setting), interval])
+    say(f"\nReport: {paths.report}", report=paths.report)
 
 
 def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
@@ -317,14 +366,17 @@ def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> 
         relation = connection.sql("SELECT * FROM leaderboard WHERE benchmark = $name", params={"name": benchmark})
         rows: list[dict[str, Any]] = relation.to_arrow_table().to_pylist()
 
+    def found(role: str) -> dict[str, float]:
+        aurocs = {row["detector"]: row["auroc"] for row in rows if row["model"] == models.get(role)}
+        return {name: aurocs[name] for name in _CHECKED if aurocs.get(name) is not None}
+
     def told(role: str) -> str:
-        found = {row["detector"]: row["auroc"] for row in rows if row["model"] == models.get(role)}
-        shown = [f"{name} {found[name]:.2f}" for name in _CHECKED if found.get(name) is not None]
-        return ", ".join(shown) or "not audited"
+        return ", ".join(f"{name} {auroc:.2f}" for name, auroc in found(role).items()) or "not audited"
 
     blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
     say(
         f"\nInstrument check: members told from held-out texts with AUROC {told('exposed')}; "
         f"twin model, which saw neither: {told('twin')}; "
-        f"without any model: {'not read' if blind is None else f'{blind:.2f}'}"
+        f"without any model: {'not read' if blind is None else f'{blind:.2f}'}",
+        checks=[{"benchmark": benchmark, "exposed": found("exposed"), "twin": found("twin"), "blind_auroc": blind}],
     )

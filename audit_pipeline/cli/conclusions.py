@@ -7,13 +7,14 @@ imported by the command that needs them.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from audit_pipeline.cli.shared import FILE
-from audit_pipeline.console import new_table, print_table, say, tell, tell_skipped, visible
+from audit_pipeline.cli.shared import FILE, json_option
+from audit_pipeline.console import Row, say, show_table, tell, tell_skipped, visible
 from audit_pipeline.errors import DataError
 from audit_pipeline.paths import DataPaths
 
@@ -39,6 +40,7 @@ _DESIGNS = ("temporal", "exchangeable", "randomised", "selected", "unlabelled")
 )
 @click.option("--seed", default=0, show_default=True)
 @click.option("--no-text", is_flag=True, help="Quote no text in report and warehouse.")
+@json_option
 def evaluate(
     file: Path,
     out: Path | None,
@@ -60,16 +62,32 @@ def evaluate(
     tell_skipped(done.given.skipped)
     for note in done.given.notes:
         tell(note)
-    table = new_table("detector", "metric", "value", "95% interval")
-    for row in done.findings.tables["evaluations"].to_pylist():
-        if row["is_default"] and row["value"] is not None:
-            interval = "" if row["ci_low"] is None else f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-            table.add_row(visible(row["detector"]), row["metric"], f"{row['value']:.3f}", interval)
-    print_table(table)
+    rows = [
+        {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
+        for row in done.findings.tables["evaluations"].to_pylist()
+        if row["is_default"] and row["value"] is not None
+    ]
+    value = ("value", lambda row: f"{row['value']:.3f}")
+    show_table(
+        "evaluations", rows, (("detector", "detector"), ("metric", "metric"), value, ("95% interval", _interval))
+    )
     _say_groups(done.findings.tables["group_tests"].to_pylist())
     found = done.findings.evaluation
-    say(f"\n{found.claim_level}; split: {found.split_verdict}" + (f"; {found.reason}" if found.reason else ""))
-    say(f"Warehouse: {done.paths.warehouse}\nReport: {done.report}")
+    say(
+        f"\n{found.claim_level}; split: {found.split_verdict}" + (f"; {found.reason}" if found.reason else ""),
+        claim_level=found.claim_level,
+        split_verdict=found.split_verdict,
+        reason=found.reason,
+    )
+    say(
+        f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
+        warehouse=done.paths.warehouse,
+        report=done.report,
+    )
+
+
+def _interval(row: Row) -> str:
+    return "" if row["ci_low"] is None else f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
 
 
 def _say_groups(rows: list[dict[str, Any]]) -> None:
@@ -78,7 +96,10 @@ def _say_groups(rows: list[dict[str, Any]]) -> None:
     for detector in dict.fromkeys(row["detector"] for row in audited):
         own = [row for row in audited if row["detector"] == detector]
         told = sum(row["q_bh"] <= 0.05 for row in own)
-        say(f"{visible(detector)}: {told} of {len(own)} audited groups have q <= 0.05 (Benjamini-Hochberg)")
+        say(
+            f"{visible(detector)}: {told} of {len(own)} audited groups have q <= 0.05 (Benjamini-Hochberg)",
+            audited_groups=[{"detector": detector, "groups": len(own), "q_at_most_005": told}],
+        )
 
 
 @click.command()
@@ -90,6 +111,7 @@ def _say_groups(rows: list[dict[str, Any]]) -> None:
 @click.option("--power", "wanted", default=0.8, show_default=True, type=click.FloatRange(0, 1, True, True))
 @click.option("--effect", default=1.0, show_default=True, type=click.FloatRange(0, 1, True), help="Contamination rate.")
 @click.option("--held-out", type=click.IntRange(min=1), help="Held-out texts. Default: as many as are audited.")
+@json_option
 def power(
     model: str | None,
     benchmark: str | None,
@@ -112,7 +134,12 @@ def power(
     if model is None or benchmark is None:
         raise click.UsageError("give --model and --benchmark, or --auroc")
     found = _scores_at_hand(model, benchmark, detector)
-    say(f"{found.model} on {found.benchmark}, {found.detector}, one value a group:")
+    say(
+        f"{found.model} on {found.benchmark}, {found.detector}, one value a group:",
+        model=found.model,
+        benchmark=found.benchmark,
+        detector=found.detector,
+    )
     _say_power(power_report(found.members, found.nonmembers, **asked))
 
 
@@ -161,9 +188,19 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand
 
 
 def _say_power(report: PowerReport) -> None:
-    say(report.sentence)
-    table = new_table("audited texts", "power of the mean score", "power of the count of flagged texts", "resampled")
-    for point in report.curve:
-        cells = (point.mean_score, point.flagged, point.resampled)
-        table.add_row(f"{point.n:,}", *("–" if one is None else f"{one:.2f}" for one in cells))
-    print_table(table)
+    say(report.sentence, sentence=report.sentence)
+    rows = [
+        {"texts": one.n, "mean_score": one.mean_score, "flagged": one.flagged, "resampled": one.resampled}
+        for one in report.curve
+    ]
+    heads = {
+        "mean_score": "power of the mean score",
+        "flagged": "power of the count of flagged texts",
+        "resampled": "resampled",
+    }
+    powers = [(head, _power_in(column)) for column, head in heads.items()]
+    show_table("power", rows, [("audited texts", lambda row: f"{row['texts']:,}"), *powers])
+
+
+def _power_in(column: str) -> Callable[[Row], str]:
+    return lambda row: "–" if row[column] is None else f"{row[column]:.2f}"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import FILE, loader, model_named, tell_step
-from audit_pipeline.console import say, tell_skipped
+from audit_pipeline.cli.shared import FILE, PATH, loader, model_named, tell_step
+from audit_pipeline.console import say, tell, tell_skipped
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
 
 @test.command("ordered")
 @_model_options
-@click.option("--items", "file", required=True, type=FILE, help="The test set in its published order, an item a row.")
+@click.option("--items", "file", required=True, type=PATH, help="The test set in its published order, an item a row.")
 @click.option("--text-column", help="Default: text, else input, else the only column.")
 @click.option("--shards", type=click.IntRange(min=2), help="Default: as many as fit the model's context.")
 @click.option("--permutations", default=25, show_default=True, type=click.IntRange(1, 10_000), help="Orders a shard.")
@@ -92,17 +92,20 @@ def test_ordered(
 ) -> None:
     """Does the model prefer the test set's published order to random ones?"""
     from audit_pipeline.corpus_tests import ordered_test
+    from audit_pipeline.fetch.read import open_texts
     from audit_pipeline.progress import terminal_bar
-    from audit_pipeline.text_rows import read_texts
 
     paths = DataPaths.from_environment()
-    rows, skipped = read_texts(file, text_column)
-    tell_skipped(skipped)
+    items = open_texts(file, text_column)
+    if items.rows.note is not None:
+        tell(items.rows.note)
+    texts = [item.text for item in items]
+    tell_skipped(items.skipped.first, items.skipped.count)
     tokenized, forward_of = _known(model, paths), loader(paths, device)
     with terminal_bar(model) as on_progress:
         result = ordered_test(
             tokenized,
-            [row.text for row in rows],
+            texts,
             paths,
             forward_of,
             name=file.stem,

@@ -8,34 +8,51 @@ from __future__ import annotations
 
 import click
 
-from audit_pipeline.cli.shared import tell_problems, tell_step, whole_configuration
-from audit_pipeline.console import new_table, print_table
+from audit_pipeline.cli.shared import json_option, tell_problems, tell_step, whole_configuration
+from audit_pipeline.console import Row, show_table
 from audit_pipeline.paths import DataPaths
 
 
 @click.command()
+@json_option
 def detectors() -> None:
     """The detectors: what each needs and what it costs."""
     from audit_pipeline.detectors.registry import REGISTRY
 
-    table = new_table(
-        "detector", "paper", "needs", "forward tokens a token", "own log-probabilities suffice", "parameters", "score"
+    rows = [
+        {
+            "detector": one.name,
+            "on_request": one.on_request,
+            "paper": one.source,
+            "needs": sorted(one.needs),
+            "forward_tokens": one.passes,
+            "own_logprobs_suffice": one.own_logprobs_suffice,
+            "parameters": {name: parameter.default for name, parameter in one.parameters.items()},
+            "score": one.summary,
+        }
+        for one in REGISTRY.values()
+    ]
+    show_table(
+        "detectors",
+        rows,
+        (
+            ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
+            ("paper", "paper"),
+            ("needs", lambda row: ", ".join(row["needs"])),
+            ("forward tokens a token", "forward_tokens"),
+            ("own log-probabilities suffice", lambda row: "yes" if row["own_logprobs_suffice"] else "no"),
+            ("parameters", _parameters),
+            ("score", "score"),
+        ),
     )
-    for one in REGISTRY.values():
-        parameters = ", ".join(f"{name} ({parameter.default})" for name, parameter in one.parameters.items())
-        table.add_row(
-            one.name + (" (on request)" if one.on_request else ""),
-            one.source,
-            ", ".join(sorted(one.needs)),
-            one.passes,
-            "yes" if one.own_logprobs_suffice else "no",
-            parameters or "-",
-            one.summary,
-        )
-    print_table(table)
+
+
+def _parameters(row: Row) -> str:
+    return ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-"
 
 
 @click.command()
+@json_option
 def models() -> None:
     """The models of config/models.yaml, and what is wrong with the configuration."""
     from audit_pipeline.models.config import FILE_NAME
@@ -43,23 +60,37 @@ def models() -> None:
 
     config = whole_configuration()
     tell_problems(config.problems_beside(FILE_NAME))
-
-    table = new_table("model", "from", "dtype", "start token", "released", "training cutoff", "licence")
-    for entry in config.models.values():
-        table.add_row(
-            entry.name,
-            origin(entry),
-            entry.dtype,
-            f"{entry.start_token or 'default'} ({entry.start_token_policy})",
-            str(entry.release_date or "unknown"),
-            str(entry.training_cutoff or "unknown"),
-            entry.licence or "unknown",
-        )
-    print_table(table)
+    rows = [
+        {
+            "model": entry.name,
+            "from": origin(entry),
+            "dtype": entry.dtype,
+            "start_token": entry.start_token,
+            "start_token_policy": entry.start_token_policy,
+            "released": entry.release_date,
+            "training_cutoff": entry.training_cutoff,
+            "licence": entry.licence,
+        }
+        for entry in config.models.values()
+    ]
+    show_table(
+        "models",
+        rows,
+        (
+            ("model", "model"),
+            ("from", "from"),
+            ("dtype", "dtype"),
+            ("start token", lambda row: f"{row['start_token'] or 'default'} ({row['start_token_policy']})"),
+            ("released", lambda row: row["released"] or "unknown"),
+            ("training cutoff", lambda row: row["training_cutoff"] or "unknown"),
+            ("licence", lambda row: row["licence"] or "unknown"),
+        ),
+    )
 
 
 @click.command()
 @click.option("--build", "build_name", metavar="NAME", help="Fetch the sources of a benchmark or family and build it.")
+@json_option
 def benchmarks(build_name: str | None) -> None:
     """The benchmarks of config/benchmarks.yaml, what is built of them, and what is wrong with the configuration."""
     from audit_pipeline.benchmarks.build import read_manifest
@@ -76,11 +107,31 @@ def benchmarks(build_name: str | None) -> None:
 
         prepare(AuditRequest("", specs), defs(), paths, tell_step)
     tell_problems(config.problems_beside(FILE_NAME))
-    table = new_table("benchmark", "words", "design", "built", "members", "non-members", "description")
+    rows = []
     for spec in config.benchmarks.values():
         built = paths.benchmark_manifest(spec.name).exists()
         counts = read_manifest(paths, spec.name)["counts"] if built else {}
-        sides = (str(counts.get("members", "-")), str(counts.get("nonmembers", "-")))
-        state = "yes" if built else "no"
-        table.add_row(spec.name, str(spec.words or "any"), spec.design, state, *sides, spec.settings.description)
-    print_table(table)
+        rows.append(
+            {
+                "benchmark": spec.name,
+                "words": spec.words,
+                "design": spec.design,
+                "built": built,
+                "members": counts.get("members"),
+                "nonmembers": counts.get("nonmembers"),
+                "description": spec.settings.description,
+            }
+        )
+    show_table(
+        "benchmarks",
+        rows,
+        (
+            ("benchmark", "benchmark"),
+            ("words", lambda row: row["words"] or "any"),
+            ("design", "design"),
+            ("built", lambda row: "yes" if row["built"] else "no"),
+            ("members", lambda row: "-" if row["members"] is None else row["members"]),
+            ("non-members", lambda row: "-" if row["nonmembers"] is None else row["nonmembers"]),
+            ("description", "description"),
+        ),
+    )

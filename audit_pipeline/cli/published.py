@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import FILE, tell_step
-from audit_pipeline.console import OUT, new_table, print_table, say, shown
+from audit_pipeline.cli.shared import FILE, json_option, tell_step
+from audit_pipeline.console import answers_in_json, say, show_table
 from audit_pipeline.errors import AuditError
 from audit_pipeline.paths import DataPaths
 
@@ -50,14 +50,20 @@ def report(open_it: bool, no_text: bool) -> None:
 @click.command()
 @click.argument("statement")
 @click.option("--format", "layout", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@json_option
 def sql(statement: str, layout: str) -> None:
-    """Run one reading SQL statement on the warehouse."""
+    """Run one reading SQL statement on the warehouse.
+
+    --format json prints an object a line, --json one document with all rows.
+    """
     from audit_pipeline.warehouse.query import query
 
+    if answers_in_json() and layout == "csv":
+        raise click.UsageError("give either --json or --format csv")
     rows = query(DataPaths.from_environment().warehouse, statement)
     if layout == "csv":
         _print_csv(rows)
-    elif layout == "json":
+    elif layout == "json" and not answers_in_json():
         names = _each_once(rows.column_names)
         for row in _rows(rows):
             click.echo(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False))
@@ -97,11 +103,10 @@ def _cell(value: object) -> object:
 
 
 def _print_rows(rows: pa.Table) -> None:
-    table = new_table(*rows.column_names)
-    for row in _rows(rows):
-        table.add_row(*(shown(value) for value in row))
-    print_table(table)
-    OUT.print(f"{len(rows):,} row(s)", highlight=False)
+    names = _each_once(rows.column_names)
+    found = [dict(zip(names, row, strict=True)) for row in _rows(rows)]
+    show_table("rows", found, list(zip(rows.column_names, names, strict=True)))
+    say(f"{len(rows):,} row(s)", row_count=len(rows))
 
 
 @click.command()

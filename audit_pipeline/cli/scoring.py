@@ -6,23 +6,34 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.shared import FILE, loader, model_named, setting, tell_step, with_interval
-from audit_pipeline.console import OUT, new_table, print_table, say, tell, tell_skipped
+from audit_pipeline.cli.shared import (
+    FILE,
+    PATH,
+    detector_and_setting,
+    json_option,
+    loader,
+    model_named,
+    sides,
+    tell_step,
+    with_interval,
+)
+from audit_pipeline.console import answers_in_json, say, show_table, tell, tell_skipped
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
-    from audit_pipeline.detectors.registry import Overrides
-    from audit_pipeline.score_files import FileScores
+    from audit_pipeline.fetch.stream import TextStream
+    from audit_pipeline.scoring.file import FileScores
 
 
 @click.command()
 @click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")
-@click.option("--texts", "file", required=True, type=click.Path(path_type=Path), help=".jsonl, .csv, .parquet or .txt")
+@click.option("--texts", "file", required=True, type=PATH, help="A file of rows, a folder of save_to_disk, or -.")
 @click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
 @click.option("--detectors", help="Default: all. See `corpus-audit detectors`.")
 @click.option("--grid", is_flag=True, help="Every setting of each detector's parameter grid.")
@@ -36,6 +47,7 @@ if TYPE_CHECKING:
 @click.option("--frequencies", type=FILE, help="For dc_pdd: a table that `corpus-audit count` wrote.")
 @click.option("--proposer", default="own-topk", show_default=True, help="For neighbour: or a masked language model.")
 @click.option("--seed", default=0, show_default=True, help="Of the neighbours.")
+@json_option
 def score(
     model: str,
     file: Path,
@@ -53,59 +65,107 @@ def score(
     proposer: str,
     seed: int,
 ) -> None:
-    """Score the texts of a file, without Dagster: one row a text, detector and setting."""
+    """Score the texts of a file, without Dagster: one row a text, detector and setting.
+
+    What has been run is kept: stopped, the same command goes on where it was. docs/input-files.md says what is read.
+    """
     from audit_pipeline.detectors.registry import parse_set, select
+    from audit_pipeline.tables import require_output
 
     names = [name.strip() for name in detectors.split(",") if name.strip()] if detectors else None
     overrides = parse_set(assignments)
     selection = select(names, grid=grid, overrides=overrides)
     configured = model_named(model)
+    require_output(out, file)
+    texts = _opened(file, text_column, label_column)
 
+    # Not before the file has been looked at: importing what works on scores takes a second.
     from audit_pipeline.models.load import load_tokenizer, with_overrides
-    from audit_pipeline.progress import terminal_bar
-    from audit_pipeline.score_files import Beside, score_file
+    from audit_pipeline.progress import file_bar
+    from audit_pipeline.scoring.file import Beside, Told, score_file
 
     entry = with_overrides(configured, dtype=dtype, start_token_policy=policy, reference_model=reference_model)
     paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
 
-    beside = Beside(frequencies=frequencies, proposer=proposer, seed=seed, device=device)
-    with terminal_bar(entry.name) as on_progress:
+    with file_bar(entry.name) as on_progress:
         scores = score_file(
-            file,
+            texts,
             out,
             tokenized,
             selection,
             paths,
             loader(paths, device),
-            beside=beside,
-            text_column=text_column,
+            beside=Beside(frequencies=frequencies, proposer=proposer, seed=seed, device=device),
             label_column=label_column,
-            on_progress=on_progress,
-            on_step=tell_step,
+            overrides=overrides,
+            told=Told(tell_step, on_progress),
         )
-    tell_skipped(scores.skipped)
+    tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
-    tell(f"{own.texts} texts: {own.texts_from_cache} from the cache, {own.texts_computed} computed{rate}")
-    _show_separation(scores, overrides)
-    say(f"{len(scores.table):,} scores in {out}")
+    tell(f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}")
+    if not scores.labelled.has_column and _is_given("label_column"):
+        tell(f"no row has the column '{label_column}', so there is no AUROC")
+    _show_separation(scores)
+    say(
+        f"{scores.written:,} scores in {out}",
+        scores=scores.written,
+        out=out,
+        texts={"all": own.texts, "from_cache": own.texts_from_cache, "computed": own.texts_computed},
+        skipped_rows=scores.skipped.count,
+        labels_not_understood=scores.labelled.labels.not_understood,
+        no_auroc=scores.labelled.problem,
+    )
 
 
-def _show_separation(scores: FileScores, overrides: Overrides) -> None:
+def _is_given(option: str) -> bool:
+    """Whether the user has given an option of the command that runs."""
+    return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
+
+
+def _opened(file: Path, text_column: str | None, label_column: str) -> TextStream:
+    """The texts of the file, of which something is said at once: how it was read, and about how much there is."""
+    from audit_pipeline.fetch.opened import STANDARD_INPUT
+    from audit_pipeline.fetch.read import open_texts
+
+    if file == STANDARD_INPUT:
+        tell_step("reading lines of JSON from standard input")
+    texts = open_texts(file, text_column, [label_column])
+    if texts.rows.note is not None:
+        tell_step(texts.rows.note)
+    there = texts.rows_at_a_glance()
+    tell_step(f"{texts.rows.file.name}: {'about ' if there.estimated else ''}{there.rows:,} row(s)")
+    return texts
+
+
+def _show_separation(scores: FileScores) -> None:
     """AUROC of each detector's default setting, where the file labels both sides."""
-    from audit_pipeline.score_files import separation
-
-    found = separation(scores, overrides)
-    if not found:
+    labelled = scores.labelled
+    for words in (labelled.labels.told("taken as unknown"), labelled.problem):
+        if words is not None:
+            tell(words)
+    rows = [
+        {
+            "detector": one.detector,
+            "parameters": json.loads(one.parameters),
+            "auroc": one.auroc,
+            "auroc_low": one.interval.low,
+            "auroc_high": one.interval.high,
+            "n_members": one.n_members,
+            "n_nonmembers": one.n_nonmembers,
+        }
+        for one in labelled.separations()
+    ]
+    interval = ("AUROC [95% interval]", lambda row: with_interval(row, "auroc"))
+    if rows or answers_in_json():
+        show_table("separation", rows, (("detector", detector_and_setting), interval, ("texts", sides)))
+    if not rows:
         return
-    table = new_table("detector", "AUROC [95% interval]", "texts")
-    for one in found:
-        row = {"auroc": one.auroc, "auroc_low": one.interval.low, "auroc_high": one.interval.high}
-        name = f"{one.detector} {setting(one.parameters)}".strip()
-        table.add_row(name, with_interval(row, "auroc"), f"{one.n_members} + {one.n_nonmembers}")
-    print_table(table)
-    OUT.print("screening only: no control was run; `corpus-audit audit` on a benchmark runs one", soft_wrap=True)
+    say(
+        "screening only: no control was run; `corpus-audit audit` on a benchmark runs one",
+        claim_level="screening only",
+    )
 
 
 @click.command()
@@ -125,11 +185,14 @@ def count(
     """
     configured = model_named(tokenizer)
 
+    from audit_pipeline.fetch.read import holds_rows, open_rows
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.references.count import Limits, count_to_file
     from audit_pipeline.tables import require_output
 
     require_output(out, corpus)
+    if holds_rows(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
+        tell_step(note)
     model = load_tokenizer(configured, DataPaths.from_environment())
     limits = Limits(max_tokens_per_document=max_tokens_per_document)
     counted = count_to_file(model, corpus, out, text_column, limits=limits)

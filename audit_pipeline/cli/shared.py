@@ -6,7 +6,7 @@ printing itself (console.py).
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.console import tell
+from audit_pipeline.console import Row, answering, tell
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 _TOLD = "audit_pipeline.problems_told"
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+PATH = click.Path(path_type=Path)
+"""A file, a folder, or - for standard input."""
+
+
+def json_option(command: Callable[..., None]) -> Callable[..., None]:
+    """The option --json: what the command says on standard output, as one JSON document."""
+
+    @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
+    @functools.wraps(command)
+    def run(*arguments: Any, as_json: bool, **options: Any) -> None:
+        with answering(as_json=as_json):
+            command(*arguments, **options)
+
+    return run
 
 
 def tell_step(what: str) -> None:
@@ -33,13 +47,18 @@ def tell_step(what: str) -> None:
     tell(f"• {what}")
 
 
-def setting(parameters: str) -> str:
-    """A detector's parameters, from their canonical JSON."""
-    return " ".join(f"{name}={value}" for name, value in json.loads(parameters).items())
+def detector_and_setting(row: Row) -> str:
+    """A row's detector with its parameters, which are a mapping."""
+    return " ".join([row["detector"], *(f"{name}={value}" for name, value in row["parameters"].items())])
 
 
-def with_interval(row: dict[str, Any], metric: str) -> str:
-    """A metric of a row of the leaderboard with its interval."""
+def sides(row: Row) -> str:
+    """How many members and non-members a row rests on."""
+    return f"{row['n_members']} + {row['n_nonmembers']}"
+
+
+def with_interval(row: Row, metric: str) -> str:
+    """A metric of a row with its interval."""
     value, low, high = row[metric], row[f"{metric}_low"], row[f"{metric}_high"]
     if value is None:
         return "not defined"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import tell_step
-from audit_pipeline.console import new_table, print_table, say, tell, visible
+from audit_pipeline.cli.shared import json_option, tell_step
+from audit_pipeline.console import Row, say, show_table, tell, visible
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def dev(host: str, port: int) -> None:
 @click.option("--model", help="The name of its partition: as in config/models.yaml, a hub id, or a path.")
 @click.option("--benchmark", help="One benchmark (release_notes_64).")
 @click.option("--dry-run", is_flag=True, help="What would go: files, rows, bytes; nothing is touched.")
+@json_option
 def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     """Remove a model, or a benchmark, and all that was derived from it.
 
@@ -85,15 +87,17 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
     target = forgotten.target
     if forgotten.buried:
         tell(f"marked {len(forgotten.buried)} dead run(s) of this machine failed and freed their slots")
-    table = new_table("would go" if dry_run else "went", "files", "rows", "bytes")
-    for one in forgotten.gone:
-        table.add_row(one.what, f"{one.files:,}", f"{one.rows:,}", f"{one.bytes:,}")
+    rows: list[dict[str, Any]] = [
+        {"what": one.what, "files": one.files, "rows": one.rows, "bytes": one.bytes} for one in forgotten.gone
+    ]
     if forgotten.had_partition:
-        table.add_row("partition in Dagster", "", "", "")
-    if table.row_count:
-        print_table(table)
+        rows.append({"what": "partition in Dagster", "files": None, "rows": None, "bytes": None})
+    name = "would_go" if dry_run else "went"
+    if rows:
+        numbers = [(what, _number(what)) for what in ("files", "rows", "bytes")]
+        show_table(name, rows, [("would go" if dry_run else "went", "what"), *numbers])
     else:
-        say(f"Of {target} there is nothing to remove.")
+        say(f"Of {target} there is nothing to remove.", **{name: rows})
     lines = [f"Stays: {one}" for one in forgotten.kept]
     lines.append("Stays: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
     lines += [f"Yours, left alone: {path}, the log of a session on an earlier warehouse" for path in forgotten.aside]
@@ -113,7 +117,12 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
         say(visible(line))
 
 
+def _number(column: str) -> Callable[[Row], str]:
+    return lambda row: "" if row[column] is None else f"{row[column]:,}"
+
+
 @click.command()
+@json_option
 def doctor() -> None:
     """Check the installation, the models' files, the disk, the data folder and Dagster's runs; 1 where one is amiss.
 
@@ -125,9 +134,9 @@ def doctor() -> None:
 
     paths = DataPaths.from_environment()
     findings = [*examine(paths), *examine_dagster(paths, defs())]
-    table = new_table("", "what", "finding")
-    for finding in findings:
-        table.add_row("ok" if finding.ok else "!!", finding.what, finding.words)
-    print_table(table)
+    rows = [{"ok": finding.ok, "what": finding.what, "finding": finding.words} for finding in findings]
+    show_table(
+        "findings", rows, (("", lambda row: "ok" if row["ok"] else "!!"), ("what", "what"), ("finding", "finding"))
+    )
     if not all(finding.ok for finding in findings):
         sys.exit(1)

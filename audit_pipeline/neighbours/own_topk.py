@@ -19,9 +19,8 @@ from audit_pipeline.contracts import digest, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.neighbours.proposer import Cost, distinct, generator_of, scoring_cost
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.encode import cache_key
-from audit_pipeline.token_statistics.run import Kind, plan, read_statistics
+from audit_pipeline.token_statistics.run import Kind, Where, plan, read_statistics
 
 NAME = "own-topk"
 _VERSION = 1
@@ -37,12 +36,12 @@ class OwnTopkProposer:
     token's: no other character of the text moves. Such a neighbour is likely given the words before the position, not
     those behind it.
 
-    The kinds ``base`` and ``topk`` of the texts must be in the cache under ``paths`` (run.compute).
+    The kinds ``base`` and ``topk`` of the texts must be in the cache ``where`` says (run.compute).
     """
 
-    def __init__(self, model: TokenizedModel, paths: DataPaths) -> None:
+    def __init__(self, model: TokenizedModel, where: Where) -> None:
         self._model = model
-        self._paths = paths
+        self._where = where
         self._pieces: dict[int, str] = {}
 
     @property
@@ -60,7 +59,7 @@ class OwnTopkProposer:
 
     def cost(self, texts: Sequence[str], n: int) -> Cost:
         """The audited model's passes over the texts that have no cached top-k tokens yet."""
-        planned = plan(self._model, texts, self._paths, kinds=_KINDS)
+        planned = plan(self._model, texts, self._where, kinds=_KINDS)
         neighbours, words = scoring_cost(texts, n)
         return Cost(self._model.entry.name, planned.passes, planned.tokens_to_run, neighbours, words)
 
@@ -79,7 +78,7 @@ class OwnTopkProposer:
         ]
 
     def _rows(self, texts: Sequence[str], kind: Kind) -> dict[str, _Row]:
-        table = read_statistics(self._model, list(dict.fromkeys(texts)), self._paths, kind=kind)
+        table = read_statistics(self._model, list(dict.fromkeys(texts)), self._where, kind=kind)
         return {
             sha256: _Row(batch, index)
             for batch in table.to_batches()

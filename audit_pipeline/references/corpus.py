@@ -1,12 +1,11 @@
 """Reference corpora as streams of documents: one row at a time, and from where an earlier stream broke off.
 
 What belongs here: what a corpus is, and the documents of files on disk and of the embedded default. What does not: file
-formats (rows.py), data sets of the hub (hub.py), counting (tally.py).
+formats (fetch/), data sets of the hub (hub.py), counting (tally.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import Any, Protocol
 
 from audit_pipeline.contracts import digest, text_sha256
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.read import SUFFIXES, digest_of, holds_rows, open_texts
+from audit_pipeline.fetch.rows import Skipped, UnreadableFileError
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.references.rows import SUFFIXES, UnreadableFileError, is_readable, read_texts
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import source_named
 from audit_pipeline.sources.store import read_documents
 from audit_pipeline.tables import read_json
-from audit_pipeline.text_rows import Skipped
 
 State = Mapping[str, Any]
 
@@ -56,15 +55,17 @@ class FileStream:
             begin, seen = self._row, 0
             name = self._names[self._file]
             try:
-                for item in read_texts(self._files[self._file], name, self._column):
+                # Nothing is kept of what a .gz unpacks to: it may be any amount.
+                texts = open_texts(self._files[self._file], self._column, name=name, unpacked_limit=None)
+                for item in texts.entries():
                     seen += 1
                     if seen > begin:
                         self._row = seen
-                        yield item
+                        yield item if isinstance(item, Skipped) else item.text
             except UnreadableFileError as error:
                 if seen >= begin:
                     self._row = seen + 1
-                    yield Skipped(name, seen, str(error))
+                    yield Skipped(name, seen, error.reason)
             self._file, self._row = self._file + 1, 0
 
     def state(self) -> State:
@@ -96,7 +97,7 @@ def files_corpus(path: Path, column: str | None) -> Corpus:
     files = _files(path)
     names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
     try:
-        version = digest([[name, _sha256(file)] for name, file in zip(names, files, strict=True)])
+        version = digest([[name, digest_of(file)] for name, file in zip(names, files, strict=True)])
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     return Corpus(version[:16], lambda state: FileStream(files, names, column, state))
@@ -124,16 +125,20 @@ def source_corpus(source: str, paths: DataPaths) -> Corpus:
 def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
-    if not path.is_dir():
-        if not is_readable(path):
-            raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
+    if holds_rows(path):
         return [path]
-    files = sorted(file for file in path.rglob("*") if is_readable(file) and file.is_file())
+    if not path.is_dir():
+        raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
+    files = sorted(_inside(path))
     if not files:
         raise DataError(f"{path} holds no file of a kind that can be read: {', '.join(SUFFIXES)}")
     return files
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _inside(folder: Path) -> Iterator[Path]:
+    """The files of a readable kind in a folder and the folders in it; a data set that was saved is one of them."""
+    for path in folder.iterdir():
+        if holds_rows(path) and (path.is_file() or path.is_dir()):
+            yield path
+        elif path.is_dir() and not path.is_symlink():
+            yield from _inside(path)

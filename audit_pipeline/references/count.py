@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 
 from audit_pipeline.contracts import TOKEN_FREQUENCIES, digest
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references.corpus import Corpus, State, files_corpus
 from audit_pipeline.references.tally import CheckedCounter, Counts, vocabulary_of
 from audit_pipeline.tables import checked, write_table
-from audit_pipeline.text_rows import Skipped
 
 CODE_VERSION = 1
 CHECKPOINT_SECONDS = 30.0

@@ -27,9 +27,8 @@ from huggingface_hub.errors import (
 
 from audit_pipeline.contracts import digest
 from audit_pipeline.errors import DataError, TransientError, one_line
+from audit_pipeline.fetch.rows import Row, Skipped, json_row, text_row
 from audit_pipeline.references.corpus import Corpus, State
-from audit_pipeline.references.rows import json_text
-from audit_pipeline.text_rows import Skipped, text_of
 
 _REMEDY = "or set path to a copy of its files"
 
@@ -87,11 +86,12 @@ class HubStream:
 
     def _item(self, row: dict[str, Any], *, parquet: bool) -> str | Skipped | None:
         location = f"{self._what}:{self._row}"
-        if not parquet:
-            line: str = row["text"]
-            return json_text(line.encode(), location, self._row - 1, self._column) if line.strip() else None
-        text, problem = text_of(row, self._column)
-        return text if problem is None else Skipped(location, self._row - 1, problem)
+        if not parquet and not row["text"].strip():
+            return None
+        index = self._row - 1
+        found = Row(location, index, row) if parquet else json_row(row["text"].encode(), location, index)
+        item = found if isinstance(found, Skipped) else text_row(found, self._column)
+        return item if isinstance(item, Skipped) else item.text
 
     def state(self) -> State:
         inner = self._begin if self._rows is None else self._rows.state_dict()

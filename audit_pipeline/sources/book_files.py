@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.rows import unicode_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 from audit_pipeline.sources.book_matter import epub_text, plain_text
 from audit_pipeline.sources.book_metadata import METADATA_FILES, BookEntry, read_metadata
 from audit_pipeline.sources.epub import EpubError, read_epub
-from audit_pipeline.text_rows import unicode_problem
 
 BOOK_FILES = (".txt", ".epub")
 DATE_KIND = "first publication"

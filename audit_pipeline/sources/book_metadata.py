@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
+from audit_pipeline.fetch.read import read_rows
+from audit_pipeline.fetch.rows import text_problem
 from audit_pipeline.sources.base import LeftOut
-from audit_pipeline.text_rows import read_rows, text_problem
 
 METADATA_FILES = ("books.csv", "books.jsonl")
 COLUMNS = ("title", "author", "published", "language", "licence", "url", "group", "encoding")

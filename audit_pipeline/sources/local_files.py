@@ -1,10 +1,10 @@
 """Documents out of a folder or a file of the user's own.
 
 What belongs here: which files are read, and which columns make a document. What does not: reading rows out of one
-file (audit_pipeline/text_rows.py).
+file (audit_pipeline/fetch/).
 
-In a folder each .txt and .md file is one document, each row of a .jsonl, .csv or .parquet file is one. A single file
-is read the same way.
+In a folder each .txt and .md file is one document, each row of a .jsonl, .csv, .parquet file or another of rows is one,
+and so is each row of a data set that `datasets` saved in a folder. A single file is read the same way.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from datetime import date, datetime
 from pathlib import Path
 
 from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.fetch.arrow import saved_as
+from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
+from audit_pipeline.fetch.rows import Row, chosen_column, column_names, text_of, text_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 from audit_pipeline.sources.config import LocalFilesSettings, SourceSettings
-from audit_pipeline.text_rows import Row, chosen_column, column_names, read_rows, text_of, text_problem
 
 NAME = "local_files"
 WHOLE_FILES = (".txt", ".md")
-ROW_FILES = (".jsonl", ".csv", ".parquet")
 
 
 def fetch(settings: SourceSettings, downloads: Path) -> Harvest:
@@ -60,7 +61,7 @@ def harvest_path(settings: LocalFilesSettings) -> Harvest:
 
 def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     """Name below the root, path, and for a file that is not read the reason."""
-    if root.is_file():
+    if root.is_file() or saved_as(root) is not None:
         yield root.name, root, _kind_problem(root)
         return
     inside = root.resolve()
@@ -68,6 +69,10 @@ def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
         for name in [name for name in folders if (Path(folder) / name).is_symlink() and not name.startswith(".")]:
             yield (Path(folder) / name).relative_to(root).as_posix(), Path(folder) / name, "a linked folder"
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for path in [path for name in folders if saved_as(path := Path(folder) / name) is not None]:
+            folders.remove(path.name)
+            if not path.is_symlink():
+                yield path.relative_to(root).as_posix(), path, None
         for name in files:
             path = Path(folder) / name
             if name.startswith("."):
@@ -81,8 +86,8 @@ def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
 
 
 def _kind_problem(path: Path) -> str | None:
-    known = path.suffix.lower() in (*WHOLE_FILES, *ROW_FILES)
-    return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_FILES))}"
+    known = path.suffix.lower() in WHOLE_FILES or suffix_of(path) in ROW_SUFFIXES or path.is_dir()
+    return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
 def _documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
@@ -106,8 +111,8 @@ def _whole_document(name: str, path: Path, settings: LocalFilesSettings) -> tupl
 
 def _row_documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
     file = read_rows(path)
-    text_column = chosen_column(path, file.rows, settings.text_column)
     columns = column_names(file.rows)
+    text_column = chosen_column(path, columns, settings.text_column)
     for column in (settings.title_column, settings.date_column, settings.group_column):
         if column is not None and column not in columns:
             raise DataError(f"{path}: no column '{column}'; the columns are: {', '.join(columns)}")

@@ -1,7 +1,7 @@
 """Exports of the BigQuery table patents-public-data.patents.publications: rows to patents.
 
 What belongs here: the table's columns, nested as BigQuery keeps them or flat as a query makes them, and what they
-mean. What does not: reading rows out of a file (text_rows.py), the check of dates (patent_record.py), and cleaning.
+mean. What does not: reading rows out of a file (fetch/), the check of dates (patent_record.py), and cleaning.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from datetime import date, datetime
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
+from audit_pipeline.fetch.rows import Row, column_names, unicode_problem
 from audit_pipeline.sources.base import LeftOut, Missing
 from audit_pipeline.sources.patent_record import (
     PARTS,
@@ -27,9 +29,7 @@ from audit_pipeline.sources.patent_record import (
     publication_number,
     settled_dates,
 )
-from audit_pipeline.text_rows import Row, column_names, read_rows, unicode_problem
 
-SUFFIXES = (".csv", ".jsonl", ".parquet")
 LARGEST_FILE = 4 * 1024**3
 LARGEST_TEXT = 10_000_000
 
@@ -50,8 +50,8 @@ def exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part]
         return
     paths = [root] if root.is_file() else sorted(path for path in root.iterdir() if not path.name.startswith("."))
     for path in paths:
-        if path.suffix.lower() not in SUFFIXES or not path.is_file():
-            yield LeftOut(path.name, f"not one of {', '.join(SUFFIXES)}")
+        if suffix_of(path) not in ROW_SUFFIXES or not path.is_file():
+            yield LeftOut(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
         elif path.stat().st_size > LARGEST_FILE:
             yield Missing(path.name, f"larger than {LARGEST_FILE} bytes; export it in several files")
         else:

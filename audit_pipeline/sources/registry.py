@@ -29,7 +29,7 @@ SOURCES: Mapping[str, Source] = {
         ),
         Source(
             local_files.NAME,
-            "A folder, or a .jsonl, .csv, .parquet, .txt or .md file, of the user's own (config/sources.yaml).",
+            "A folder, or a file of texts or of rows, of the user's own (config/sources.yaml).",
             "as set in config/sources.yaml",
             local_files.fetch,
         ),

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import date
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.rows import text_problem
 from audit_pipeline.sources.base import Document, LeftOut
 from audit_pipeline.sources.wikipedia_settings import WikipediaSettings
 from audit_pipeline.sources.wikitext import categories, is_redirect, plain_text
-from audit_pipeline.text_rows import text_problem
 
 LICENCE = "CC BY-SA 4.0"
 DATE_KIND = "first revision"

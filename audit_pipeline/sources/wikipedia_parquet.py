@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.rows import text_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 from audit_pipeline.sources.wikipedia_dates import CreationDates
 from audit_pipeline.sources.wikipedia_pages import Choice, LeftOutPages, choice_of, date_problem
 from audit_pipeline.sources.wikipedia_pages import document as document_of
 from audit_pipeline.sources.wikipedia_settings import WikipediaSettings
 from audit_pipeline.sources.wikitext import Part, is_tail_heading
-from audit_pipeline.text_rows import text_problem
 
 COLUMNS = ("id", "url", "title", "text")
 _BATCH = 256

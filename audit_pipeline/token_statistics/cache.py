@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,13 @@ LOCK_SECONDS = 600.0
 """How long those who take rows away wait for a compaction to end."""
 
 _SMALL_PART_BYTES = 128 << 20
+# Of a key's 64 hexadecimal digits: 96 bits tell any number of keys apart, in less than half the memory.
+_KEPT_CHARACTERS = 24
+# A part is read a piece at a time: decoded it takes several times its size on disk, and few of its rows are wanted.
+_READ_ROWS, _READ_BYTES = 4096, 1 << 20
+
+_Take = Callable[[Any], Any]
+"""What is wanted of a record batch."""
 
 
 @dataclass(frozen=True)
@@ -57,27 +64,39 @@ class PartCache:
         self._pending_bytes = 0
         self._next_part: Path | None = None
         self._last_flush = time.monotonic()
+        # Of the parts that have been looked through or written here: asked chunk after chunk, none is read again.
+        self._keys_of: dict[Path, pa.ChunkedArray] = {}
+        self._values: dict[tuple[str, Path], frozenset[Any]] = {}
 
-    def keys(self) -> set[str]:
-        """The keys of every row on disk that can be read.
+    def known(self, keys: Iterable[str]) -> set[str]:
+        """Those of ``keys`` that are on disk and can be read.
 
-        Every column is read, a part at a time: a part that is damaged anywhere is set aside now, so that its texts
-        count as missing and are run again.
+        Every column of a part is read, once: a part that is damaged anywhere is set aside then, so that its texts count
+        as missing and are run again.
         """
-        return set(self.keys_with("key"))
+        for path, table in self._parts_as(_keys_in, lambda path: path not in self._keys_of):
+            self._keys_of[path] = _beginnings(table.column("key"))
+        by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
+        wanted = pa.array(list(by_beginning), pa.string())
+        there = (self._keys_of[path] for path in _parts(self.folder) if path in self._keys_of)
+        return {by_beginning[key] for kept in there for key in kept.filter(pc.is_in(kept, wanted)).to_pylist()}
 
-    def keys_with(self, column: str) -> dict[str, Any]:
-        """As :func:`keys`, each key with its row's value in ``column``."""
-        return {
-            key: value
-            for table in self._tables()
-            for key, value in zip(table.column("key").to_pylist(), table.column(column).to_pylist(), strict=True)
-        }
+    def values_of(self, column: str) -> set[Any]:
+        """The different values in ``column``, of all rows on disk; a part is read once for them."""
+        unread = self._parts_as(_column_in(column), lambda path: (column, path) not in self._values)
+        for path, table in unread:
+            self._values[column, path] = frozenset(pc.unique(table.column(column)).to_pylist())
+        return {value for (name, _), found in self._values.items() if name == column for value in found}
 
     def read(self, keys: Iterable[str]) -> pa.Table:
         """The rows of ``keys`` that are on disk, each once, in no particular order."""
         wanted = pa.array(sorted(set(keys)), pa.string())
-        tables = self._tables(pc.field("key").isin(wanted))
+        beginnings = _beginnings(wanted)
+
+        def may_hold_one(path: Path) -> bool:
+            return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
+
+        tables = [table for _, table in self._parts_as(_rows_in(wanted), may_hold_one)]
         return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *tables]))
 
     def add(self, row: Mapping[str, object], size: int) -> None:
@@ -102,37 +121,44 @@ class PartCache:
         try:
             with filelock.FileLock(self.folder / COMPACTION_LOCK, timeout=0):
                 for parts in _piles(_parts(self.folder)):
-                    self._merge(parts)
+                    if len(parts) > 1:
+                        self._merge(parts)
         except filelock.Timeout:
             return
 
     def _merge(self, parts: Sequence[Path]) -> None:
-        tables = {path: table for path in parts if (table := self._read_part(path)) is not None}
+        tables = {path: table for path in parts if (table := self._part_as(_all_rows, path)) is not None}
         if len(tables) > 1:
             self._write(_first_of_each_key(pa.concat_tables(tables.values())), _new_part(self.folder))
             for path in tables:
                 path.unlink()
+                self._keys_of.pop(path, None)
 
     def _write(self, table: pa.Table, part: Path) -> None:
         write_table(part, checked(table, self.schema))
+        self._keys_of[part] = _beginnings(table.column("key"))
 
-    def _tables(self, filters: pc.Expression | None = None) -> Iterator[pa.Table]:
-        """Every part, including those that another process's compaction puts in the place of parts being read."""
+    def _parts_as(self, take: _Take, of: Callable[[Path], bool]) -> Iterator[tuple[Path, pa.Table]]:
+        """What ``take`` takes of every part that ``of`` wants, those included that another process's compaction puts in
+        the place of parts being read.
+        """
         seen: set[Path] = set()
         while new := [path for path in _parts(self.folder) if path not in seen]:
             for path in new:
                 seen.add(path)
-                try:
-                    table = self._read_part(path, filters)
-                except FileNotFoundError:
-                    # Merged meanwhile: its rows stand in a part that the next look finds.
-                    continue
-                if table is not None:
-                    yield table
+                # One that is gone was merged meanwhile: its rows stand in a part that the next look finds.
+                with suppress(FileNotFoundError):
+                    table = self._part_as(take, path) if of(path) else None
+                    if table is not None:
+                        yield path, table
 
-    def _read_part(self, path: Path, filters: pc.Expression | None = None) -> pa.Table | None:
+    def _part_as(self, take: _Take, path: Path) -> pa.Table | None:
+        """What ``take`` takes of a part; None where it is damaged: it is set aside then."""
         try:
-            return pq.read_table(path, columns=self.schema.names, filters=filters, partitioning=None)
+            with pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES) as part:
+                taken = map(take, part.iter_batches(_READ_ROWS, columns=self.schema.names))
+                schema = take(self.schema.empty_table()).schema
+                return pa.Table.from_batches([batch for batch in taken if len(batch)], schema)
         except (pa.ArrowInvalid, OSError) as error:
             if not _is_damage(error):
                 raise
@@ -222,6 +248,27 @@ def set_aside_damaged(folder: Path, schema: pa.Schema | None) -> list[Path]:
                 raise
             damaged.append(_set_aside(part))
     return damaged
+
+
+def _all_rows(batch: Any) -> Any:
+    return batch
+
+
+def _rows_in(keys: pa.Array) -> _Take:
+    return lambda batch: batch.filter(pc.is_in(batch.column("key"), keys))
+
+
+def _column_in(name: str) -> _Take:
+    return lambda batch: batch.select([name])
+
+
+_keys_in = _column_in("key")
+
+
+def _beginnings(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    """The keys cut to what is kept of them, in memory of their own."""
+    cut = pc.utf8_slice_codeunits(keys, 0, _KEPT_CHARACTERS)
+    return cut if isinstance(cut, pa.ChunkedArray) else pa.chunked_array([cut])
 
 
 def _new_part(folder: Path) -> Path:

@@ -6,7 +6,7 @@ What belongs here: the loop over batches and its bookkeeping. What does not: ten
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,7 +34,7 @@ DEFAULT_LOGITS_BUDGET = 20 << 30
 TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
 _BASE_BYTES_A_TOKEN = 36
 # About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it.
-_SHARE_WITH_BRANCH = 0.6
+SHARE_WITH_BRANCH = 0.6
 _PROGRESS_SECONDS = 1.0
 
 
@@ -96,6 +96,22 @@ class RunSummary:
     branch_tokens: int = 0
 
 
+def joined(summaries: Sequence[RunSummary]) -> RunSummary:
+    """What several runs of one model did together; a text that two of them were given counts twice."""
+    counts = {
+        name: sum(getattr(one, name) for one in summaries)
+        for name in (
+            *("texts", "texts_from_cache", "texts_computed", "texts_without_tokens", "tokens_computed", "passes"),
+            *("seconds", "texts_branched", "branch_tokens"),
+        )
+    }
+    return RunSummary(
+        **counts,
+        tokens_per_second=counts["tokens_computed"] / counts["seconds"] if counts["tokens_computed"] else 0.0,
+        unreadable_parts=tuple(dict.fromkeys(part for one in summaries for part in one.unreadable_parts)),
+    )
+
+
 @dataclass
 class Prepared:
     """The distinct texts that miss a row of some kind, encoded."""
@@ -113,10 +129,35 @@ class Prepared:
         return "branches" in self.missing[text]
 
 
-def caches_of(model: TokenizedModel, paths: DataPaths, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
+class Caches:
+    """The part caches under ``paths``, kept open for several runs in a row: each part is looked through once, and small
+    parts are merged when all runs are done."""
+
+    def __init__(self, paths: DataPaths) -> None:
+        self._paths = paths
+        self._open: dict[tuple[Kind, str], PartCache] = {}
+
+    def of(self, model: TokenizedModel, kind: Kind) -> PartCache:
+        """The part cache of ``kind`` for this model."""
+        place = kind, model.identity.model_fingerprint
+        if place not in self._open:
+            self._open[place] = PartCache(self._paths.token_statistics(*place), KINDS[kind])
+        return self._open[place]
+
+    def compact(self) -> None:
+        """Merge small parts; after the last run."""
+        for cache in self._open.values():
+            cache.compact()
+
+
+Where = DataPaths | Caches
+"""Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""
+
+
+def caches_of(model: TokenizedModel, where: Where, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
     """The part caches of ``kinds`` for this model."""
-    fingerprint = model.identity.model_fingerprint
-    return {kind: PartCache(paths.token_statistics(kind, fingerprint), KINDS[kind]) for kind in kinds}
+    caches = where if isinstance(where, Caches) else Caches(where)
+    return {kind: caches.of(model, kind) for kind in kinds}
 
 
 def _kinds(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
@@ -124,16 +165,15 @@ def _kinds(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
 
 
 def _prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache], steps: int) -> Prepared:
-    on_disk = {kind: cache.keys() for kind, cache in caches.items() if kind != "branches"}
-    branched = _Branched(model, caches["branches"], steps) if "branches" in caches else None
-    keys: dict[str, dict[Kind, str]] = {}
+    distinct = {text_sha256(text): text for text in texts}
+    keys = {sha256: {kind: cache_key(model, sha256, kind, steps) for kind in caches} for sha256 in distinct}
+    on_disk = {
+        kind: cache.known(own[kind] for own in keys.values()) for kind, cache in caches.items() if kind != "branches"
+    }
+    branched = _Branched(model, caches["branches"], steps, distinct) if "branches" in caches else None
     to_encode: list[str] = []
     missing: list[frozenset[Kind]] = []
-    for text in texts:
-        sha256 = text_sha256(text)
-        if sha256 in keys:
-            continue
-        keys[sha256] = {kind: cache_key(model, sha256, kind, steps) for kind in caches}
+    for sha256, text in distinct.items():
         lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[sha256][kind] not in known}
         if branched is not None and branched.best(sha256) is None:
             lacking.add("branches")
@@ -147,17 +187,19 @@ def _prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, 
 
 
 class _Branched:
-    """Which texts have branches on disk, of at least ``steps`` tokens: shorter ones are part of longer ones."""
+    """Which of the texts have branches on disk, of at least ``steps`` tokens: shorter ones are part of longer ones."""
 
-    def __init__(self, model: TokenizedModel, cache: PartCache, steps: int) -> None:
+    def __init__(self, model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Iterable[str]) -> None:
         self._model = model
-        self._lengths = cache.keys_with("m")
-        self._long_enough = sorted({length for length in self._lengths.values() if length >= steps})
+        self._long_enough = sorted(length for length in cache.values_of("m") if length >= steps)
+        self._known = cache.known(key for sha256 in texts_sha256 for key in self._keys(sha256))
 
     def best(self, sha256: str) -> str | None:
         """The key of the text's shortest branches that are long enough."""
-        keys = (cache_key(self._model, sha256, "branches", length) for length in self._long_enough)
-        return next((key for key in keys if key in self._lengths), None)
+        return next((key for key in self._keys(sha256) if key in self._known), None)
+
+    def _keys(self, sha256: str) -> list[str]:
+        return [cache_key(self._model, sha256, "branches", length) for length in self._long_enough]
 
 
 def _bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
@@ -165,7 +207,7 @@ def _bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> di
         "base": _BASE_BYTES_A_TOKEN,
         "topk": 8 * TOPK_ENTRIES,
         "logits": 2 * model.vocab_size,
-        "branches": 4 + round(8 * steps * _SHARE_WITH_BRANCH),
+        "branches": 4 + round(8 * steps * SHARE_WITH_BRANCH),
     }
     totals: dict[Kind, int] = {}
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
@@ -177,12 +219,12 @@ def _bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> di
 def plan(
     model: TokenizedModel,
     texts: Sequence[str],
-    paths: DataPaths,
+    where: Where,
     kinds: Sequence[Kind] = ("base",),
     branch_steps: int = 0,
 ) -> Plan:
     """What :func:`compute` would run for ``texts``; needs the tokenizer only."""
-    prepared = _prepare(model, texts, caches_of(model, paths, _kinds(kinds, branch_steps)), branch_steps)
+    prepared = _prepare(model, texts, caches_of(model, where, _kinds(kinds, branch_steps)), branch_steps)
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(
         texts=len(texts),
@@ -192,14 +234,14 @@ def plan(
         tokens_to_run=sum(window.length for window in prepared.windows),
         passes=len(prepared.windows),
         bytes_to_write=_bytes_to_write(model, prepared, branch_steps),
-        branch_tokens=round(_SHARE_WITH_BRANCH * branch_steps * branched),
+        branch_tokens=round(SHARE_WITH_BRANCH * branch_steps * branched),
     )
 
 
 def compute(
     model: TokenizedModel,
     texts: Sequence[str],
-    paths: DataPaths,
+    where: Where,
     forward: Callable[[], ForwardPass],
     *,
     kinds: Sequence[Kind] = ("base",),
@@ -216,7 +258,7 @@ def compute(
     logits that the run may add (uncompressed float16); more raises BudgetError before anything runs. Text without a
     scored token gets an empty row, so that detectors can say why they give no score.
     """
-    caches = caches_of(model, paths, _kinds(kinds, branch_steps))
+    caches = caches_of(model, where, _kinds(kinds, branch_steps))
     prepared = _prepare(model, texts, caches, branch_steps)
     logits_bytes = _bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
@@ -225,7 +267,7 @@ def compute(
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
     writer = _Writer(model, prepared, caches, branch_steps)
-    modes = _modes(model, texts, paths, prepared) if branch_steps else {}
+    modes = _modes(model, texts, where, prepared) if branch_steps else {}
     writer.add_empty()
     ready = forward() if prepared.windows else None
     branch_tokens_before = ready.branch_tokens_run if ready is not None else 0
@@ -234,7 +276,8 @@ def compute(
         _run(prepared, ready, writer, modes, branch_steps, token_budget, on_progress)
     for cache in caches.values():
         cache.flush()
-        cache.compact()
+        if not isinstance(where, Caches):
+            cache.compact()
     seconds = time.perf_counter() - started
     tokens = sum(window.length for window in prepared.windows)
     return RunSummary(
@@ -256,7 +299,7 @@ def _with_tokens(prepared: Prepared) -> list[int]:
     return [number for number, text in enumerate(prepared.encoded) if text.n_scored]
 
 
-def _modes(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, prepared: Prepared) -> Mapping[int, IntArray]:
+def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: Prepared) -> Mapping[int, IntArray]:
     """The cached modes of every scored token, by text number, of the texts whose own statistics are there."""
     numbers = {
         text.text_sha256: number
@@ -265,7 +308,7 @@ def _modes(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, prepar
     }
     wanted = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
     modes: dict[int, IntArray] = {}
-    for batch in read_statistics(model, wanted, paths).to_batches():
+    for batch in read_statistics(model, wanted, where).to_batches():
         column = batch.column("argmax_id")
         values, ends = column.values.to_numpy(), column.offsets.to_numpy()
         for row, sha256 in enumerate(batch.column("text_sha256").to_pylist()):
@@ -396,18 +439,19 @@ def _joined(arrays: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any]:
     return np.concatenate(present) if present else np.empty(0)
 
 
-def read_statistics(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, kind: Kind = "base") -> pa.Table:
+def read_statistics(model: TokenizedModel, texts: Sequence[str], where: Where, kind: Kind = "base") -> pa.Table:
     """The cached rows of ``texts``, each once, in no particular order; texts without a row are absent.
 
     Joins to texts by ``text_sha256``.
     """
-    cache = caches_of(model, paths, (kind,))[kind]
+    cache = caches_of(model, where, (kind,))[kind]
     return cache.read(cache_key(model, text_sha256(text), kind) for text in texts)
 
 
-def read_branches(model: TokenizedModel, texts: Sequence[str], paths: DataPaths, steps: int) -> pa.Table:
+def read_branches(model: TokenizedModel, texts: Sequence[str], where: Where, steps: int) -> pa.Table:
     """The cached branches of ``texts`` of at least ``steps`` tokens, one row a text, in no particular order."""
-    cache = caches_of(model, paths, ("branches",))["branches"]
-    branched = _Branched(model, cache, steps)
-    keys = (branched.best(text_sha256(text)) for text in texts)
+    cache = caches_of(model, where, ("branches",))["branches"]
+    distinct = dict.fromkeys(map(text_sha256, texts))
+    branched = _Branched(model, cache, steps, distinct)
+    keys = map(branched.best, distinct)
     return cache.read(key for key in keys if key is not None)

@@ -19,12 +19,14 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 from made_documents import labelled_spec, templated_spec, write_jsonl
+from made_files import save_dataset, write_rows
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.labelled import row_settings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, hub_rows, read_origin
 from audit_pipeline.benchmarks.staleness import is_on_hub
 from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.fetch.read import ROW_SUFFIXES
 from audit_pipeline.sources.pypi import Archive
 
 ROWS = [{"input": "one two", "label": 1}, {"input": "three four", "label": 0}]
@@ -51,6 +53,24 @@ def test_a_split_is_a_file_of_a_folder(tmp_path: Path, name: str) -> None:
     assert values(found) == ROWS
     assert found.file.rows[1].location == f"{name}:2"
     assert found.provenance == {"files": {str(path): sha256(path)}, "licence": "CC0-1.0"}
+
+
+def test_a_split_may_be_a_folder_that_datasets_saved(tmp_path: Path) -> None:
+    saved = save_dataset(tmp_path / "set" / "Rows_length4", ROWS)
+    (tmp_path / "set" / "dataset_dict.json").write_text('{"splits": ["Rows_length4"]}')
+    for place in (tmp_path / "set", saved):
+        found = read(labelled_spec(4, path=place))
+        assert values(found) == ROWS
+        assert list(found.provenance["files"]) == [str(saved)]
+    before = found.provenance
+    save_dataset(saved, [*ROWS, ROWS[0]])
+    assert read(labelled_spec(4, path=saved)).provenance != before
+
+
+@pytest.mark.parametrize("suffix", ROW_SUFFIXES)
+def test_a_split_may_be_of_any_format(tmp_path: Path, suffix: str) -> None:
+    write_rows(tmp_path / f"Rows_length4{suffix}", ROWS)
+    assert [row["input"] for row in values(read(labelled_spec(4, path=tmp_path)))] == ["one two", "three four"]
 
 
 def test_files_are_read_one_after_another_and_numbered_through(tmp_path: Path) -> None:

@@ -11,16 +11,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from made_files import save_dataset
+from pyarrow import feather
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.read import SUFFIXES, suffix_of
+from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.references import hub
 from audit_pipeline.references.corpus import Corpus, DocumentStream, files_corpus, source_corpus
 from audit_pipeline.references.hub import HubStream, hub_corpus
-from audit_pipeline.references.rows import SUFFIXES
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.store import refresh
-from audit_pipeline.text_rows import Skipped
 
 TEXTS = ["one text", "zwei Texte", "trois\u2028textes", "四个文本"]
 GOOD = "".join(json.dumps({"text": text, "n": 1}, ensure_ascii=False) + "\n" for text in TEXTS).encode()
@@ -28,19 +30,23 @@ GOOD = "".join(json.dumps({"text": text, "n": 1}, ensure_ascii=False) + "\n" for
 
 def write(path: Path, texts: list[str]) -> Path:
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    table = pa.table({"id": [1] * len(texts), "text": texts})
+    delimited = "text\n" + "".join(f'"{text}"\n' for text in texts)
     rows = {
         ".jsonl": lines,
-        ".jsonl.gz": gzip.compress(lines),
-        ".json.gz": gzip.compress(lines),
-        ".csv": ("text\n" + "".join(f'"{text}"\n' for text in texts)).encode(),
+        ".json": lines,
+        ".csv": delimited.encode(),
+        ".tsv": delimited.encode(),
         ".txt": ("\n\n".join(texts)).encode(),
-        ".txt.gz": gzip.compress("\n".join(texts).encode()),
     }
-    suffix = next(one for one in SUFFIXES if path.name.endswith(one))
+    suffix = suffix_of(path) or ""
     if suffix == ".parquet":
-        pq.write_table(pa.table({"id": [1] * len(texts), "text": texts}), path, row_group_size=2)
+        pq.write_table(table, path, row_group_size=2)
+    elif suffix in (".arrow", ".feather"):
+        feather.write_feather(table, path)
     else:
-        path.write_bytes(rows[suffix])
+        content = rows[suffix.removesuffix(".gz")]
+        path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
     return path
 
 
@@ -55,6 +61,14 @@ def reasons(corpus: Corpus) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_format_yields_its_texts(tmp_path: Path, suffix: str) -> None:
     assert items(files_corpus(write(tmp_path / f"corpus{suffix}", TEXTS), None)) == TEXTS
+
+
+def test_a_data_set_that_was_saved_is_one_corpus_and_its_files_of_json_are_none(tmp_path: Path) -> None:
+    save_dataset(tmp_path / "corpus" / "saved", [{"text": text} for text in TEXTS])
+    for place in ("corpus", "corpus/saved"):
+        assert items(files_corpus(tmp_path / place, None)) == TEXTS
+    write(tmp_path / "corpus" / "more.jsonl", TEXTS[:1])
+    assert items(files_corpus(tmp_path / "corpus", None)) == [TEXTS[0], *TEXTS]
 
 
 def test_bad_rows_are_named_where_they_stand(tmp_path: Path) -> None:
@@ -81,13 +95,13 @@ def test_bad_rows_are_named_where_they_stand(tmp_path: Path) -> None:
     ("name", "content", "reason"),
     [
         ("b.jsonl", b"", "the file holds no rows"),
-        ("b.jsonl", b'{"other": 1}\n', "no row has the column 'text'"),
+        ("b.jsonl", b'{"other": 1}\n', "no column 'text'; the columns are: other"),
         ("b.jsonl", "{}".encode("utf-16"), "is in UTF-16; save it as UTF-8"),
-        ("b.json.gz", b"no gzip", "cannot be read"),
-        ("b.json.gz", gzip.compress(GOOD, mtime=0)[:-12], "breaks off or is damaged"),
+        ("b.json.gz", b"no gzip", "is not a readable .gz file"),
+        ("b.json.gz", gzip.compress(GOOD, mtime=0)[:-12], "is not a readable .gz file (Compressed file ended"),
         ("b.parquet", b"PAR1", "is not a readable Parquet file"),
         ("b.csv", b"text,text\na,b\n", "its header names a column twice: text, text"),
-        ("b.csv", b"other\na\n", "no row has the column 'text'"),
+        ("b.csv", b"other\na\n", "no column 'text'; the columns are: other"),
     ],
 )
 def test_a_bad_file_is_named_and_the_others_go_on(tmp_path: Path, name: str, content: bytes, reason: str) -> None:

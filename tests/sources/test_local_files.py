@@ -9,8 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from made_files import save_dataset, write_rows
 
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.read import ROW_SUFFIXES
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import LocalFilesSettings
 from audit_pipeline.sources.local_files import harvest_path
@@ -70,7 +72,7 @@ def test_folder_of_every_kind(tmp_path: Path) -> None:
         "away.txt": "a link out of the folder",
         "blank.txt": "its text is empty",
         "rows.jsonl#1": "rows.jsonl:2: column 'text' is not a string but int",
-        "scan.pdf": "not one of .txt, .md, .jsonl, .csv, .parquet",
+        "scan.pdf": f"not one of {', '.join(('.txt', '.md', *ROW_SUFFIXES))}",
     }
     (missing,) = harvest.missing
     assert missing.part == "latin.txt"
@@ -123,6 +125,26 @@ def test_parquet_dates_and_csv_without_dates(tmp_path: Path) -> None:
         ("d", date(2018, 7, 6)),
         ("e", None),
     ]
+
+
+def test_every_format_of_rows_and_a_data_set_that_was_saved(tmp_path: Path) -> None:
+    rows = [{"text": "a text; with one", "label": "1"}, {"text": "another", "label": "0"}]
+    for suffix in ROW_SUFFIXES:
+        write_rows(tmp_path / f"rows{suffix}", rows)
+    save_dataset(tmp_path / "inside" / "saved", rows)
+    (tmp_path / "rows.csv").write_text("text;label\na text; with one;1\nanother;0\n")
+    (tmp_path / "lines.txt.gz").write_bytes(b"")
+    harvest = harvest_path(settings(tmp_path))
+    by_file: dict[str, list[str]] = {}
+    for document in harvest.documents:
+        by_file.setdefault(document.name.split("#")[0], []).append(document.text)
+    assert by_file.pop("rows.csv") == ["another"], "its first row has a field too many, and that is said"
+    names = [*(f"rows{suffix}" for suffix in ROW_SUFFIXES if suffix != ".csv"), "inside/saved"]
+    assert by_file == {name: [row["text"] for row in rows] for name in names}
+    assert reasons(harvest)["rows.csv#0"] == "rows.csv:2: has 3 fields where the header has 2"
+    assert reasons(harvest)["lines.txt.gz"].startswith("not one of ")
+    whole = harvest_path(settings(tmp_path / "inside" / "saved"))
+    assert [document.name for document in whole.documents] == ["saved#0", "saved#1"]
 
 
 def test_a_file_without_the_column_is_missing_and_the_others_stay(tmp_path: Path) -> None:

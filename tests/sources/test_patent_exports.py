@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE
 
+from audit_pipeline.fetch.read import ROW_SUFFIXES
 from audit_pipeline.sources import patent_exports
 from audit_pipeline.sources.base import LeftOut, Missing
 from audit_pipeline.sources.patent_exports import exported_patents
@@ -151,10 +152,10 @@ def test_files_that_cannot_be_used_name_what_to_do(tmp_path: Path, monkeypatch: 
     )
     (tmp_path / "c.csv").write_bytes(bytes(20_001))
     (tmp_path / "d.parquet").write_bytes(b"PAR1")
-    (tmp_path / "e.csv.gz").write_bytes(b"")
+    (tmp_path / "e.xlsx").write_bytes(b"")
     patents, left_out, missing = found(tmp_path)
     assert len(patents) == 1
-    assert left_out == {"e.csv.gz": "not one of .csv, .jsonl, .parquet"}
+    assert left_out == {"e.xlsx": f"not one of {', '.join(ROW_SUFFIXES)}"}
     assert missing.keys() == {"b.csv", "c.csv", "d.parquet"}
     assert "no column priority_date, claims_localized; export them too" in missing["b.csv"]
     assert "larger than 20000 bytes; export it in several files" in missing["c.csv"]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,9 +39,17 @@ def parts(folder: Path) -> list[Path]:
     return sorted(folder.glob("part-*.parquet"))
 
 
+KEYS = {*"abcdefgh", "bb", "ccc", *(f"k{i}" for i in range(2000)), *(f"k{i:03d}" for i in range(100))}
+"""Every key of these tests."""
+
+
+def known(cache: PartCache) -> set[str]:
+    return cache.known(KEYS)
+
+
 def stored(folder: Path) -> dict[str, list[float]]:
     cache = open_cache(folder)
-    return {one["key"]: one["value"] for one in cache.read(cache.keys()).to_pylist()}
+    return {one["key"]: one["value"] for one in cache.read(known(cache)).to_pylist()}
 
 
 def write_parts(folder: Path, keys_of_parts: list[list[str]]) -> None:
@@ -53,25 +62,25 @@ def write_parts(folder: Path, keys_of_parts: list[list[str]]) -> None:
 
 def test_an_absent_folder_is_an_empty_cache(tmp_path: Path) -> None:
     cache = open_cache(tmp_path / "none")
-    assert cache.keys() == set()
+    assert known(cache) == set()
     assert cache.read(["k"]).num_rows == 0
     assert cache.read([]).schema == SCHEMA
     cache.flush()
     cache.compact()
-    assert cache.keys() == set()
+    assert known(cache) == set()
 
 
 def test_rows_are_pending_until_enough_bytes(tmp_path: Path) -> None:
     cache = open_cache(tmp_path, flush_bytes=100, flush_seconds=1e9)
     cache.add(row("a", 1.0), 60)
-    assert cache.keys() == set()
+    assert known(cache) == set()
     cache.add(row("b", 2.0), 39)
-    assert cache.keys() == set()
+    assert known(cache) == set()
     cache.add(row("c"), 1)
-    assert cache.keys() == {"a", "b", "c"}
+    assert known(cache) == {"a", "b", "c"}
     assert len(parts(tmp_path)) == 1
     cache.add(row("d"), 99)
-    assert cache.keys() == {"a", "b", "c"}
+    assert known(cache) == {"a", "b", "c"}
     cache.flush()
     assert stored(tmp_path) == {"a": [1.0], "b": [2.0], "c": [], "d": []}
     cache.flush()
@@ -84,13 +93,67 @@ def test_rows_are_pending_until_enough_time(tmp_path: Path, monkeypatch: pytest.
     cache = open_cache(tmp_path, flush_bytes=1 << 40, flush_seconds=10.0)
     now = 109.9
     cache.add(row("a"), 1)
-    assert cache.keys() == set()
+    assert known(cache) == set()
     now = 110.0
     cache.add(row("b"), 1)
-    assert cache.keys() == {"a", "b"}
+    assert known(cache) == {"a", "b"}
     now = 119.0
     cache.add(row("c"), 1)
-    assert cache.keys() == {"a", "b"}
+    assert known(cache) == {"a", "b"}
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the parts that are read from now on, in order."""
+    read: list[str] = []
+    real = pq.ParquetFile
+
+    def counted(path: Path, **how: Any) -> pq.ParquetFile:
+        read.append(path.name)
+        return real(path, **how)
+
+    monkeypatch.setattr(cache_module.pq, "ParquetFile", counted)
+    return read
+
+
+def test_a_part_is_looked_through_once_however_often_it_is_asked(tmp_path: Path, reads: list[str]) -> None:
+    write_parts(tmp_path, [["a", "bb"], ["ccc"]])
+    cache = open_cache(tmp_path)
+    names = [path.name for path in parts(tmp_path)]
+    assert cache.known(["a", "nowhere"]) == {"a"}
+    assert sorted(reads) == names
+    assert known(cache) == {"a", "bb", "ccc"}
+    cache.add(row("d"), 1)
+    cache.flush()
+    assert known(cache) == {"a", "bb", "ccc", "d"}
+    assert sorted(reads) == names, "what was written here is known without reading it"
+    write_parts(tmp_path, [["e"]])
+    assert known(cache) == {"a", "bb", "ccc", "d", "e"}, "and so is what another process has written"
+    assert len(reads) == 3
+
+
+def test_only_parts_that_hold_a_wanted_row_are_read(tmp_path: Path, reads: list[str]) -> None:
+    write_parts(tmp_path, [["a", "bb"], ["ccc"], ["d"]])
+    cache = open_cache(tmp_path)
+    known(cache)
+    reads.clear()
+    assert cache.read(["bb", "d"]).column("key").to_pylist() == ["bb", "d"]
+    assert reads == [parts(tmp_path)[0].name, parts(tmp_path)[2].name]
+    write_parts(tmp_path, [["e"]])
+    assert cache.read(["e"]).column("key").to_pylist() == ["e"], "a part that nobody has looked through may hold it"
+    cache.compact()
+    assert sorted(cache.read(["bb", "e"]).column("key").to_pylist()) == ["bb", "e"]
+
+
+def test_the_different_values_of_a_column_are_read_once_a_part(tmp_path: Path, reads: list[str]) -> None:
+    write_parts(tmp_path, [["a", "bb"], ["ccc"]])
+    cache = open_cache(tmp_path)
+    assert cache.values_of("key") == {"a", "bb", "ccc"}
+    assert cache.values_of("key") == {"a", "bb", "ccc"}
+    assert len(reads) == 2
+    cache.add(row("d"), 1)
+    cache.flush()
+    assert cache.values_of("key") == {"a", "bb", "ccc", "d"}
 
 
 def test_reading_takes_only_what_is_asked_for(tmp_path: Path) -> None:
@@ -106,13 +169,13 @@ def test_a_damaged_part_is_set_aside_and_named(tmp_path: Path, damage: str) -> N
     whole = broken.read_bytes()
     broken.write_bytes({"cut": whole[:-7], "empty": b"", "garbage": b"PAR1" + bytes(100) + b"PAR1"}[damage])
     cache = open_cache(tmp_path)
-    assert cache.keys() == {"bb"}
+    assert known(cache) == {"bb"}
     aside = broken.with_suffix(".unreadable")
     assert cache.unreadable == [aside]
     assert aside.exists()
     assert not broken.exists()
     cache.compact()
-    assert open_cache(tmp_path).keys() == {"bb"}
+    assert known(open_cache(tmp_path)) == {"bb"}
 
 
 def test_damage_inside_a_column_is_found_before_a_run(tmp_path: Path) -> None:
@@ -124,7 +187,7 @@ def test_damage_inside_a_column_is_found_before_a_run(tmp_path: Path) -> None:
     content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
     broken.write_bytes(bytes(content))
     cache = open_cache(tmp_path)
-    assert cache.keys() == {"bb"}
+    assert known(cache) == {"bb"}
     assert cache.unreadable == [broken.with_suffix(".unreadable")]
 
 
@@ -135,9 +198,9 @@ def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, mon
     def refuse(*args: object, **kwargs: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(cache_module.pq, "read_table", refuse)
+    monkeypatch.setattr(cache_module.pq, "ParquetFile", refuse)
     with pytest.raises(PermissionError):
-        open_cache(tmp_path).keys()
+        known(open_cache(tmp_path))
     assert len(parts(tmp_path)) == 1
 
 

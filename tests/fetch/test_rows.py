@@ -14,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.text_rows import read_rows, read_texts, text_problem
+from audit_pipeline.fetch.read import open_rows, open_texts, read_rows
+from audit_pipeline.fetch.rows import Skipped, TextRow, text_problem
+
+
+def read_texts(path: Path, column: str | None = None) -> tuple[list[TextRow], list[Skipped]]:
+    stream = open_texts(path, column, also=["n"])
+    return list(stream), stream.skipped.first
 
 
 def written(folder: Path, name: str, content: bytes | str) -> Path:
@@ -267,12 +273,19 @@ def test_a_damaged_or_overlong_gz_is_refused(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(DataError, match=r"t.jsonl.gz: is not a readable .gz file"):
             read_rows(written(tmp_path, "t.jsonl.gz", content))
     assert len(read_rows(written(tmp_path, "t.jsonl.gz", packed)).rows) == 5000
-    monkeypatch.setattr("audit_pipeline.text_rows._UNPACKED_LIMIT", 50_000)
     with pytest.raises(DataError, match="unpacks to more than is read"):
-        read_rows(tmp_path / "t.jsonl.gz")
-    monkeypatch.setattr("audit_pipeline.text_rows._LINE_LIMIT", 10)
-    with pytest.raises(DataError, match="unpacks to more than is read"):
-        read_rows(tmp_path / "t.jsonl.gz")
+        list(open_rows(tmp_path / "t.jsonl.gz", unpacked_limit=50_000).entries())
+    assert len(list(open_rows(tmp_path / "t.jsonl.gz", unpacked_limit=None).entries())) == 5000
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz", "t.txt", "t.csv", "t.csv.gz"])
+def test_a_line_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    content = b'text\n"a long line of a file that is no file of rows"\n'
+    path = written(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
+    for module in ("opened", "delimited"):
+        monkeypatch.setattr(f"audit_pipeline.fetch.{module}.LINE_LIMIT", 10)
+    with pytest.raises(DataError, match="line 2 is longer than 0 MiB: is this a file of rows"):
+        read_rows(path)
 
 
 def test_lines_that_are_strings_are_rows_where_a_column_is_named_for_them(tmp_path: Path) -> None:

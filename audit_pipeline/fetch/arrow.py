@@ -1,0 +1,195 @@
+"""Rows of Arrow's formats: .parquet, .arrow and .feather files, and folders that `datasets` saved to disk.
+
+What belongs here: from batches of columns to rows, one batch in memory at a time. What does not: the project's own
+tables (tables.py), whose columns are known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from audit_pipeline.errors import one_line
+from audit_pipeline.fetch.opened import InputFile
+from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError
+from audit_pipeline.fetch.stream import Entries, RowStream
+
+_BATCH = 256
+_ARROW_FILE = b"ARROW1"
+_STATE, _SPLITS = "state.json", "dataset_dict.json"
+
+
+def saved_as(folder: Path) -> Literal["rows", "splits"] | None:
+    """What `datasets` saved in the folder: the rows of a data set, or several splits of one; None: neither."""
+    if (folder / _STATE).is_file():
+        return "rows"
+    return "splits" if (folder / _SPLITS).is_file() else None
+
+
+def parquet(file: InputFile, string_lines: str | None) -> RowStream:
+    """The rows of a Parquet file; raises UnreadableFileError where it is none."""
+    with _parquet(file) as opened:
+        columns, count = _each_once(file, opened.schema_arrow.names), opened.metadata.num_rows
+
+    def read(wanted: Sequence[str] | None) -> Entries:
+        with _parquet(file) as opened:
+            yield from _rows(file, opened.iter_batches(_BATCH, columns=None if wanted is None else list(wanted)))
+
+    return RowStream(file, read, columns, count)
+
+
+def arrow(file: InputFile, string_lines: str | None) -> RowStream:
+    """The rows of an Arrow (Feather) file or stream; raises UnreadableFileError where it is neither."""
+    return _arrow_files(file, [file.path])
+
+
+def saved_dataset(file: InputFile, string_lines: str | None) -> RowStream:
+    """The rows of a data set that `datasets` saved to disk; raises UnreadableFileError where that cannot be read."""
+    splits = file.path / _SPLITS
+    if splits.is_file():
+        names = _listed(file, splits, "splits")
+        first = names[0] if names else "SPLIT"
+        raise UnreadableFileError(
+            file.path, f"holds the splits {', '.join(names)}: name the folder of one, as in {file.path / first}"
+        )
+    # Only in this folder, whatever the names say.
+    names = _listed(file, file.path / _STATE, "_data_files")
+    return _arrow_files(file, [file.path / Path(name).name for name in names])
+
+
+def _listed(file: InputFile, path: Path, key: str) -> list[str]:
+    """The names under ``key`` of a file of JSON that `datasets` wrote."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({one_line(error)})") from error
+    entries = content.get(key) if isinstance(content, dict) else None
+    names = [one.get("filename") if isinstance(one, dict) else one for one in entries or ()]
+    if not isinstance(entries, list) or not all(isinstance(name, str) and name for name in names):
+        raise UnreadableFileError(file.path, f"its {path.name} does not say what it holds: save the data set again")
+    return [str(name) for name in names]
+
+
+def _arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
+    with _faults_told(file, "Arrow file"):
+        names = list(dict.fromkeys(name for path in paths for name in _schema(path).names))
+        columns = _each_once(file, _schema(paths[0]).names if len(paths) == 1 else names)
+        count = sum(map(_count, paths))
+
+    def read(wanted: Sequence[str] | None) -> Entries:
+        with _faults_told(file, "Arrow file"):
+            found = (batch for path in paths for batch in _batches(path))
+            yield from _rows(file, (_sound(_narrowed(batch, wanted)) for batch in found))
+
+    return RowStream(file, read, columns, count)
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """The batches of an Arrow file or stream; the file is mapped, not read into memory."""
+    with pa.memory_map(str(path)) as mapped:
+        if not _is_file_format(mapped):
+            yield from pa.ipc.open_stream(mapped)
+            return
+        opened = pa.ipc.open_file(mapped)
+        for number in range(opened.num_record_batches):
+            yield opened.get_batch(number)
+
+
+def _schema(path: Path) -> pa.Schema:
+    with pa.memory_map(str(path)) as mapped:
+        schema = (pa.ipc.open_file(mapped) if _is_file_format(mapped) else pa.ipc.open_stream(mapped)).schema
+    return schema
+
+
+def _count(path: Path) -> int:
+    with pa.memory_map(str(path)) as mapped:
+        if _is_file_format(mapped):
+            return int(pa.ipc.open_file(mapped).count_rows())
+    return sum(batch.num_rows for batch in _batches(path))
+
+
+def _is_file_format(mapped: pa.MemoryMappedFile) -> bool:
+    start = mapped.read(len(_ARROW_FILE))
+    mapped.seek(0)
+    return bool(start == _ARROW_FILE)
+
+
+def _narrowed(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    return batch if columns is None else batch.select([name for name in columns if name in batch.schema.names])
+
+
+def _sound(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, checked through: Arrow reads what a damaged offset points to, wherever that is.
+
+    Strings that are not UTF-8 pass here; each costs its own row. Raises pa.ArrowInvalid.
+    """
+    columns = [_as_bytes(column) for column in batch.columns]
+    pa.RecordBatch.from_arrays(columns, names=batch.schema.names).validate(full=True)
+    return batch
+
+
+def _as_bytes(column: pa.Array) -> pa.Array:
+    if pa.types.is_string(column.type):
+        return column.view(pa.binary())
+    return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
+
+
+def _each_once(file: InputFile, names: Sequence[str]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise UnreadableFileError(file.path, f"names a column twice: {', '.join(names)}")
+    return tuple(names)
+
+
+def _rows(file: InputFile, batches: Iterable[pa.RecordBatch]) -> Entries:
+    index = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, _BATCH):
+            piece = batch.slice(start, _BATCH)
+            yield from _rows_of_piece(file.name, index, piece)
+            index += piece.num_rows
+
+
+def _rows_of_piece(name: str, first: int, piece: pa.RecordBatch) -> Entries:
+    try:
+        rows = piece.to_pylist()
+    except (ValueError, OverflowError):
+        yield from _one_by_one(name, first, piece)
+        return
+    for index, values in enumerate(rows, start=first):
+        yield Row(f"{name}:{index + 1}", index, values)
+
+
+def _one_by_one(name: str, first: int, piece: pa.RecordBatch) -> Entries:
+    """The rows of a piece that does not convert as a whole: Arrow does not check that strings are UTF-8."""
+    for offset in range(piece.num_rows):
+        location, index = f"{name}:{first + offset + 1}", first + offset
+        try:
+            yield Row(location, index, piece.slice(offset, 1).to_pylist()[0])
+        except UnicodeDecodeError as error:
+            yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of a value")
+        except (ValueError, OverflowError) as error:
+            yield Skipped(location, index, f"a value that cannot be read: {one_line(error)}")
+
+
+@contextmanager
+def _parquet(file: InputFile) -> Iterator[pq.ParquetFile]:
+    with _faults_told(file, "Parquet file"), pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
+        yield opened
+
+
+@contextmanager
+def _faults_told(file: InputFile, kind: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFileError(file.path, f"is not a readable {kind} ({_brief(error)})") from error
+
+
+def _brief(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,198 @@
+"""The bytes of a user's file: plain, compressed or from standard input, counted and bounded.
+
+What belongs here: from a path to a stream of bytes or of lines. What does not: what the bytes mean (the module of each
+format).
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+from audit_pipeline.errors import one_line
+from audit_pipeline.fetch.rows import UnreadableFileError
+
+STANDARD_INPUT = Path("-")
+MEBIBYTE = 1024 * 1024
+LINE_LIMIT = 64 * MEBIBYTE
+UNPACKED_LIMIT = 1024 * MEBIBYTE
+SAMPLE_BYTES = 256 * 1024
+"""How much of a file is looked at to tell how it is written."""
+
+_BUFFER = 64 * 1024
+_MAGIC = {
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"\x1f\x8b": "a .gz file",
+    b"PK": "a .zip file",
+}
+
+
+class Meter:
+    """How far a file has been read, in bytes as they lie on disk: all of it once it is closed."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._bytes: io.BufferedReader[Any] | None = None
+
+    def follow(self, content: io.BufferedReader[Any] | None, size: int) -> None:
+        self._bytes, self.size = content, size
+
+    @property
+    def read(self) -> int:
+        return self.size if self._bytes is None else self._bytes.tell()
+
+    @property
+    def share(self) -> float:
+        """The share that has been read; 1 where there is nothing to read."""
+        return self.read / self.size if self.size else 1.0
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file as the reader of its format gets it.
+
+    ``name`` is what locations call it; ``kind`` its suffix without .gz. ``unpacked_limit``: the most bytes that a .gz
+    may unpack to; None: any number, for readers that keep nothing. ``spooled`` holds what came by standard input.
+    """
+
+    path: Path
+    name: str
+    kind: str
+    packed: bool = False
+    unpacked_limit: int | None = UNPACKED_LIMIT
+    spooled: IO[bytes] | None = None
+    meter: Meter = field(default_factory=Meter, compare=False)
+
+
+@contextmanager
+def opened(file: InputFile) -> Iterator[BinaryIO]:
+    """The file's bytes from the beginning, unpacked. ``file.meter`` follows them.
+
+    Raises UnreadableFileError, within the block too, for what the disk or the compression refuses.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(faults_told(file))
+        raw = file.spooled if file.spooled is not None else stack.enter_context(file.path.open("rb"))
+        size = raw.seek(0, io.SEEK_END)
+        raw.seek(0)
+        content = io.BufferedReader(_Unclosed(raw), _BUFFER)
+        file.meter.follow(content, size)
+        stack.callback(file.meter.follow, None, size)
+        if not file.packed:
+            yield cast(BinaryIO, content)
+            return
+        unpacked = stack.enter_context(gzip.GzipFile(fileobj=content))
+        yield cast(BinaryIO, io.BufferedReader(_Bounded(unpacked, file), _BUFFER))
+
+
+@contextmanager
+def faults_told(file: InputFile) -> Iterator[None]:
+    """Faults of disk and compression become UnreadableFileError."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UnreadableFileError(
+            file.path, f"is not a readable .gz file ({one_line(error)}); fetch it again"
+        ) from error
+    except OSError as error:
+        raise UnreadableFileError(file.path, f"cannot be read ({error.strerror or one_line(error)})") from error
+
+
+def lines_of(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Non-blank lines with their 1-based numbers, without line ends and byte-order mark; only \\n ends a line.
+
+    Raises UnreadableFileError for a line of more than 64 MiB, and where the file is in UTF-16.
+    """
+    number = 0
+    while line := binary.readline(LINE_LIMIT + 1):
+        number += 1
+        require_length(file, line, number)
+        if number == 1:
+            refuse_utf16(file, line)
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if line.strip():
+            yield number, line.rstrip(b"\r\n")
+
+
+def require_length(file: InputFile, line: bytes | str, number: int) -> None:
+    """Raise UnreadableFileError for a line that is longer than is read."""
+    if len(line) > LINE_LIMIT:
+        most = f"{LINE_LIMIT // MEBIBYTE} MiB"
+        raise UnreadableFileError(file.path, f"line {number} is longer than {most}: is this a file of rows?")
+
+
+def refuse_utf16(file: InputFile, start: bytes) -> None:
+    """Raise UnreadableFileError where the file begins as UTF-16 does."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UnreadableFileError(file.path, "is in UTF-16; save it as UTF-8")
+
+
+def standard_input() -> InputFile:
+    """All of standard input, kept in a temporary file that goes with this process: it is gone through several times.
+
+    Raises UnreadableFileError where it holds no text.
+    """
+    # Closed, and so removed, when nobody holds it any more.
+    spooled = tempfile.TemporaryFile()  # noqa: SIM115
+    while piece := sys.stdin.buffer.read(MEBIBYTE):
+        spooled.write(piece)
+    file = InputFile(Path("standard input"), "standard input", ".jsonl", spooled=spooled)
+    spooled.seek(0)
+    start = spooled.read(4096)
+    kind = next((words for magic, words in _MAGIC.items() if start.startswith(magic)), None)
+    if kind is not None or b"\0" in start:
+        refuse_utf16(file, start)
+        looks = kind or "no text"
+        raise UnreadableFileError(
+            file.path, f"is read as lines of JSON, and this is {looks}: give the name of a file instead of -"
+        )
+    return file
+
+
+class _Unclosed(io.RawIOBase):
+    """A file that stays open when its reader is done with it, and says where it is."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        piece = self._raw.read(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+class _Bounded(io.RawIOBase):
+    """The unpacked bytes of a compressed file: a few bytes may stand for more than there is room for."""
+
+    def __init__(self, unpacked: gzip.GzipFile, file: InputFile) -> None:
+        self._unpacked, self._file = unpacked, file
+        self._total = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        piece = self._unpacked.read(len(buffer))
+        buffer[: len(piece)] = piece
+        self._total += len(piece)
+        limit = self._file.unpacked_limit
+        if limit is not None and self._total > limit:
+            most = f"{limit // MEBIBYTE} MiB"
+            raise UnreadableFileError(self._file.path, f"unpacks to more than is read ({most}); unpack it yourself")
+        return len(piece)

@@ -1,0 +1,203 @@
+"""What a row of a user's file is, which of its columns holds the text, and why a text cannot be used.
+
+What belongs here: one row at a time, and the choice of a column. What does not: files and formats (read.py and the
+module of each format), and what a row means (sources, benchmarks, the commands).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from audit_pipeline.errors import DataError
+
+TXT_COLUMN = "text"
+USUAL_TEXT_COLUMNS = ("text", "input")
+
+_NAMED_SKIPS = 1000
+# Among so many rows the text's column is looked for where the file itself does not name its columns.
+_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One readable row: where it stands (``texts.jsonl:3``), its 0-based position among all rows, its values."""
+
+    location: str
+    index: int
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """One row that could not be used, and why; it keeps its position, so later rows keep theirs."""
+
+    location: str
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextRow:
+    """One row with a usable text; ``values`` are its columns."""
+
+    location: str
+    index: int
+    text: str
+    values: Mapping[str, object]
+
+
+@dataclass
+class SkippedRows:
+    """Rows that could not be used: how many there are, and the first 1,000 of them."""
+
+    count: int = 0
+    first: list[Skipped] = field(default_factory=list)
+
+    def add(self, row: Skipped) -> None:
+        self.count += 1
+        if len(self.first) < _NAMED_SKIPS:
+            self.first.append(row)
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """The rows of a file, and those left out; ``note`` says how it was read, where its name does not."""
+
+    rows: tuple[Row, ...]
+    skipped: tuple[Skipped, ...]
+    note: str | None = None
+
+
+class UnreadableFileError(DataError):
+    """A file, or the rest of it, that cannot be read; ``reason`` says why, without the file's name."""
+
+    def __init__(self, name: object, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.reason = reason
+
+
+def json_row(line: bytes, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
+    """One line of JSON as a row; skipped where it is not an object in UTF-8.
+
+    ``string_lines`` is the column of a line that is a JSON string and no object (MIMIR has such files).
+    """
+    try:
+        value = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        return Skipped(location, index, f"invalid UTF-8 at byte {error.start} of the line")
+    except json.JSONDecodeError as error:
+        return Skipped(location, index, f"broken JSON: {error.msg} at character {error.pos + 1}")
+    except (ValueError, RecursionError) as error:
+        return Skipped(location, index, f"JSON that cannot be read: {error}")
+    return row_of(value, location, index, string_lines)
+
+
+def row_of(value: object, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
+    """A value of JSON as a row; skipped where it is no object."""
+    if isinstance(value, dict):
+        return Row(location, index, value)
+    if string_lines is not None and isinstance(value, str):
+        return Row(location, index, {string_lines: value})
+    return Skipped(location, index, f"not a JSON object but {type(value).__name__}")
+
+
+def texts_of(
+    entries: Iterable[Row | Skipped], name: object, column: str | None, columns: Sequence[str] | None = None
+) -> Iterator[TextRow | Skipped]:
+    """The texts in ``entries``, and the rows that have none, in their order.
+
+    Without ``column`` it is ``text``, else ``input``, else the only column there is. ``columns`` are all that the file
+    has, where it names them itself; else they are those of its first 1,000 rows. Raises UnreadableFileError where no
+    row has the column.
+    """
+    entries = iter(entries)
+    first = [] if columns is not None else list(itertools.islice(entries, _LOOKED_AT))
+    rows = [row for row in first if isinstance(row, Row)]
+    if columns is None and not rows:
+        # Not one row to take the columns from: what there is to say is why.
+        yield from (entry for entry in first if isinstance(entry, Skipped))
+        if len(first) == _LOOKED_AT:
+            raise UnreadableFileError(name, f"none of its first {_LOOKED_AT:,} rows can be read")
+        return
+    known = columns if columns is not None else column_names(rows)
+    goes_on = columns is None and len(first) == _LOOKED_AT
+    chosen = column if column is not None and goes_on else chosen_column(name, known, column)
+    found = chosen in known
+    for entry in itertools.chain(first, entries):
+        found = found or (isinstance(entry, Row) and chosen in entry.values)
+        yield entry if isinstance(entry, Skipped) else text_row(entry, chosen)
+    if not found:
+        chosen_column(name, known, chosen)
+
+
+def text_row(row: Row, column: str) -> TextRow | Skipped:
+    """The row with the text in ``column``, or why there is none."""
+    text, problem = text_of(row.values, column)
+    if problem is not None:
+        return Skipped(row.location, row.index, problem)
+    return TextRow(row.location, row.index, text, row.values)
+
+
+def chosen_column(name: object, columns: Sequence[str], column: str | None) -> str:
+    """``column``, or the usual text column where it is None.
+
+    Raises UnreadableFileError, naming the file and the columns there are.
+    """
+    there = ", ".join(columns) or "none"
+    if column is not None:
+        if column not in columns:
+            raise UnreadableFileError(name, f"no column '{column}'; the columns are: {there}")
+        return column
+    for usual in USUAL_TEXT_COLUMNS:
+        if usual in columns:
+            return usual
+    if len(columns) == 1:
+        return columns[0]
+    raise UnreadableFileError(name, f"say which column holds the text; the columns are: {there}")
+
+
+def column_names(rows: Iterable[Row]) -> list[str]:
+    """Every column that some row has, in the order they are met."""
+    return list(dict.fromkeys(name for row in rows for name in row.values))
+
+
+def text_of(values: Mapping[str, object], column: str) -> tuple[str, str | None]:
+    """The text in ``column`` and None; or an empty text and the reason why there is none."""
+    if column not in values:
+        return "", f"no column '{column}'"
+    value = values[column]
+    problem = text_problem(value)
+    if problem is not None or not isinstance(value, str):
+        return "", f"column '{column}' {problem}"
+    return value, None
+
+
+def text_problem(value: object) -> str | None:
+    """Why ``value`` is not a text (null, not a string, blank, not valid Unicode); None where it is one."""
+    if value is None:
+        return "is null"
+    if not isinstance(value, str):
+        return f"is not a string but {type(value).__name__}"
+    if not value.strip():
+        return "is empty"
+    return unicode_problem(value)
+
+
+def unicode_problem(value: str) -> str | None:
+    """Why ``value`` cannot be written as UTF-8 (a lone surrogate); None where it can."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        return f"is not valid Unicode: lone surrogate at character {error.start}"
+    return None
+
+
+def nothing_usable(name: object, skipped: SkippedRows) -> UnreadableFileError:
+    """The error for a file of which no row can be used."""
+    first = skipped.first[0]
+    return UnreadableFileError(
+        name, f"none of its {skipped.count} rows can be used; the first, {first.location}: {first.reason}"
+    )

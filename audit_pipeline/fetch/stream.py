@@ -1,0 +1,128 @@
+"""The rows of a file as a stream that can be gone through more than once, and the texts in it.
+
+What belongs here: what every format offers, and what holds for all of them. What does not: any one format.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from audit_pipeline.fetch.opened import InputFile, faults_told
+from audit_pipeline.fetch.rows import (
+    Row,
+    Skipped,
+    SkippedRows,
+    TextRow,
+    UnreadableFileError,
+    chosen_column,
+    nothing_usable,
+    texts_of,
+)
+
+Entries = Iterator[Row | Skipped]
+
+_GLANCED_AT = 2000
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How many rows a file has: ``rows``, counted or, where ``estimated``, reckoned from its beginning."""
+
+    rows: int
+    estimated: bool
+
+
+@dataclass(frozen=True)
+class RowStream:
+    """The rows of one file, readable or skipped with a reason, in their order.
+
+    ``read`` reads the file anew each time; it is told which columns are wanted (None: all), and a format that keeps
+    columns apart leaves the others out. ``columns`` are the file's, where it names them in one place, ``count`` is the
+    number of its rows, where it says it. ``note`` says how the file was read, where that is not plain from its name.
+    """
+
+    file: InputFile
+    read: Callable[[Sequence[str] | None], Entries]
+    columns: tuple[str, ...] | None = None
+    count: int | None = None
+    note: str | None = None
+
+    def entries(self, columns: Sequence[str] | None = None) -> Entries:
+        """Every row; of formats that keep columns apart only ``columns``, where given.
+
+        Raises UnreadableFileError where the file, or the rest of it, cannot be read, and where it holds no row.
+        """
+        empty = True
+        with faults_told(self.file):
+            for entry in self.read(columns):
+                empty = False
+                yield entry
+        if empty:
+            raise UnreadableFileError(self.file.path, "the file holds no rows")
+
+    def expected(self, seen: int) -> Expected:
+        """How many rows there are, asked when the first ``seen`` have been read and more are to come."""
+        if self.count is not None:
+            return Expected(self.count, estimated=False)
+        share = self.file.meter.share
+        return Expected(max(seen, round(seen / share)) if share else seen, estimated=True)
+
+
+class TextStream:
+    """The texts of a file, in file order; ``skipped`` are the rows without one that have been met on the way,
+    ``taken`` is how many texts have been taken.
+
+    ``column`` holds the text (None: ``text``, else ``input``, else the only column there is); of the other columns a
+    row keeps at least those of ``also`` that there are.
+    """
+
+    def __init__(self, rows: RowStream, column: str | None, also: Sequence[str] = ()) -> None:
+        self.rows = rows
+        self.skipped = SkippedRows()
+        self.taken = 0
+        self._column, self._also = column, also
+
+    def __iter__(self) -> Iterator[TextRow]:
+        """Every text, from the beginning.
+
+        Raises UnreadableFileError as :meth:`RowStream.entries` does, where no row has the column, and where no row can
+        be used.
+        """
+        self.skipped, self.taken = SkippedRows(), 0
+        for entry in self.entries():
+            if isinstance(entry, Skipped):
+                self.skipped.add(entry)
+            else:
+                self.taken += 1
+                yield entry
+        if not self.taken:
+            raise nothing_usable(self.rows.file.path, self.skipped)
+
+    def expected(self) -> Expected:
+        """How many texts there are, as far as those that have been taken tell it."""
+        seen = self.taken + self.skipped.count
+        rows = self.rows.expected(seen)
+        return Expected(round(rows.rows * self.taken / max(seen, 1)), rows.estimated or self.skipped.count > 0)
+
+    def rows_at_a_glance(self) -> Expected:
+        """How many rows there are: counted where the file says it or is short, else reckoned from its first rows.
+
+        Raises as :meth:`__iter__` does, for what these rows show.
+        """
+        texts = iter(self)
+        for _ in itertools.islice(texts, _GLANCED_AT):
+            pass
+        goes_on = next(texts, None) is not None
+        seen = self.taken + self.skipped.count
+        return self.rows.expected(seen) if goes_on else Expected(seen, estimated=False)
+
+    def entries(self) -> Iterator[TextRow | Skipped]:
+        """Every row, with its text or the reason why there is none; raises as :meth:`RowStream.entries` does."""
+        path, columns, column = self.rows.file.path, self.rows.columns, self._column
+        wanted: list[str] | None = None
+        if columns is not None:
+            column = chosen_column(path, columns, column)
+            wanted = [one for one in dict.fromkeys((column, *self._also)) if one in columns]
+        yield from texts_of(self.rows.entries(wanted), path, column, columns)

@@ -1,0 +1,258 @@
+"""Scoring a user's own file: texts in, one long table of scores out, in memory that does not grow with the file.
+
+What belongs here: the order of read, run, score and write. What does not: how much at a time (chunks.py), how far it is
+(pace.py), what the labels show (labelled.py), the command's options (cli/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from audit_pipeline.contracts import SCORES
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.registry import Overrides
+from audit_pipeline.detectors.score import score_texts
+from audit_pipeline.errors import ModelError
+from audit_pipeline.fetch.rows import SkippedRows, TextRow
+from audit_pipeline.fetch.stream import Expected, TextStream
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.neighbours import own_topk
+from audit_pipeline.neighbours.proposer import Proposer, Remembering
+from audit_pipeline.passes import Passes, PassesSummary, Selection, Statistics, costs, run_passes, together
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.scoring.chunks import Bounds, bounds_for, chunks
+from audit_pipeline.scoring.labelled import LabelledScores
+from audit_pipeline.scoring.pace import FileProgress, Pace, Weight
+from audit_pipeline.stages import passes_of
+from audit_pipeline.tables import write_atomically
+from audit_pipeline.token_statistics.run import SHARE_WITH_BRANCH, Caches, Progress, RunSummary, compute, joined
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.forward import ForwardPass
+
+SCHEMA = pa.schema(
+    [
+        pa.field("example_index", pa.int64()),
+        *(SCORES.field(name) for name in ("detector", "parameters", "score", "status", "reason")),
+    ]
+)
+"""The columns of the table: the row's 0-based position in the file, detector, parameters (canonical JSON), score,
+status and reason."""
+
+# Scores that are made at a time: as Python's objects they take twenty times the room of the table's.
+_SCORES_AT_A_TIME = 200_000
+
+
+@dataclass(frozen=True)
+class FileScores:
+    """How many scores were written, the rows left out, what running the models came to, and what labels show."""
+
+    written: int
+    skipped: SkippedRows
+    summary: PassesSummary
+    labelled: LabelledScores
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the user gives beside the texts: a token-frequency table, and how neighbours are proposed (``own-topk``, or
+    a masked language model's name, hub id or path)."""
+
+    frequencies: Path | None = None
+    proposer: str = own_topk.NAME
+    seed: int = 0
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """Whom to tell: of steps, in words, and of how far the file is."""
+
+    step: Callable[[str], None] = lambda what: None
+    progress: Callable[[FileProgress], None] = lambda progress: None
+
+
+def score_file(
+    texts: TextStream,
+    out: Path,
+    model: TokenizedModel,
+    selection: Selection,
+    paths: DataPaths,
+    forward_of: Callable[[TokenizedModel], ForwardPass],
+    *,
+    beside: Beside | None = None,
+    label_column: str = "label",
+    overrides: Overrides | None = None,
+    told: Told | None = None,
+    bounds: Bounds | None = None,
+) -> FileScores:
+    """Score every text of a file and write ``out`` (Parquet, the columns of SCHEMA), whole or not at all.
+
+    ``forward_of`` loads a model, where something of it is not in the cache. What has been run is in the cache, whatever
+    stops this: the same call goes on from there. Raises DataError where the file holds no usable text, or breaks off;
+    rows that cannot be read have no rows in the table.
+    """
+    told, caches = told or Told(), Caches(paths)
+    passes = _passes(selection, model, paths, beside or Beside(), caches)
+    bounds = bounds or bounds_for(passes)
+    loaded = _OneAtATime(forward_of)
+    extra = {}
+    if passes.reference is not None:
+        # Over the whole file first: one model at a time is in memory, and changing them once a chunk would take hours.
+        extra["reference"] = _run_reference(texts, passes.reference, caches, loaded, bounds, told)
+    settings = [(detector.name, detector.label(one)) for detector, own in selection for one in own]
+    labelled = LabelledScores(settings, label_column, overrides)
+    run = _Run(model, selection, passes, caches, partial(loaded, model), labelled, told)
+
+    def write(temporary: Path) -> None:
+        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table:
+            for part in _parts(texts, bounds, _weights(passes), told):
+                run.over(part, table)
+
+    write_atomically(out, write)
+    caches.compact()
+    summary = together(run.summaries)
+    return FileScores(run.written, texts.skipped, replace(summary, extra={**extra, **summary.extra}), labelled)
+
+
+@dataclass
+class _Run:
+    """The audited model over one chunk after another: run, score, write."""
+
+    model: TokenizedModel
+    selection: Selection
+    passes: Passes
+    caches: Caches
+    forward: Callable[[], ForwardPass]
+    labelled: LabelledScores
+    told: Told
+    summaries: list[PassesSummary] = field(default_factory=list)
+    written: int = 0
+
+    def over(self, part: _Part, table: pq.ParquetWriter) -> None:
+        texts = [row.text for row in part.rows]
+        passes = _with_fresh_proposer(self.passes)
+        if not self.summaries:
+            of = "" if part.is_last else f"the first {len(texts):,} texts, "
+            for words in costs(self.model, texts, self.caches, passes):
+                self.told.step(of + words)
+        self.summaries.append(
+            run_passes(self.model, texts, self.caches, self.forward, passes, on_progress=part.pace),
+        )
+        statistics = Statistics(self.model, texts, self.caches, passes)
+        a_text = max(1, len(self.labelled.settings))
+        for piece in _pieces(part.rows, max(1, _SCORES_AT_A_TIME // a_text)):
+            self._score(piece, statistics, table)
+
+    def _score(self, rows: Sequence[TextRow], statistics: Statistics, table: pq.ParquetWriter) -> None:
+        scored = score_texts(statistics.of_examples((str(row.index), row.text) for row in rows), self.selection)
+        index = pc.cast(scored.column("example_id"), pa.int64())
+        table.write_table(scored.drop_columns("example_id").add_column(0, SCHEMA.field(0), index).cast(SCHEMA))
+        scores = scored.column("score").to_numpy()
+        self.labelled.add(rows, np.asarray(scores, dtype=np.float64).reshape(len(rows), -1))
+        self.written += len(scored)
+
+
+def _run_reference(
+    texts: TextStream, reference: TokenizedModel, caches: Caches, loaded: _OneAtATime, bounds: Bounds, told: Told
+) -> RunSummary:
+    return joined(
+        [
+            compute(
+                reference, [one.text for one in part.rows], caches, partial(loaded, reference), on_progress=part.pace
+            )
+            for part in _parts(texts, bounds, [Weight()], told)
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A chunk of the file, whom to tell how far a pass over it is, and whether it is the last."""
+
+    rows: Sequence[TextRow]
+    pace: Callable[[Progress], None]
+    is_last: bool
+
+
+def _parts(texts: TextStream, bounds: Bounds, passes: Sequence[Weight], told: Told) -> Iterator[_Part]:
+    """The file in chunks; its progress is told as they are worked on."""
+    pace = Pace(passes, told.progress)
+    seen = 0
+    for chunk, is_last in _with_end(chunks(texts, bounds)):
+        seen += len(chunk)
+        pace.begin(len(chunk), Expected(seen, estimated=False) if is_last else texts.expected())
+        yield _Part(chunk, pace, is_last)
+        pace.end()
+
+
+def _weights(passes: Passes) -> list[Weight]:
+    """What each pass over a chunk takes, in the order of passes.run_passes."""
+    own = Weight(time=1 + SHARE_WITH_BRANCH * passes.branch_steps)
+    lower = [Weight()] if passes.lowercased else []
+    return [own, *lower, *([Weight(passes.n_neighbours, passes.n_neighbours)] if passes.n_neighbours else [])]
+
+
+class _OneAtATime:
+    """Loads a model when it is first wanted; the one before it goes."""
+
+    def __init__(self, load: Callable[[TokenizedModel], ForwardPass]) -> None:
+        self._load = load
+        self._fingerprint: str | None = None
+        self._ready: ForwardPass | None = None
+
+    def __call__(self, model: TokenizedModel) -> ForwardPass:
+        if self._ready is None or self._fingerprint != model.identity.model_fingerprint:
+            self._ready = None
+            self._ready = self._load(model)
+            self._fingerprint = model.identity.model_fingerprint
+        return self._ready
+
+
+def _passes(selection: Selection, model: TokenizedModel, paths: DataPaths, beside: Beside, caches: Caches) -> Passes:
+    """The passes of ``selection``, with the proposer of neighbours where a detector wants some."""
+    passes = passes_of(selection, model, paths, frequencies=beside.frequencies)
+    if model.entry.reference_model is not None and Need.REFERENCE_MODEL in passes.absent:
+        # The user, or the entry, has named one: a typing error must not pass for a detector that does not apply.
+        raise ModelError(f"the reference model: {passes.absent[Need.REFERENCE_MODEL]}")
+    if not passes.n_neighbours:
+        return passes
+    proposer: Proposer
+    if beside.proposer == own_topk.NAME:
+        proposer = own_topk.OwnTopkProposer(model, caches)
+    else:
+        # A model of its own: torch is imported where one is asked for.
+        from audit_pipeline.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
+
+        entry = resolve_model(beside.proposer, load_models())
+        proposer = MaskedModelProposer(entry, paths, device=beside.device)
+    return replace(passes, proposer=proposer, seed=beside.seed)
+
+
+def _with_fresh_proposer(passes: Passes) -> Passes:
+    """``passes`` with a proposer that remembers the neighbours of one chunk, and none of those before it."""
+    return replace(passes, proposer=Remembering(passes.proposer)) if passes.proposer is not None else passes
+
+
+def _pieces(rows: Sequence[TextRow], size: int) -> Iterator[Sequence[TextRow]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _with_end(found: Iterator[list[TextRow]]) -> Iterator[tuple[list[TextRow], bool]]:
+    """Each chunk, and whether it is the last."""
+    chunk = next(found, None)
+    while chunk is not None:
+        following = next(found, None)
+        yield chunk, following is None
+        chunk = following

@@ -1,0 +1,99 @@
+"""What the labels in a scored file show: how well each detector separates the two sides.
+
+What belongs here: the few numbers that are kept of a file of any length, and the AUROC from them. What does not: how
+labels are spelt (fetch/labels.py), metrics and intervals (evaluation/).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.detectors.registry import Overrides, is_default
+from audit_pipeline.evaluation.delong import auroc_with_interval
+from audit_pipeline.evaluation.intervals import Interval, metric_intervals
+from audit_pipeline.evaluation.metrics import Floats, metrics, undefined
+from audit_pipeline.fetch.labels import LabelReader
+from audit_pipeline.fetch.rows import TextRow
+
+FEW_ENOUGH_TO_RESAMPLE = 20_000
+"""Texts with a label. Of more the interval is DeLong's: the bootstrap's 2,000 draws of them would take minutes."""
+
+Setting = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How well one detector setting separates a file's labelled texts, each text a group of its own."""
+
+    detector: str
+    parameters: str
+    auroc: float
+    interval: Interval
+    n_members: int
+    n_nonmembers: int
+
+
+@dataclass
+class LabelledScores:
+    """Of every text whose label is known its place in the file, its label, and the score of each detector's default.
+
+    ``settings`` are detector and parameters of the table's rows of one text, in order; ``overrides`` the parameters
+    that the user has set, which are the default then.
+    """
+
+    settings: Sequence[Setting]
+    label_column: str
+    overrides: Overrides | None = None
+    labels: LabelReader = field(default_factory=LabelReader)
+    has_column: bool = False
+
+    def __post_init__(self) -> None:
+        defaults = [place for place, one in enumerate(self.settings) if is_default(*one, self.overrides)]
+        self._scores = {place: array("d") for place in defaults}
+        self._labels, self._indices = array("b"), array("q")
+
+    def add(self, texts: Sequence[TextRow], scores: Floats) -> None:
+        """Texts with their scores [texts, settings]; NaN where there is none."""
+        for text, row in zip(texts, scores, strict=True):
+            if self.label_column not in text.values:
+                continue
+            self.has_column = True
+            label = self.labels.read(text.values[self.label_column])
+            if label is not None:
+                self._labels.append(label)
+                self._indices.append(text.index)
+                for place, column in self._scores.items():
+                    column.append(row[place])
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no AUROC of anything, where the file has labels; None where there is one."""
+        counted = {"member": self.labels.known[MEMBER], "non-member": self.labels.known[NON_MEMBER]}
+        if not self.has_column or all(counted.values()):
+            return None
+        named = [f"{count:,} {side}{'' if count == 1 else 's'}" for side, count in counted.items() if count]
+        return f"no AUROC: it takes texts of both sides, and the labels name {named[0] if named else 'neither side'}"
+
+    def separations(self) -> list[Separation]:
+        """AUROC of every detector's default setting; nothing for one that has scored no text of a side."""
+        found = (self._separation(place) for place in self._scores)
+        return [one for one in found if one is not None]
+
+    def _separation(self, place: int) -> Separation | None:
+        scores, labels, indices = map(np.asarray, (self._scores[place], self._labels, self._indices))
+        scored = ~np.isnan(scores)
+        scores, labels, indices = scores[scored], labels[scored], indices[scored]
+        if undefined(labels) is not None:
+            return None
+        members = int(labels.sum())
+        if len(labels) > FEW_ENOUGH_TO_RESAMPLE:
+            auroc, interval = auroc_with_interval(scores, labels)
+        else:
+            auroc = metrics(scores, labels)["auroc"]
+            interval = metric_intervals(scores, labels, [str(index) for index in indices])["auroc"]
+        return Separation(*self.settings[place], auroc, interval, members, len(labels) - members)

@@ -1,0 +1,45 @@
+"""How labels are spelt, and what is said of those that nobody understands."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from audit_pipeline.fetch.labels import LabelReader
+
+
+@pytest.mark.parametrize(
+    ("spelt", "label"),
+    [
+        *((value, 1) for value in (1, 1.0, True, "1", "1.0", " 1 ", "TRUE", "Member")),
+        *((value, 0) for value in (0, 0.0, False, "0", "0.0", "false", "non-member", "NonMember", "non_member")),
+        *((value, None) for value in (None, math.nan, "", "  ", "null", "None", "NaN", "unknown")),
+    ],
+)
+def test_every_known_spelling(spelt: object, label: int | None) -> None:
+    reader = LabelReader()
+    assert reader.read(spelt) == label
+    assert reader.told("taken as unknown") is None
+    assert sum(reader.known.values()) == (label is not None)
+
+
+def test_others_are_counted_and_the_first_five_spellings_shown_cut_and_harmless() -> None:
+    reader = LabelReader()
+    spelt = ["yes", "yes", "01", "x" * 40, "red \x1b[31m", -1, 2, "another"]
+    assert [reader.read(value) for value in [1, *spelt, 0, 1]] == [1, *[None] * 8, 0, 1]
+    assert reader.known == {1: 2, 0: 1}
+    words = reader.told("taken as unknown")
+    assert words == (
+        f"8 label(s) not understood, taken as unknown: 'yes', '01', '{'x' * 30}…', 'red \\x1b[31m', '-1', and others; "
+        "a label is 1 or member, 0 or non-member, or empty"
+    )
+
+
+def test_as_many_spellings_as_are_shown_have_no_others() -> None:
+    reader = LabelReader()
+    for value in "abcdeabcde":
+        reader.read(value)
+    words = reader.told("left out")
+    assert words is not None
+    assert words.startswith("10 label(s) not understood, left out: 'a', 'b', 'c', 'd', 'e'; a label")

@@ -1,0 +1,65 @@
+"""The same rows in every format that is read, and helpers to read files back.
+
+What belongs here: writing files for tests. What does not: assertions.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import feather
+
+from audit_pipeline.fetch.read import suffix_of
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+def written(folder: Path, name: str, content: bytes | str) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def delimited(rows: Sequence[Mapping[str, object]], delimiter: str = ",", quote: str = '"') -> str:
+    """Rows as a spreadsheet saves them, quoted where that is needed."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, quotechar=quote)
+    writer.writerows([list(rows[0]), *(list(row.values()) for row in rows)])
+    return text.getvalue()
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    """``rows`` in the format that the name of ``path`` says; a .txt file takes the texts alone."""
+    suffix = suffix_of(path) or ""
+    kind = suffix.removesuffix(".gz")
+    if kind in (".parquet", ".arrow", ".feather"):
+        table = pa.Table.from_pylist([dict(row) for row in rows])
+        (pq.write_table if kind == ".parquet" else feather.write_feather)(table, path)
+        return path
+    if kind == ".jsonl":
+        content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    elif kind == ".json":
+        content = json.dumps(rows, ensure_ascii=False, indent=1)
+    elif kind == ".txt":
+        content = "".join(f"{row['text']}\n" for row in rows)
+    else:
+        content = delimited(rows, _DELIMITERS[kind])
+    packed = gzip.compress(content.encode()) if suffix.endswith(".gz") else content.encode()
+    path.write_bytes(packed)
+    return path
+
+
+def save_dataset(folder: Path, rows: Sequence[Mapping[str, object]], shards: int = 1) -> Path:
+    """``rows`` as ``datasets`` saves them to disk."""
+    from datasets import Dataset, disable_progress_bars
+
+    disable_progress_bars()
+    Dataset.from_list([dict(row) for row in rows]).save_to_disk(folder, num_shards=shards)
+    return folder

@@ -1,0 +1,37 @@
+"""Dividing a file's texts."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.fetch.rows import TextRow
+from audit_pipeline.passes import Passes
+from audit_pipeline.scoring.chunks import Bounds, bounds_for, chunks
+
+
+@given(
+    st.lists(st.integers(1, 60), max_size=40),
+    st.integers(1, 8),
+    st.integers(1, 100),
+)
+def test_every_text_is_in_one_chunk_in_order_and_no_chunk_is_larger_than_it_may_be(
+    lengths: list[int], most: int, characters: int
+) -> None:
+    rows = [TextRow(f"t:{n}", n, "x" * length, {}) for n, length in enumerate(lengths)]
+    divided = list(chunks(rows, Bounds(most, characters)))
+    assert [row for chunk in divided for row in chunk] == rows
+    for number, chunk in enumerate(divided):
+        size = sum(len(row.text) for row in chunk)
+        assert 1 <= len(chunk) <= most
+        assert size <= characters or len(chunk) == 1
+        if number + 1 < len(divided):
+            following = divided[number + 1][0]
+            assert len(chunk) == most or size + len(following.text) > characters, "as large as may be"
+
+
+def test_what_takes_more_memory_a_text_makes_smaller_chunks() -> None:
+    plain = bounds_for(Passes()).characters
+    assert bounds_for(Passes(branch_steps=5)).characters == plain
+    assert bounds_for(Passes(branch_steps=100)).characters == plain // 11
+    assert bounds_for(Passes(n_neighbours=25)).characters == plain // 26

@@ -1,0 +1,394 @@
+"""Scoring a user's file: rows keep their places, bad ones are named, the table is exactly what is promised, and nothing
+of it depends on how the file is divided."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from made_files import write_rows, written
+from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
+from tiny_models import forward_of as load
+
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.read import open_texts
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.scoring.chunks import Bounds
+from audit_pipeline.scoring.file import FileScores, Told, score_file
+from audit_pipeline.scoring.pace import FileProgress
+from audit_pipeline.token_statistics import cache as cache_module
+from audit_pipeline.token_statistics.encode import EncodedText
+from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.windows import Window
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+COLUMNS = {
+    "example_index": pa.int64(),
+    "detector": pa.string(),
+    "parameters": pa.string(),
+    "score": pa.float64(),
+    "status": pa.string(),
+    "reason": pa.string(),
+}
+FEW = Bounds(texts=3)
+
+
+class Score(Protocol):
+    def __call__(self, file: Path, detectors: list[str] | None = None, **options: Any) -> FileScores: ...
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "scores.parquet"
+
+
+@pytest.fixture
+def score(tiny: Tiny, tmp_path: Path, out: Path) -> Score:
+    model, forward = tiny("llama")
+
+    def run(
+        file: Path,
+        detectors: list[str] | None = None,
+        *,
+        text_column: str | None = None,
+        label_column: str = "label",
+        data: Path = tmp_path / "data",
+        audited: TokenizedModel = model,
+        **options: Any,
+    ) -> FileScores:
+        texts = open_texts(file, text_column, [label_column])
+        options = {"label_column": label_column, "forward_of": lambda wanted: forward, **options}
+        return score_file(texts, out, audited, select(detectors), DataPaths(data), **options)
+
+    return run
+
+
+def never(wanted: TokenizedModel) -> ForwardPass:
+    raise AssertionError("the model must not be loaded: everything is cached")
+
+
+def texts_file(folder: Path, count: int, name: str = "texts.jsonl") -> Path:
+    """Texts of several lengths; some stand twice, far apart."""
+    chosen = random.Random(count)
+    texts = [
+        " ".join(chosen.choices(SENTENCES[n % 6].split(), k=chosen.randint(1, 30))) + f" {n}" for n in range(count)
+    ]
+    texts[-1] = texts[0]
+    return write_rows(folder / name, [{"text": text, "label": number % 2} for number, text in enumerate(texts)])
+
+
+def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
+    score: Score, tiny: Tiny, tmp_path: Path, out: Path
+) -> None:
+    lines = ['{"input": "a first text"}', '{"input": "broken', '{"input": "a third text"}', '{"input": "a first text"}']
+    done = score(written(tmp_path, "t.jsonl", "\n".join(lines)), ["loss", "min_k"])
+    table = pq.read_table(out)
+    assert dict(zip(table.schema.names, table.schema.types, strict=True)) == COLUMNS
+    assert len(table) == done.written
+    rows = table.to_pylist()
+    assert [(row["example_index"], row["detector"]) for row in rows] == [
+        (place, detector) for place in (0, 2, 3) for detector in ("loss", "min_k")
+    ]
+    assert [(row.location, row.index) for row in done.skipped.first] == [("t.jsonl:2", 1)]
+    model, forward = tiny("llama")
+    expected = {
+        place: twin_statistics(model, forward, text)["logprob"].mean()
+        for place, text in ((0, "a first text"), (2, "a third text"), (3, "a first text"))
+    }
+    found = {row["example_index"]: row["score"] for row in rows if row["detector"] == "loss"}
+    assert found.keys() == expected.keys()
+    np.testing.assert_allclose([found[place] for place in expected], list(expected.values()), atol=1e-4)
+    assert {row["parameters"] for row in rows} == {"{}", '{"k":0.2}'}
+    assert (done.summary.own.texts, done.summary.own.texts_computed, done.summary.own.texts_from_cache) == (3, 2, 0)
+
+
+def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Path, out: Path) -> None:
+    score(written(tmp_path, "one.txt", "first line\nsecond line\n"))
+    told: list[FileProgress] = []
+    file = written(tmp_path, "two.txt", "second line\nthird line\n")
+    more = score(file, told=Told(progress=told.append))
+    assert (more.summary.own.texts_from_cache, more.summary.own.texts_computed) == (1, 1)
+    assert (told[-1].texts_done, told[-1].texts_total, told[-1].estimated) == (2, 2, False)
+    told.clear()
+    before = pq.read_table(out)
+    again = score(file, told=Told(progress=told.append), forward_of=never)
+    assert (again.summary.own.texts_from_cache, again.summary.own.texts_computed, told) == (2, 0, [])
+    assert pq.read_table(out).equals(before)
+
+
+# The file in chunks.
+
+
+def test_no_score_depends_on_how_the_file_is_divided(score: Score, tmp_path: Path, out: Path) -> None:
+    """Every division, each on a cache of its own: equal but for the rounding of other batches; the same rows."""
+    file = texts_file(tmp_path, 23)
+    score(file, data=tmp_path / "whole")
+    whole = pq.read_table(out)
+    for number, bounds in enumerate((Bounds(texts=1), Bounds(texts=7), Bounds(characters=200))):
+        score(file, data=tmp_path / f"divided-{number}", bounds=bounds)
+        divided = pq.read_table(out)
+        assert divided.drop_columns("score").equals(whole.drop_columns("score"))
+        scores = [np.array(table.column("score").to_pylist(), dtype=float) for table in (whole, divided)]
+        np.testing.assert_allclose(scores[0], scores[1], rtol=1e-3, atol=1e-3)
+
+
+def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
+    score: Score, tmp_path: Path, out: Path
+) -> None:
+    file = texts_file(tmp_path, 23)
+    first = score(file, bounds=Bounds(texts=5))
+    whole = pq.read_table(out)
+    for bounds in (Bounds(), Bounds(texts=1), Bounds(texts=4), Bounds(characters=150)):
+        again = score(file, bounds=bounds, forward_of=never)
+        assert pq.read_table(out).equals(whole)
+        assert again.labelled.separations() == first.labelled.separations()
+        assert again.summary.own.texts_from_cache >= 22
+
+
+def test_what_branches_cost_is_told_of_what_has_been_read(score: Score, tmp_path: Path) -> None:
+    said: list[str] = []
+    score(texts_file(tmp_path, 10), ["infilling"], bounds=FEW, told=Told(step=said.append))
+    [words] = said
+    assert words.startswith("the first 3 texts, infilling: branches of 5 tokens, about ")
+    said.clear()
+    score(texts_file(tmp_path, 5, "other.jsonl"), ["infilling"], told=Told(step=said.append))
+    assert said[0].startswith("infilling: branches of 5 tokens, about ")
+
+
+def test_what_a_file_takes_is_what_its_chunks_take(score: Score, tmp_path: Path, out: Path) -> None:
+    file = texts_file(tmp_path, 10)
+    done = score(file, ["loss", "lowercase"], bounds=FEW)
+    own = done.summary.own
+    assert (own.texts, own.texts_computed, own.texts_from_cache) == (10, 9, 1), "one text stands in two chunks"
+    assert done.summary.extra["lowercase"].texts_computed > 0
+    assert done.written == len(pq.read_table(out)) == 20
+    assert pq.ParquetFile(out).num_row_groups == 4
+    parts = list((tmp_path / "data").rglob("part-*.parquet"))
+    assert len(parts) == 1, "small parts of the chunks are merged at the end"
+
+
+class Interrupted(ForwardPass):
+    """A forward pass that is stopped at one of its batches."""
+
+    def __init__(self, inner: ForwardPass, at: int) -> None:
+        self.__dict__.update(inner.__dict__)
+        self.calls, self._at = 0, at
+
+    def run(
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], *, topk: bool = False, logits: bool = False
+    ) -> list[WindowStatistics]:
+        self.calls += 1
+        if self.calls == self._at:
+            raise KeyboardInterrupt
+        return super().run(encoded, batch, topk=topk, logits=logits)
+
+
+def test_what_stops_the_run_costs_nothing_that_was_done(score: Score, tiny: Tiny, tmp_path: Path, out: Path) -> None:
+    file = texts_file(tmp_path, 10)
+    out.write_bytes(b"an earlier table")
+    stopped = Interrupted(tiny("llama")[1], at=3)
+    with pytest.raises(KeyboardInterrupt):
+        score(file, ["loss"], bounds=FEW, forward_of=lambda wanted: stopped)
+    assert out.read_bytes() == b"an earlier table"
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
+    again = score(file, ["loss"], bounds=FEW)
+    assert (again.summary.own.texts_from_cache, again.summary.own.texts_computed) == (7, 3)
+    assert len(pq.read_table(out)) == 10
+
+
+def test_a_file_that_breaks_off_leaves_no_table(score: Score, tmp_path: Path, out: Path) -> None:
+    rows = [{"text": f"text {number}"} for number in range(8)]
+    file = written(tmp_path, "t.json", json.dumps(rows)[:-20])
+    with pytest.raises(DataError, match=r"t\.json: is not readable JSON"):
+        score(file, ["loss"], bounds=FEW)
+    assert not out.exists()
+
+
+def test_the_reference_model_runs_over_the_whole_file_before_the_audited_one(
+    score: Score, tiny: Tiny, tmp_path: Path, out: Path
+) -> None:
+    """One model at a time is in memory: changing them once a chunk would load each of them once a chunk."""
+    other = save_model(tmp_path / "other", "llama", seed=1)
+    model = tiny("llama")[0]
+    entry = model.entry.model_copy(update={"reference_model": str(other)})
+    audited = replace(model, located=replace(model.located, entry=entry))
+    loaded: list[str] = []
+
+    def forward_of(wanted: TokenizedModel) -> ForwardPass:
+        loaded.append(wanted.entry.name)
+        return load(wanted)
+
+    file = texts_file(tmp_path, 10)
+    done = score(file, ["loss", "reference"], audited=audited, bounds=FEW, forward_of=forward_of)
+    assert [Path(name).name for name in loaded] == ["other", "llama"]
+    assert (done.summary.extra["reference"].texts, done.summary.extra["reference"].texts_computed) == (10, 9)
+    reference = tokenized(other, tmp_path / "other-data")
+    expected = [
+        float(np.mean(twin_statistics(model, tiny("llama")[1], text)["logprob"]))
+        - float(np.mean(twin_statistics(reference, load(reference), text)["logprob"]))
+        for text in (row.text for row in open_texts(file))
+    ]
+    rows = pq.read_table(out).to_pylist()
+    np.testing.assert_allclose([row["score"] for row in rows if row["detector"] == "reference"], expected, atol=1e-3)
+
+
+def test_neighbours_are_those_of_the_text_however_the_file_is_divided(score: Score, tmp_path: Path, out: Path) -> None:
+    file = texts_file(tmp_path, 5)
+    score(file, ["neighbour"])
+    whole = pq.read_table(out)
+    assert whole.column("status").to_pylist() == ["ok"] * 5
+    score(file, ["neighbour"], bounds=Bounds(texts=2), forward_of=never)
+    assert pq.read_table(out).equals(whole)
+
+
+def test_the_cache_is_not_read_again_for_every_chunk(
+    score: Score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = texts_file(tmp_path, 24)
+    score(file, ["loss"], bounds=FEW)
+    read: list[Path] = []
+    real = cache_module.pq.ParquetFile
+
+    def counted(path: Path, **how: Any) -> pq.ParquetFile:
+        read.append(path)
+        return real(path, **how)
+
+    monkeypatch.setattr(cache_module.pq, "ParquetFile", counted)
+    score(file, ["loss"], bounds=FEW, forward_of=never)
+    assert len(set(read)) == 1
+    assert len(read) <= 1 + 8, "once to look through it, and once a chunk for its rows"
+
+
+def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> None:
+    """Four times the rows: what Python holds at most is the same but for a few bytes a text."""
+    rows = [{"text": f"{SENTENCES[n % 6]} {n % 50}", "label": n % 2} for n in range(6000)]
+    peaks = []
+    for count in (1500, 6000):
+        file = write_rows(tmp_path / f"{count}.jsonl", rows[:count])
+        score(file, ["loss", "zlib"], bounds=Bounds(texts=200))
+        tracemalloc.start()
+        try:
+            score(file, ["loss", "zlib"], bounds=Bounds(texts=200), forward_of=never)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 4500 * 60
+
+
+def test_progress_of_a_file_counts_cached_texts_and_ends_at_all_of_them(score: Score, tmp_path: Path) -> None:
+    file = texts_file(tmp_path, 20)
+    score(written(tmp_path, "half.jsonl", "".join(file.read_text().splitlines(keepends=True)[:10])), ["lowercase"])
+    told: list[FileProgress] = []
+    score(file, ["lowercase"], bounds=Bounds(texts=4), told=Told(progress=told.append))
+    done = [progress.texts_done for progress in told]
+    assert done == sorted(done)
+    assert (told[0].texts_done, told[0].tokens_done) == (4, 0)
+    assert (told[-1].texts_done, told[-1].texts_total, told[-1].estimated) == (20, 20, False)
+    assert told[-1].tokens_done == told[-1].tokens_total > 0
+
+
+# Labels.
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        (["1", "0", "", "member"], [1, 0, None, 1]),
+        (["1.0", "0.0", "true", "FALSE"], [1, 0, 1, 0]),
+        ([" 1 ", "2", "-1", "01"], [1, None, None, None]),
+    ],
+)
+def test_labels_of_a_csv_are_read_however_they_are_spelt(
+    score: Score, tmp_path: Path, out: Path, values: list[str], labels: list[int | None]
+) -> None:
+    path = tmp_path / "t.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "side"), *((f"text {place}", one) for place, one in enumerate(values))])
+    done = score(path, ["loss"], label_column="side")
+    assert done.labelled.labels.known == {side: labels.count(side) for side in (1, 0)}
+    assert pq.read_table(out).column("status").to_pylist() == ["ok"] * 4, "a label changes no score"
+
+
+def test_labels_that_nobody_understands_are_counted_over_all_chunks(score: Score, tmp_path: Path) -> None:
+    labels = ["yes", "1", "no", "0", "yes", "", "maybe not\x1b"]
+    file = write_rows(tmp_path / "t.jsonl", [{"text": f"text {n}", "label": one} for n, one in enumerate(labels)])
+    told = score(file, ["loss"], bounds=FEW).labelled.labels.told("taken as unknown")
+    assert told is not None
+    assert told.startswith("4 label(s) not understood, taken as unknown: 'yes', 'no', 'maybe not\\x1b'; a label is")
+
+
+def test_labels_of_other_files_and_of_none(score: Score, tmp_path: Path) -> None:
+    rows = [{"text": "a text", "label": 1}, {"text": "b text", "label": False}, {"text": "c text", "label": None}]
+    path = write_rows(tmp_path / "t.jsonl", [*rows, {"text": "d text"}])
+    labelled = score(path, ["loss"]).labelled
+    assert (labelled.labels.known, labelled.has_column, labelled.problem) == ({1: 1, 0: 1}, True, None)
+    without = score(path, ["loss"], label_column="no such column").labelled
+    assert (without.labels.known, without.has_column, without.problem) == ({1: 0, 0: 0}, False, None)
+
+
+def test_parquet_and_a_named_column(score: Score, tmp_path: Path, out: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"id": [7, 8], "body": ["one text", None], "text": ["not this", "nor this"]}), path)
+    done = score(path, ["zlib"], text_column="body")
+    assert pq.read_table(out).column("example_index").to_pylist() == [0]
+    assert [row.reason for row in done.skipped.first] == ["column 'body' is null"]
+
+
+def test_a_file_without_a_usable_row_writes_nothing(score: Score, tmp_path: Path, out: Path) -> None:
+    with pytest.raises(DataError, match="none of its 2 rows can be used"):
+        score(written(tmp_path, "t.jsonl", "{\n}"))
+    assert not out.exists()
+    assert not (tmp_path / "data").exists()
+
+
+def test_separation_of_labelled_texts_against_counting_pairs(score: Score, tmp_path: Path, out: Path) -> None:
+    labels = [1, 0, 1, 0, 1, 0, None, 1]
+    rows = [
+        {"text": f"the {number} quick foxes " * (number + 1), "label": label} for number, label in enumerate(labels)
+    ]
+    scores = score(write_rows(tmp_path / "texts.jsonl", rows), ["loss", "zlib", "min_k", "min_k_plus_plus"], bounds=FEW)
+    by_index = {
+        (row["detector"], row["example_index"]): row["score"]
+        for row in pq.read_table(out).to_pylist()
+        if row["parameters"] in ("{}", '{"k":0.2}')
+    }
+    found = scores.labelled.separations()
+    assert {one.detector for one in found} == {detector for detector, _ in by_index}
+    for one in found:
+        pairs = [
+            (by_index[one.detector, member], by_index[one.detector, other])
+            for member, first in enumerate(labels)
+            for other, second in enumerate(labels)
+            if first == 1 and second == 0
+        ]
+        assert one.auroc == pytest.approx(np.mean([(a > b) + (a == b) / 2 for a, b in pairs]))
+        assert (one.n_members, one.n_nonmembers) == (4, 3)
+        assert one.interval.low is not None
+        assert one.interval.high is not None
+        assert one.interval.low <= one.auroc <= one.interval.high
+
+
+def test_no_separation_without_both_sides_and_the_reason(score: Score, tmp_path: Path) -> None:
+    members = write_rows(tmp_path / "m.jsonl", [{"text": f"words {number}", "label": 1} for number in range(3)])
+    labelled = score(members, ["loss"]).labelled
+    assert labelled.separations() == []
+    assert labelled.problem == "no AUROC: it takes texts of both sides, and the labels name 3 members"
+    strange = write_rows(tmp_path / "s.jsonl", [{"text": "words", "label": "seen"}])
+    assert score(strange, ["loss"]).labelled.problem == (
+        "no AUROC: it takes texts of both sides, and the labels name neither side"
+    )
+    plain = score(written(tmp_path, "plain.txt", "one line\nanother"), ["loss"]).labelled
+    assert (plain.separations(), plain.problem) == ([], None)
