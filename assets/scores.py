@@ -29,7 +29,7 @@ from audit_pipeline.warehouse.pair_plots import (
 )
 
 SCORES_VERSION = "2"
-EVALUATIONS_VERSION = "2"
+EVALUATIONS_VERSION = "3"
 _TOLD = 0.05
 _SHOWN = 10
 

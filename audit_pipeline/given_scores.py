@@ -3,7 +3,8 @@
 What belongs here: which columns there may be, what they mean, which rows cannot be used. What does not: statistics
 (findings.py), writing and publishing (evaluate_file.py).
 
-What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text.
+What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text. Only labels
+that are not understood are told as they are spelt, and long ones not even then.
 
 One row a text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there are
 some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -23,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.splits import Placed, split_groups
-from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, canonical_json
+from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, canonical_json, digest
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation import blind_control
@@ -32,8 +34,12 @@ from audit_pipeline.text_rows import Row, Skipped, read_rows
 
 ONE_DETECTOR = "score"
 COLLECTION = "given"
+NO_SCORE = "the file has no score of the text"
+NAN = "the score is not a number (NaN)"
 _LARGEST = 1e300
-"""Beyond it differences of scores are no numbers any more."""
+"""Beyond it differences of scores are no numbers any more: such a score is taken as infinite."""
+_SPELLINGS = 5
+_LONGEST_SPELLING = 30
 _IDS = ("example_id", "example_index")
 _LABELS: Mapping[str, int | None] = {
     **{"1": MEMBER, "1.0": MEMBER, "true": MEMBER, "member": MEMBER},
@@ -46,14 +52,18 @@ _LABELS: Mapping[str, int | None] = {
 class GivenScores:
     """The tables (schemas SCORES and EXAMPLES), and what had to be left out or taken as given.
 
-    ``notes`` are sentences for people. ``has_text``: whether a blind control can be read.
+    ``left_out`` counts rows by the reason why they, or their scores, could not be used; ``notes`` are sentences for
+    people. ``has_text``: whether a blind control can be read. ``names_splits``: whether the file says which texts
+    calibrate.
     """
 
     scores: pa.Table
     examples: pa.Table
     skipped: tuple[Skipped, ...]
+    left_out: Mapping[str, int]
     notes: tuple[str, ...]
     has_text: bool
+    names_splits: bool
 
 
 @dataclass
@@ -70,13 +80,22 @@ class _Text:
     location: str
 
 
+class _LabelError(ValueError):
+    """A label that is none; ``spelling`` is the cell."""
+
+    def __init__(self, spelling: str) -> None:
+        super().__init__("label is neither 1, 0 nor empty")
+        self.spelling = spelling
+
+
 def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed: int, language: str) -> GivenScores:
     """Read ``file`` (.parquet, .csv or .jsonl) as the scores of ``pair``.
 
     Where there is no column ``split``, about the share ``calibration`` of the labelled texts of each side, by group,
-    calibrates; all of them do where none is a member. Rows that cannot be used are returned in ``skipped``. Raises
-    DataError for a file without the columns score and label, without a usable row, with a text that is scored twice by
-    a detector, or whose rows contradict each other.
+    calibrates; all of them do where none is a member. Which ones depends on the texts' ids and groups and on ``seed``,
+    and on no name. An infinite score is placed beyond the largest or smallest of its detector's finite ones. Rows that
+    cannot be used are returned in ``skipped``. Raises DataError for a file without the columns score and label, without
+    a usable row, with a text that is scored twice by a detector, or whose rows contradict each other.
     """
     found = read_rows(file)
     rows, skipped = list(found.rows), list(found.skipped)
@@ -86,29 +105,36 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
             raise DataError(f"{file}: there is no column '{needed}'; it has: {', '.join(sorted(columns)) or 'no row'}")
     identities = _identities(rows, columns, file)
     texts: dict[str, _Text] = {}
-    scored: dict[tuple[str, str, str], tuple[float | None, str | None]] = {}
+    scored: _Scored = {}
+    spellings: Counter[str] = Counter()
     for row, identity in zip(rows, identities, strict=True):
         try:
             text = _text(row, identity, columns)
             score, problem = _score(row)
             detector, parameters = _detector(row)
         except ValueError as error:
+            if isinstance(error, _LabelError):
+                spellings[error.spelling] += 1
             skipped.append(Skipped(row.location, row.index, str(error)))
             continue
         _agree(texts.setdefault(identity, text), text)
         if (identity, detector, parameters) in scored:
             raise DataError(f"{row.location}: {detector} scores the text {identity} a second time; keep one score")
         scored[identity, detector, parameters] = score, problem
+    notes = _labels_in_words(spellings)
     if not any(score is not None for score, _ in scored.values()):
         reason = f"; {skipped[0].location}: {skipped[0].reason}" if skipped else ""
-        raise DataError(f"{file}: no row has a score{reason}")
-    notes = []
+        raise DataError(f"{file}: no row has a score and a label{reason}{''.join(f'; {note}' for note in notes)}")
+    scored, placed = _placed(scored)
+    notes += [placed] if placed else []
     if "group" not in columns:
         notes.append("there is no column 'group': every text was taken to be independent of all others")
     has_text = any(text.text for text in texts.values())
     if not has_text:
         notes.append("there is no column 'text': what the texts alone give away (the blind control) was not read")
-    splits = _splits(list(texts.values()), calibration, seed, pair.benchmark)
+    left_out = Counter(one.reason for one in skipped)
+    left_out.update(problem for _, problem in scored.values() if problem is not None)
+    splits = _splits(list(texts.values()), calibration, seed)
     return GivenScores(
         scores=table_from_rows(
             (
@@ -131,9 +157,57 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
             (_example(text, splits[text.group], pair.benchmark, language, run_id) for text in texts.values()), EXAMPLES
         ),
         skipped=tuple(skipped),
+        left_out=dict(sorted(left_out.items())),
         notes=tuple(notes),
         has_text=has_text,
+        names_splits=any(text.split is not None for text in texts.values()),
     )
+
+
+_Scored = dict[tuple[str, str, str], tuple[float | None, str | None]]
+"""By text, detector and parameters: the score, or why there is none."""
+
+
+def _labels_in_words(spellings: Mapping[str, int]) -> list[str]:
+    """How the labels that are not understood are spelt; a long cell, which may be a text, is not quoted."""
+    short = Counter({one: n for one, n in spellings.items() if len(one) <= _LONGEST_SPELLING})
+    long = sum(spellings.values()) - sum(short.values())
+    told = [f"{one!r} ({n})" for one, n in short.most_common(_SPELLINGS)]
+    told += [f"{len(short) - _SPELLINGS} other spellings"] if len(short) > _SPELLINGS else []
+    told += [f"cells of more than {_LONGEST_SPELLING} characters ({long})"] if long else []
+    means = "a label is 1 (member), 0 (non-member) or empty (unknown)"
+    return [f"labels that are not understood, and how many rows have them: {', '.join(told)}; {means}"] if told else []
+
+
+def _placed(scored: _Scored) -> tuple[_Scored, str | None]:
+    """The scores with the infinite ones beyond the finite ones of their detector, and how many there were, in words."""
+    known: dict[tuple[str, str], list[float]] = {}
+    for (_, *setting), (score, _) in scored.items():
+        if score is not None and math.isfinite(score):
+            known.setdefault((setting[0], setting[1]), []).append(score)
+    ends = {setting: _ends(finite) for setting, finite in known.items()}
+    placed: _Scored = {}
+    infinite = 0
+    for (identity, *setting), (score, problem) in scored.items():
+        key = (identity, setting[0], setting[1])
+        if score is None or math.isfinite(score):
+            placed[key] = score, problem
+        else:
+            infinite += 1
+            placed[key] = ends.get((setting[0], setting[1]), (-1.0, 1.0))[score > 0], None
+    if not infinite:
+        return scored, None
+    return placed, (
+        f"{infinite} infinite score{'s were' if infinite > 1 else ' was'} placed beyond the largest or smallest finite "
+        "one of the detector: their order counts, not their size"
+    )
+
+
+def _ends(finite: Sequence[float]) -> tuple[float, float]:
+    """Where minus infinity and infinity are placed: a mean gap beyond the finite scores, at least the next float."""
+    low, high = min(finite), max(finite)
+    gap = (high - low) / len(finite) or 1.0
+    return min(low - gap, math.nextafter(low, -math.inf)), max(high + gap, math.nextafter(high, math.inf))
 
 
 def _identities(rows: Sequence[Row], columns: set[str], file: Path) -> list[str]:
@@ -158,9 +232,10 @@ def _identities(rows: Sequence[Row], columns: set[str], file: Path) -> list[str]
 def _text(row: Row, identity: str, columns: set[str]) -> _Text:
     if not identity:
         raise ValueError("the row has no example_id")
-    label = _plain(row.values.get("label")).lower()
+    spelling = _plain(row.values.get("label"))
+    label = spelling.lower()
     if label not in _LABELS:
-        raise ValueError("label is neither 1, 0 nor empty")
+        raise _LabelError(spelling)
     split = _plain(row.values.get("split"))
     if split not in ("", "calibration", "evaluation"):
         raise ValueError("split is neither calibration nor evaluation")
@@ -180,17 +255,19 @@ def _text(row: Row, identity: str, columns: set[str]) -> _Text:
 
 
 def _score(row: Row) -> tuple[float | None, str | None]:
-    """The score, or why there is none: an empty cell is a text that the detector did not score."""
+    """The score, infinite where it is too large, or why there is none: an empty cell is a text that was not scored."""
     value = row.values.get("score")
-    if value is None or _plain(value) == "":
-        return None, "the file has no score of the text"
+    if isinstance(value, float) and math.isnan(value):
+        return None, NAN
+    if _plain(value) == "":
+        return None, NO_SCORE
     try:
         score = float(_plain(value))
     except ValueError:
         raise ValueError("score is no number") from None
-    if not math.isfinite(score):
-        return None, f"the score is {score}"
-    return (score, None) if abs(score) <= _LARGEST else (None, f"the score is beyond {_LARGEST:g}")
+    if math.isnan(score):
+        return None, NAN
+    return (score if abs(score) <= _LARGEST else math.copysign(math.inf, score)), None
 
 
 def _detector(row: Row) -> tuple[str, str]:
@@ -225,8 +302,11 @@ def _agree(first: _Text, other: _Text) -> None:
             )
 
 
-def _splits(texts: Sequence[_Text], calibration: float, seed: int, benchmark: str) -> dict[str, Split]:
-    """The split of every group. Texts of unknown label are audited, so their groups are never for calibration."""
+def _splits(texts: Sequence[_Text], calibration: float, seed: int) -> dict[str, Split]:
+    """The split of every group. Texts of unknown label are audited, so their groups are never for calibration.
+
+    It is drawn by what the texts are, not by what anything is called: the same rows have the same split.
+    """
     fixed: dict[str, Split] = {}
     for text in texts:
         split = text.split
@@ -239,7 +319,8 @@ def _splits(texts: Sequence[_Text], calibration: float, seed: int, benchmark: st
     if audited and not any(text.label == MEMBER for text in known):
         return {text.group: "evaluation" if text.group in audited else "calibration" for text in texts}
     placed = (Placed(text.group, text.collection, text.label) for text in known)
-    splits = split_groups(placed, fraction=calibration, seed=seed, family=benchmark)
+    content = digest(sorted((text.identity, text.group) for text in texts))
+    splits = split_groups(placed, fraction=calibration, seed=seed, family=content)
     return {text.group: splits.get(text.group, "evaluation") for text in texts}
 
 

@@ -344,6 +344,7 @@ def _benchmark_row(file: Path, manifest: Mapping[str, Any]) -> Mapping[str, obje
         "benchmark": manifest.get("benchmark") or unsegment(file.parent.name.removeprefix("benchmark=")),
         "digest": manifest.get("digest"),
         "design": manifest.get("design", spec.get("design")),
+        "design_stated_by": manifest.get("design_stated_by"),
         "words": manifest.get("words", spec.get("words")),
         "counts": _as_json(manifest.get("counts")),
         "manifest": dict(manifest),

@@ -203,6 +203,7 @@ def group_tests(run: str, held_out: int) -> list[dict[str, object]]:
                     "n_ledger": 2 * len(BOOKS),
                     "claim_level": "screening only",
                     "method": "conformal p-value of the mean of one text a book",
+                    "direction": None,
                     "run_id": run,
                 }
             )
@@ -341,6 +342,7 @@ def corpus_tests(run: str) -> list[dict[str, object]]:
             "assumption": "held-out texts are of the same distribution as the audited ones",
             "claim_level": "screening only",
             "method": "twice the median p-value of ten splits",
+            "direction": None,
             "run_id": run,
         }
         for test, refused in (("dataset_inference", False), ("canary_rank", False), ("sharded_permutation", True))
