@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import timedelta
 from pathlib import Path
 
@@ -176,11 +177,13 @@ def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
     given_to(audited, "notes_32")
     found = across("nowhere")
     for model in (TINY, SMALL):
-        assert found.reports[model].manifest.commands == [
-            f"corpus-audit evaluate --scores 'scores of {model}.csv' --model {model} --benchmark notes_32"
-            " --headline loss --seed 7",
-            f"corpus-audit audit --model {model} --benchmark speeches_64",
-            "corpus-audit report",
+        assert [shlex.split(command) for command in found.reports[model].manifest.commands] == [
+            [
+                *("corpus-audit", "evaluate", "--scores", f"scores of {model}.csv", "--model", model),
+                *("--benchmark", "notes_32", "--headline", "loss", "--seed", "7"),
+            ],
+            ["corpus-audit", "audit", "--model", model, "--benchmark", "speeches_64"],
+            ["corpus-audit", "report"],
         ]
         answers = {answer.benchmark: answer for answer in found.reports[model].answers}
         assert answers["notes_32"].handed_over == f"scores of {model}.csv"
