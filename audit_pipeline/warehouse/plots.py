@@ -65,12 +65,16 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class RocCurve:
-    """A detector's ROC curve: false and true positive rates of equal length, from (0, 0) to (1, 1)."""
+    """A detector's ROC curve: false and true positive rates of equal length, from (0, 0) to (1, 1).
+
+    ``answers``: it is that of the detector that was named beforehand, and its line is the heaviest.
+    """
 
     label: str
     fpr: Floats
     tpr: Floats
     auroc: float | None
+    answers: bool = False
 
 
 @dataclass(frozen=True)
@@ -364,7 +368,7 @@ def _draw_roc(axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], sides: tup
         "5% FPR", (0.05, 1.0), (3, 2), textcoords="offset points", color=QUIET, fontsize=7.5, va="bottom", ha="center"
     )
     for index, curve in enumerate(curves):
-        axes.plot(*as_fine_as_seen(curve.fpr, curve.tpr), **_line(index), label=_roc_label(curve))
+        axes.plot(*as_fine_as_seen(curve.fpr, curve.tpr), **_line(index, heavy=curve.answers), label=_roc_label(curve))
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
     axes.set_xlabel(f"false positive rate ({sides[1]} taken for {sides[0]})")
     axes.set_ylabel(f"true positive rate ({sides[0]} found)")
@@ -394,7 +398,9 @@ def _draw_low_corner(
         )
     for index, curve in enumerate(curves):
         fpr, tpr = as_fine_as_seen(curve.fpr, curve.tpr)
-        axes.step(np.maximum(fpr, left), tpr, where="post", **_line(index), label=_roc_label(curve))
+        axes.step(
+            np.maximum(fpr, left), tpr, where="post", **_line(index, heavy=curve.answers), label=_roc_label(curve)
+        )
     axes.set_xscale("log")
     axes.set(xlim=(left, 1.0), ylim=(-0.01, 1.01))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{100 * rate:g}%"))
@@ -437,13 +443,12 @@ def _with_head_room(figure: Figure) -> None:
         engine.set(h_pad=0.2)  # type: ignore[call-arg]
 
 
-def _line(index: int) -> dict[str, Any]:
-    """The first line stands out: it is the one that was chosen beforehand, where there is one."""
+def _line(index: int, *, heavy: bool) -> dict[str, Any]:
     return {
         "color": PALETTE[index % len(PALETTE)],
         "linestyle": LINE_STYLES[index // len(PALETTE) % len(LINE_STYLES)],
-        "linewidth": 2.2 if index == 0 else 1.3,
-        "zorder": 3 if index == 0 else 2,
+        "linewidth": 2.2 if heavy else 1.3,
+        "zorder": 3 if heavy else 2,
     }
 
 

@@ -45,8 +45,16 @@ def pictures_of(section: Section) -> Pictures:
     """ROC curves and spreads of the scores of a section."""
     what = f"{section.model} on {section.benchmark}"
     sides = SIDE_NAMES[section.sides]
+    answering = {(one.detector, one.parameters) for one in section.detectors if one.answers}
     curves = [
-        RocCurve(curve.detector, np.asarray(curve.fpr), np.asarray(curve.tpr), curve.auroc) for curve in section.curves
+        RocCurve(
+            curve.detector,
+            np.asarray(curve.fpr),
+            np.asarray(curve.tpr),
+            curve.auroc,
+            (curve.detector, curve.parameters) in answering,
+        )
+        for curve in section.curves
     ]
     panels = [
         ScorePanel(
