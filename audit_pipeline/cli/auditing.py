@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import setting, tell_step, with_interval
+from audit_pipeline.cli.shared import say_conclusions, setting, tell_step, with_interval
 from audit_pipeline.console import OUT, new_table, print_table, say, tell
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import DataPaths
@@ -153,20 +153,7 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
         )
     OUT.print()
     print_table(table)
-    OUT.print()
-    for benchmark in benchmarks:
-        rows_of = [row for row in found if row["benchmark"] == benchmark]
-        if not rows_of:
-            say(
-                f"{benchmark}: no metrics, because none of its texts to evaluate is labelled; "
-                "its scores are in the view scores_with_examples"
-            )
-        for row in rows_of[:1]:
-            blind = "not read" if row["blind_auroc"] is None else with_interval(row, "blind_auroc")
-            say(
-                f"{benchmark}: {row['claim_level']}; split: {row['split_verdict']}; "
-                f"AUROC of the blind control, which never sees the model: {blind}"
-            )
+    say_conclusions(paths, model, benchmarks)
 
 
 def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | None) -> None:

@@ -53,18 +53,36 @@ def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> 
 
 def _say_answer(answer: Answer) -> None:
     from audit_pipeline.evaluation.claims import level_in_words
+    from audit_pipeline.warehouse.report_numbers import interval, number, percent
     from audit_pipeline.warehouse.report_words import counted_words
 
-    say(visible(f"\n{answer.benchmark}: {answer.headline}\n{answer.explanation}"))
+    name = visible(answer.benchmark)
+    if answer.sides == "none":
+        say(
+            f"\n{name}: no metrics, because none of its texts to evaluate is labelled; "
+            "its scores are in the view scores_with_examples"
+        )
+        return
+    say(visible(f"\n{name}: {answer.headline}\n{answer.explanation}"))
     if answer.warning:
         say(f"Few texts: {answer.warning}")
-    design = f"{answer.design}, stated by {answer.design_stated_by}" if answer.design_stated_by else answer.design
     level = level_in_words(answer.claim_level, answer.claim_stated_by) if answer.claim_level else "not evaluated"
+    blind, rate = answer.blind, answer.blind_tpr_at_5_fpr
+    control = (
+        "not read"
+        if blind is None or blind.value is None
+        else f"AUROC {number(blind.value)} {interval((blind.low, blind.high))}".rstrip()
+    )
+    if rate is not None and rate.value is not None:
+        control += f", TPR at 5% FPR {percent(rate.value)}"
+    say(
+        visible(f"{name}: {level}; split: {answer.split_verdict}; blind control, which never sees the model: {control}")
+    )
     chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer.detector_chosen or "", "")
-    told = [f"detector: {answer.detector}{chosen}"] if answer.detector else []
-    told += [level, f"split: {answer.split_verdict}", f"design: {design}"]
+    design = f"{answer.design}, stated by {answer.design_stated_by}" if answer.design_stated_by else answer.design
+    told = [f"Detector: {answer.detector}{chosen}"] if answer.detector else []
     told += [f"labels: {answer.labels_by}"] if answer.labels_by else []
-    say(visible("; ".join(told)))
+    say(visible("; ".join([*told, f"design: {design}"])))
     say(counted_words(answer.counted))
     documents = answer.documents
     if documents is not None and documents.calibration_groups_in_all not in (None, documents.calibration_groups):
