@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures(None, None))
+    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures((), ()))
 
 
 def evaluate(*arguments: str | Path) -> Result:

@@ -131,21 +131,6 @@ def roc_low_corner(
     return figure
 
 
-def roc_both(
-    curves: Sequence[RocCurve], *, smallest_fpr: float | None = None, sides: tuple[str, str] = SIDES
-) -> Figure:
-    """Both side by side, under one legend: the whole curve, and its corner of few false positives."""
-    with matplotlib.rc_context(_STYLE):
-        legend = 0.3 + 0.2 * ((len(curves) + 2) // 3)
-        figure = Figure(figsize=(8.4, 4.3 + legend))
-        _place(figure, left=0.62, right=0.15, top=0.25, bottom=0.5 + legend, between=0.85, grid=(2, 1))
-        left, right = figure.subplots(1, 2)
-        _draw_roc(left, curves, sides)
-        _draw_low_corner(right, curves, smallest_fpr, sides)
-        _roc_legend(figure, left, curves, columns=3)
-    return figure
-
-
 def rates_by_group(rows: Sequence[RateRow], *, aimed_at: float | None = None) -> Figure:
     """Flagged share (open) and corrected rate (filled) with 95% intervals, a line a group.
 
@@ -279,16 +264,16 @@ def study_panels(panels: Sequence[StudyPanel]) -> Figure:
                 axes.set_ylabel("AUROC")
         if panels:
             handles, labels = figure.axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=4, handlelength=1.8)
+            figure.legend(handles, labels, loc="outside upper center", ncols=2 * columns, handlelength=1.8)
     return figure
 
 
-def score_histograms(panels: Sequence[ScorePanel], *, sides: tuple[str, str] = SIDES, columns: int = 2) -> Figure:
+def score_histograms(panels: Sequence[ScorePanel], *, sides: tuple[str, str] = SIDES) -> Figure:
     """How the scores of both sides spread, one panel a detector, each side as a share of its own texts."""
     with matplotlib.rc_context(_STYLE):
-        columns = min(columns, max(1, len(panels)))
+        columns = min(2, max(1, len(panels)))
         lines = max(1, -(-len(panels) // columns))
-        figure = Figure(figsize=((3.5 if columns < 3 else 2.8) * columns, 0.55 + 2.0 * lines))
+        figure = Figure(figsize=(3.5 * columns, 0.55 + 2.0 * lines))
         _place(figure, left=0.62, right=0.12, top=0.62, bottom=0.5, between=0.5, below=0.75, grid=(columns, lines))
         for index, panel in enumerate(panels):
             axes = figure.add_subplot(lines, columns, index + 1)
@@ -456,11 +441,10 @@ def _roc_label(curve: RocCurve) -> str:
     return f"{plain(curve.label)}  {'not defined' if curve.auroc is None else f'{curve.auroc:.3f}'}"
 
 
-def _roc_legend(figure: Figure, axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], *, columns: int = 2) -> None:
+def _roc_legend(figure: Figure, axes: matplotlib.axes.Axes, curves: Sequence[RocCurve]) -> None:
     if curves:
         handles, labels = axes.get_legend_handles_labels()
-        where = "lower center" if figure.get_layout_engine() is None else "outside lower center"
-        figure.legend(handles, labels, loc=where, ncols=columns, title="AUROC", handlelength=1.8)
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, title="AUROC", handlelength=1.8)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from audit_pipeline.warehouse.report_numbers import (
     signed,
     things,
 )
-from audit_pipeline.warehouse.report_pictures import SIDE_NAMES, pictures_of, study_picture
+from audit_pipeline.warehouse.report_pictures import SIDE_NAMES, pictures_of, study_pictures
 from audit_pipeline.warehouse.report_summary import is_evidence, is_told_first
 from audit_pipeline.warehouse.report_words import STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
 
@@ -71,7 +71,7 @@ def render(report: Report, *, pages: Mapping[str, str]) -> str:
         .render(
             report=report,
             pictures={section.number: pictures_of(section) for section in report.sections},
-            study_pictures={study.name: study_picture(study) for study in report.studies},
+            study_pictures={study.name: study_pictures(study) for study in report.studies},
             sections=sections,
             pages={model: quote(name) for model, name in pages.items()},
             side_names=SIDE_NAMES,

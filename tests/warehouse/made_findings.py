@@ -399,17 +399,17 @@ def write_everything(folder: Folder) -> None:
     folder.write_outcome("speeches_64", "not-<there>", "run-9", DAY + timedelta(days=2), "failed", f"it said {HOSTILE}")
 
 
-def main() -> None:
-    """Write folder, warehouse and reports for looking at."""
+def make(root: Path) -> Path:
+    """Write folder, warehouse and reports for looking at; the folder of the reports."""
     from audit_pipeline.warehouse.build import build_warehouse
     from audit_pipeline.warehouse.report import build_reports
 
-    paths = DataPaths(Path(sys.argv[1]))
+    paths = DataPaths(root)
     write_everything(Folder(paths))
-    report = build_warehouse(paths)
-    print(report.rows, report.unreadable)
-    print(build_reports(paths.warehouse, paths.reports))
+    build_warehouse(paths)
+    build_reports(paths.warehouse, paths.reports)
+    return paths.reports
 
 
 if __name__ == "__main__":
-    main()
+    print(make(Path(sys.argv[1])))

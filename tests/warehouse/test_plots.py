@@ -40,7 +40,6 @@ from audit_pipeline.warehouse.plots import (
     markdown_image,
     plain,
     rates_by_group,
-    roc_both,
     roc_curves,
     roc_low_corner,
     score_histograms,
@@ -81,11 +80,7 @@ def histograms(label: str, n: int) -> Figure:
 
 
 def corner(label: str, n: int) -> Figure:
-    return roc_low_corner([curve(label)] * n, smallest_fpr=0.004)
-
-
-def both(label: str, n: int) -> Figure:
-    return roc_both([curve(label)] * n, smallest_fpr=0.004, sides=("audited", "held-out"))
+    return roc_low_corner([curve(label)] * n, smallest_fpr=0.004, sides=("audited", "held-out"))
 
 
 def bars(label: str, n: int) -> Figure:
@@ -98,7 +93,7 @@ def study(label: str, n: int) -> Figure:
     return study_panels([StudyPanel("learning_rate", ["1", "2"], lines)] * 3)
 
 
-FIGURES = (roc, corner, both, forest, histograms, bars, study)
+FIGURES = (roc, corner, forest, histograms, bars, study)
 
 
 def texts(svg: str) -> str:
@@ -295,7 +290,6 @@ def test_odd_scores_can_be_drawn(scores: list[float]) -> None:
 def test_nothing_to_draw_is_an_empty_picture() -> None:
     for figure in (
         roc_curves([]),
-        roc_both([]),
         roc_low_corner([]),
         rates_by_group([]),
         auroc_forest([]),
