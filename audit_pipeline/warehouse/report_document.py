@@ -285,7 +285,7 @@ class Detector(Part):
     detector: str
     parameters: str
     answers: bool
-    """Whether this is the detector that was chosen beforehand."""
+    """Whether this is the detector that was named beforehand."""
     n_members: int
     n_nonmembers: int
     n_groups: int

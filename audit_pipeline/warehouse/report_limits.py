@@ -31,7 +31,7 @@ LIMITS = (
     ),
     Limit(
         title="Many detectors, many settings.",
-        text="The best of several looks better than it is. So one detector at one setting, chosen beforehand, gives the"
+        text="The best of several looks better than it is. So one detector at one setting, named beforehand, gives the"
         " answer; the others stand beside it, and the settings are for exploration. Intervals are not corrected for"
         " the number of detectors; the column “q of all” is.",
     ),
