@@ -56,12 +56,13 @@ def write(folder: Path, families: str) -> Path:
 
 def test_a_design_is_somebodys_word_where_it_does_not_follow_from_how_texts_are_drawn(tmp_path: Path) -> None:
     """Rows that somebody has labelled, and held-out documents that are said to be like the audited ones."""
-    shelf = "    builder: shelf\n    description: d\n    sources: [s]\n    words: [8]\n    seed: 1\n    windows_per_document: 3\n"
+    common = "    description: d\n    words: [8]\n    seed: 1\n"
+    shelf = f"    builder: shelf\n{common}    sources: [s]\n    windows_per_document: 3\n"
     write(
         tmp_path,
         f"benchmarks:\n  dated:\n{TEMPORAL}  rows:\n{LABELLED}  mine:\n{shelf}"
         f"  beside:\n{shelf}    held_out: {{groups: [a]}}\n    design: exchangeable\n"
-        "  check:\n    builder: controlled\n    description: d\n    control: c\n    words: [8]\n    seed: 1\n",
+        f"  check:\n    builder: controlled\n{common}    control: c\n",
     )
     stated = {spec.family: spec.design_stated_by for spec in load_benchmarks(tmp_path).values()}
     assert stated == {
