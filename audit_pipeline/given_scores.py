@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -271,16 +272,19 @@ def _score(row: Row) -> tuple[float | None, str | None]:
 
 
 def _detector(row: Row) -> tuple[str, str]:
-    """Detector and parameters as the registry writes them; one that it does not know is a detector by both together.
+    """Detector and parameters as the registry writes them; one that it does not know is a detector by both together."""
+    given = row.values.get("parameters")
+    written = json.dumps(given) if isinstance(given, dict) else _plain(given)
+    return _as_registered(_plain(row.values.get("detector")) or ONE_DETECTOR, written or "{}")
 
-    What is not said of a detector of ours is at its default.
-    """
-    name = _plain(row.values.get("detector")) or ONE_DETECTOR
+
+@cache
+def _as_registered(name: str, written: str) -> tuple[str, str]:
+    """A detector by its name and its parameters as JSON; what is not said of a detector of ours is at its default."""
     if name == blind_control.NAME:
         raise ValueError(f"a detector cannot be called {name}: that is the classifier that sees no model")
-    given = row.values.get("parameters")
     try:
-        parameters = given if isinstance(given, dict) else json.loads(_plain(given) or "{}")
+        parameters = json.loads(written)
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):
