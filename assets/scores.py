@@ -195,8 +195,11 @@ def _decision_metadata(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
                 for row in decisions
             ],
         )
-    if tests:
+    if any(row["direction"] == "opposite" for row in tests):
+        found["direction"] = "opposite: known members score lower than non-members, so no group is said to stand out"
+    elif tests:
         found["groups with q <= 0.05"] = sum(row["q_bh"] <= _TOLD for row in tests)
+    if tests:
         first = sorted(tests, key=lambda row: (row["p_value"], row["group"]))[:_SHOWN]
         found["most suspicious groups"] = markdown_table(
             ("group", "texts", "p", "q (Benjamini-Hochberg)"),

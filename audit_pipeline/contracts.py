@@ -286,6 +286,13 @@ GROUP_TESTS = pa.schema(
         _column("n_ledger", pa.int32(), "groups tested by all detectors of the pair"),
         EVALUATIONS.field("claim_level"),
         _column("method", pa.string(), "how the p-value was computed"),
+        _column(
+            "direction",
+            pa.string(),
+            "which of the pair's labelled texts the detector scores higher: training (members) | opposite "
+            "(non-members) | none (neither, clearly); null: no texts of a side are known, or of an earlier version",
+            null=True,
+        ),
         RUN_ID,
     ]
 )
@@ -377,6 +384,13 @@ CORPUS_TESTS = pa.schema(
         _column("assumption", pa.string(), "what must be true for the p-value to hold"),
         EVALUATIONS.field("claim_level"),
         _column("method", pa.string(), "how it was computed"),
+        _column(
+            "direction",
+            pa.string(),
+            "which texts score higher where a difference is found (5%): training (audited ones) | opposite (held-out "
+            "ones) | none; null: the test knows one direction only, was refused, or is of an earlier version",
+            null=True,
+        ),
         RUN_ID,
     ]
 )
@@ -413,6 +427,12 @@ LINEAGE = pa.schema(
         _column("started_at", pa.timestamp("us", tz="UTC"), "when the step started"),
         _column("finished_at", pa.timestamp("us", tz="UTC"), "when the rows were ready to be moved into place"),
         _column("package_versions", pa.string(), "canonical JSON: package -> version"),
+        _column(
+            "settings",
+            pa.string(),
+            "canonical JSON of the options that the command was given, as in the scores of evaluate; null: not kept",
+            null=True,
+        ),
     ]
 )
 
@@ -495,6 +515,14 @@ RUN_TABLES = (
     "highlights",
 )
 """Append-only: a run adds one file for a benchmark and model, and every row of it joins to one lineage entry."""
+
+
+LATER_COLUMNS: Mapping[str, frozenset[str]] = {
+    "group_tests": frozenset({"direction"}),
+    "corpus_tests": frozenset({"direction"}),
+    "lineage": frozenset({"settings"}),
+}
+"""Columns that files of earlier versions lack; they are null there. Any other column that is missing is a fault."""
 
 
 def description_of(field: pa.Field) -> str:

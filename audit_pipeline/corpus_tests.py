@@ -74,7 +74,8 @@ class CorpusTest:
 
     def row(self, run_id: str) -> dict[str, object]:
         """The row, written by the run ``run_id``."""
-        return {**asdict(self), "run_id": run_id}
+        # Ranks and likelihoods count one way alone: there is no other direction to find.
+        return {**asdict(self), "direction": None, "run_id": run_id}
 
 
 def canary_test(

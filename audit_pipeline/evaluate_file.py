@@ -6,15 +6,21 @@ What belongs here: the order of read, find, write and publish, in a folder of it
 
 from __future__ import annotations
 
+import difflib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.build import count_examples, read_manifest
-from audit_pipeline.contracts import MEMBER, Pair, digest
+from audit_pipeline.contracts import MEMBER, NON_MEMBER, Pair, digest
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evaluation.claims import Design as DesignName
+from audit_pipeline.evaluate_options import Asked
+from audit_pipeline.evaluation.claims import WHOEVER_RAN_THIS
 from audit_pipeline.findings import Design, Findings, find
 from audit_pipeline.given_scores import GivenScores, read_given
 from audit_pipeline.lineage import Step, record, table_version
@@ -24,7 +30,7 @@ from audit_pipeline.tables import write_json, write_table
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.report import build_reports
 
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 _MARKER = "evaluated_scores.json"
 # As benchmarks have them where their entry says nothing.
 _UNIT, _NEAR_DUPLICATE = "whitespace", 0.5
@@ -41,43 +47,32 @@ class Evaluated:
     report: Path
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the user says of the table.
-
-    ``design``: how the two sides came about (evaluation/claims.py); None: selected, or unlabelled where no text is a
-    member.
-    """
-
-    model: str
-    benchmark: str
-    design: DesignName | None = None
-    language: str = "en"
-    calibration: float = 0.5
-    seed: int = 0
-
-
-def evaluate_file(file: Path, out: Path, asked: Asked, *, include_text: bool = True) -> Evaluated:
-    """Evaluate the scores in ``file`` and write tables, warehouse and reports into the folder ``out``.
+def evaluate_file(asked: Asked) -> Evaluated:
+    """Evaluate the scores in a file and write tables, warehouse and reports into the folder that is asked for.
 
     The tables lie there as they do in a data folder. What an earlier evaluation wrote there stays as history. Raises
-    DataError for a file that cannot be used, and for a folder that holds something else.
+    DataError for a file that cannot be used or holds nothing to compare, and for a folder that holds something else,
+    ConfigError for options that do not fit.
     """
-    _check(out, asked)
-    paths = DataPaths(out.expanduser().resolve())
-    pair = Pair(asked.benchmark, asked.model)
-    content = hashlib.sha256(_bytes(file)).hexdigest()
+    _check(asked)
+    paths = DataPaths(asked.folder.expanduser().resolve())
+    pair = Pair(asked.name, asked.model)
+    content = hashlib.sha256(_bytes(asked.file)).hexdigest()
+    settings = {**asked.settings(), "sha256": content}
     # One evaluation of one content with the same words is one run: repeated, it replaces itself.
-    run_id = (
-        f"evaluate-{digest(content, pair.partition, asked.design, asked.language, asked.calibration, asked.seed)[:16]}"
+    same = {name: value for name, value in settings.items() if name not in ("file", "out", "no_text")}
+    run_id = f"evaluate-{digest(same)[:16]}"
+    given = read_given(
+        asked.file, pair, run_id, calibration=asked.calibration, seed=asked.seed, language=asked.language
     )
-    given = read_given(file, pair, run_id, calibration=asked.calibration, seed=asked.seed, language=asked.language)
+    _check_headline(asked, given.scores)
     design = asked.design or ("selected" if MEMBER in given.examples["label"].to_pylist() else "unlabelled")
     findings = find(given.scores, given.examples, pair, Design(design, asked.language), run_id)
+    _refuse_nothing(asked.file, given, findings)
 
     version = table_version(given.examples)
-    _refuse_other_texts(paths, pair, version)
-    write_json(paths.root / _MARKER, {"file": str(file), "sha256": content, "run_id": run_id})
+    _refuse_other_texts(paths, pair, version, design)
+    write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
     examples = Step.now(run_id, "given_examples", CODE_VERSION)
     record(
         paths,
@@ -85,22 +80,24 @@ def evaluate_file(file: Path, out: Path, asked: Asked, *, include_text: bool = T
         table="examples",
         partition=pair.benchmark,
         data_version=version,
-        upstream={f"file/{file.name}": content},
+        # Several files may score the same texts: each stands with its own scores.
+        upstream={},
         benchmark_digest=version,
     )
+    manifest = _manifest(paths, version, asked, design, given)
     write_table(paths.examples(pair.benchmark), given.examples)
-    write_json(paths.benchmark_manifest(pair.benchmark), _manifest(file, content, version, asked, design, given))
+    write_json(paths.benchmark_manifest(pair.benchmark), manifest)
     scores = Step.now(run_id, "given_scores", CODE_VERSION)
     scores_version = table_version(given.scores)
-    upstream = {f"examples/{pair.benchmark}": version, f"file/{file.name}": content}
     record(
         paths,
         scores,
         table="scores",
         partition=pair.partition,
         data_version=scores_version,
-        upstream=upstream,
+        upstream={f"examples/{pair.benchmark}": version, f"file/{asked.file.name}": content},
         benchmark_digest=version,
+        settings=settings,
     )
     write_table(paths.run_file("scores", pair.partition, run_id), given.scores)
     write_findings(
@@ -113,8 +110,8 @@ def evaluate_file(file: Path, out: Path, asked: Asked, *, include_text: bool = T
     )
     if given.has_text:
         assess_split(pair.benchmark, paths, Step.now(run_id, "split_quality", CODE_VERSION))
-    build_warehouse(paths, include_text=include_text, config=paths.root)
-    summary = build_reports(paths.warehouse, paths.reports, include_text=include_text)
+    build_warehouse(paths, include_text=not asked.no_text, config=paths.root)
+    summary = build_reports(paths.warehouse, paths.reports, include_text=not asked.no_text)
     return Evaluated(pair, given, findings, paths, summary.path)
 
 
@@ -125,8 +122,9 @@ def _bytes(file: Path) -> bytes:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _check(out: Path, asked: Asked) -> None:
-    for name in (asked.model, asked.benchmark):
+def _check(asked: Asked) -> None:
+    out = asked.folder
+    for name in (asked.model, asked.name):
         if not name or "|" in name:
             raise ConfigError(f"{name!r} cannot be a name: it is empty or holds a bar; choose another")
     if not 0 <= asked.calibration < 1:
@@ -137,36 +135,87 @@ def _check(out: Path, asked: Asked) -> None:
         raise DataError(f"{out} holds something else already: name a folder of its own")
 
 
-def _refuse_other_texts(paths: DataPaths, pair: Pair, version: str) -> None:
-    """Raise DataError where another model has scores there on a benchmark of this name that is of other texts.
+def _check_headline(asked: Asked, scores: pa.Table) -> None:
+    """Raise ConfigError where the detector that is to answer has no score."""
+    scored = sorted(set(scores.filter(pc.equal(scores["status"], "ok"))["detector"].to_pylist()))
+    if asked.headline is None or asked.headline in scored:
+        return
+    near = difflib.get_close_matches(asked.headline, scored, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has scores of: {', '.join(scored)}"
+    raise ConfigError(f"--headline: {asked.file} has no score of '{asked.headline}'; {hint}")
 
-    Texts without ids are numbered, so the earlier scores would be read with this file's labels.
+
+def _refuse_nothing(file: Path, given: GivenScores, findings: Findings) -> None:
+    """Raise DataError where nothing was compared with anything: neither two sides nor groups with held-out ones."""
+    values = findings.tables["evaluations"]
+    tested = set(findings.tables["group_tests"]["label"].to_pylist())
+    by_groups = None in tested or (given.names_splits and MEMBER in tested)
+    if by_groups or pc.any(pc.is_valid(values["value"])).as_py():
+        return
+    notes = "".join(f"; {note}" for note in given.notes if note.startswith("labels"))
+    raise DataError(f"{file}: there is nothing to compare: {_why_nothing(given)}{notes}")
+
+
+def _why_nothing(given: GivenScores) -> str:
+    scored = set(given.scores.filter(pc.equal(given.scores["status"], "ok"))["example_id"].to_pylist())
+    texts = given.examples.filter(pc.is_in(given.examples["example_id"], pa.array(sorted(scored), pa.string())))
+    labels = texts["label"].to_pylist()
+    n_members, n_nonmembers = labels.count(MEMBER), labels.count(NON_MEMBER)
+    n_unknown = len(labels) - n_members - n_nonmembers
+    if not n_nonmembers:
+        has = [f"{n} {what}" for n, what in ((n_members, "members"), (n_unknown, "of unknown label")) if n]
+        return (
+            f"of the {len(labels)} texts with a score none is a non-member (label 0), they are {' and '.join(has)}; "
+            "add texts that the model cannot have read"
+        )
+    if not n_members and not n_unknown:
+        return (
+            f"all {len(labels)} texts with a score are non-members (label 0); add members (label 1), or texts to be "
+            "audited (label empty)"
+        )
+    which = "the file's column 'split' leaves" if given.names_splits else "what is set aside for calibration leaves"
+    hint = "divide them otherwise" if given.names_splits else "give --calibration 0, or more texts"
+    return f"{which} one side alone to evaluate, of {n_members} members and {n_nonmembers} non-members; {hint}"
+
+
+def _refuse_other_texts(paths: DataPaths, pair: Pair, version: str, design: str) -> None:
+    """Raise DataError where another model has scores there on a benchmark of this name that is another one.
+
+    It is another one if its texts are others (texts without ids are numbered, so the earlier scores would be read with
+    this file's labels), and if its sides came about otherwise.
     """
     if not paths.benchmark_manifest(pair.benchmark).exists():
         return
-    if read_manifest(paths, pair.benchmark)["digest"] == version:
+    known = read_manifest(paths, pair.benchmark)
+    if known["digest"] == version and known["design"] == design:
         return
     others = {
         Pair(*unsegment(folder.name.removeprefix("partition=")).split("|", 1))
         for folder in paths.table("scores").glob("partition=*")
     }
     models = sorted(other.model for other in others if other.benchmark == pair.benchmark and other != pair)
-    if models:
+    if models and known["digest"] != version:
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on other texts under the name {pair.benchmark}: "
             "give another --benchmark or --out"
         )
+    if models:
+        raise DataError(
+            f"{paths.root} holds scores of {models[0]} on {pair.benchmark} with the design '{known['design']}', and "
+            f"this is to be '{design}': give the same --design, or another --benchmark or --out"
+        )
 
 
-def _manifest(
-    file: Path, content: str, version: str, asked: Asked, design: str, given: GivenScores
-) -> dict[str, object]:
-    notes: Sequence[str] = given.notes
+def _manifest(paths: DataPaths, version: str, asked: Asked, design: str, given: GivenScores) -> dict[str, object]:
+    """What is true of the texts, whoever scored them; and by model, what of its file could not be used."""
+    left_out = {"rows": len(given.skipped), "reasons": dict(given.left_out), "notes": list(given.notes)}
     return {
-        "benchmark": asked.benchmark,
-        "family": asked.benchmark,
-        "description": f"Scores handed over in {file.name}.",
+        "benchmark": asked.name,
+        "family": asked.name,
+        "description": "A table of scores that was handed over.",
         "design": design,
+        # Nothing in a table of scores can show how the two sides came about.
+        "design_stated_by": WHOEVER_RAN_THIS,
         "words": None,
         "digest": version,
         "spec": {
@@ -176,13 +225,16 @@ def _manifest(
             "calibration_fraction": asked.calibration,
             "seed": asked.seed,
         },
-        "source_versions": {f"file/{file.name}": content},
-        "origin": f"the file {file.name}",
         "counts": count_examples(given.examples),
-        "skipped": {
-            "rows": len(given.skipped),
-            "first": [{"row": one.location, "reason": one.reason} for one in given.skipped[:20]],
-        },
-        "notes": list(notes),
+        "left_out": {**_left_out_before(paths, asked.name, version), asked.model: left_out},
         "checks": [],
     }
+
+
+def _left_out_before(paths: DataPaths, benchmark: str, version: str) -> Mapping[str, Any]:
+    """By model, what of the files of earlier evaluations of the same texts could not be used."""
+    if not paths.benchmark_manifest(benchmark).exists():
+        return {}
+    known = read_manifest(paths, benchmark)
+    found: Mapping[str, Any] = known.get("left_out", {}) if known["digest"] == version else {}
+    return found

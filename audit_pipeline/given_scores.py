@@ -3,7 +3,8 @@
 What belongs here: which columns there may be, what they mean, which rows cannot be used. What does not: statistics
 (findings.py), writing and publishing (evaluate_file.py).
 
-What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text.
+What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text. Only labels
+that are not understood are told as they are spelt, cut (fetch/labels.py).
 
 One row a text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there are
 some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
@@ -14,47 +15,51 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.splits import Placed, split_groups
-from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, canonical_json
+from audit_pipeline.contracts import EXAMPLES, MEMBER, SCORES, Pair, Split, canonical_json, digest
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation import blind_control
+from audit_pipeline.fetch.labels import LabelReader, SpellingError, label_of
 from audit_pipeline.fetch.read import read_rows
 from audit_pipeline.fetch.rows import Row, Skipped
 from audit_pipeline.tables import table_from_rows
 
 ONE_DETECTOR = "score"
 COLLECTION = "given"
+NO_SCORE = "the file has no score of the text"
+NAN = "the score is not a number (NaN)"
 _LARGEST = 1e300
-"""Beyond it differences of scores are no numbers any more."""
+"""Beyond it differences of scores are no numbers any more: such a score is taken as infinite."""
 _IDS = ("example_id", "example_index")
-_LABELS: Mapping[str, int | None] = {
-    **{"1": MEMBER, "1.0": MEMBER, "true": MEMBER, "member": MEMBER},
-    **{"0": NON_MEMBER, "0.0": NON_MEMBER, "false": NON_MEMBER, "non-member": NON_MEMBER},
-    **{"": None, "none": None, "null": None, "nan": None, "unknown": None},
-}
 
 
 @dataclass(frozen=True, eq=False)
 class GivenScores:
     """The tables (schemas SCORES and EXAMPLES), and what had to be left out or taken as given.
 
-    ``notes`` are sentences for people. ``has_text``: whether a blind control can be read.
+    ``left_out`` counts rows by the reason why they, or their scores, could not be used; ``notes`` are sentences for
+    people. ``has_text``: whether a blind control can be read. ``names_splits``: whether the file says which texts
+    calibrate.
     """
 
     scores: pa.Table
     examples: pa.Table
     skipped: tuple[Skipped, ...]
+    left_out: Mapping[str, int]
     notes: tuple[str, ...]
     has_text: bool
+    names_splits: bool
 
 
 @dataclass
@@ -75,9 +80,10 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
     """Read ``file`` (of a format of fetch/read.py) as the scores of ``pair``.
 
     Where there is no column ``split``, about the share ``calibration`` of the labelled texts of each side, by group,
-    calibrates; all of them do where none is a member. Rows that cannot be used are returned in ``skipped``. Raises
-    DataError for a file without the columns score and label, without a usable row, with a text that is scored twice by
-    a detector, or whose rows contradict each other.
+    calibrates; all of them do where none is a member. Which ones depends on the texts' ids and groups and on ``seed``,
+    and on no name. An infinite score is placed beyond the largest or smallest of its detector's finite ones. Rows that
+    cannot be used are returned in ``skipped``. Raises DataError for a file without the columns score and label, without
+    a usable row, with a text that is scored twice by a detector, or whose rows contradict each other.
     """
     found = read_rows(file)
     rows, skipped = list(found.rows), list(found.skipped)
@@ -87,29 +93,37 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
             raise DataError(f"{file}: there is no column '{needed}'; it has: {', '.join(sorted(columns)) or 'no row'}")
     identities = _identities(rows, columns, file)
     texts: dict[str, _Text] = {}
-    scored: dict[tuple[str, str, str], tuple[float | None, str | None]] = {}
+    scored: _Scored = {}
+    labels = LabelReader()
     for row, identity in zip(rows, identities, strict=True):
         try:
             text = _text(row, identity, columns)
             score, problem = _score(row)
             detector, parameters = _detector(row)
         except ValueError as error:
+            if isinstance(error, SpellingError):
+                labels.note(row.values.get("label"))
             skipped.append(Skipped(row.location, row.index, str(error)))
             continue
         _agree(texts.setdefault(identity, text), text)
         if (identity, detector, parameters) in scored:
             raise DataError(f"{row.location}: {detector} scores the text {identity} a second time; keep one score")
         scored[identity, detector, parameters] = score, problem
+    told = labels.told("their rows left out")
+    notes = [told] if told is not None else []
     if not any(score is not None for score, _ in scored.values()):
         reason = f"; {skipped[0].location}: {skipped[0].reason}" if skipped else ""
-        raise DataError(f"{file}: no row has a score{reason}")
-    notes = []
+        raise DataError(f"{file}: no row has a score and a label{reason}{''.join(f'; {note}' for note in notes)}")
+    scored, placed = _placed(scored)
+    notes += [placed] if placed else []
     if "group" not in columns:
         notes.append("there is no column 'group': every text was taken to be independent of all others")
     has_text = any(text.text for text in texts.values())
     if not has_text:
         notes.append("there is no column 'text': what the texts alone give away (the blind control) was not read")
-    splits = _splits(list(texts.values()), calibration, seed, pair.benchmark)
+    left_out = Counter(one.reason for one in skipped)
+    left_out.update(problem for _, problem in scored.values() if problem is not None)
+    splits = _splits(list(texts.values()), calibration, seed)
     return GivenScores(
         scores=table_from_rows(
             (
@@ -132,9 +146,46 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
             (_example(text, splits[text.group], pair.benchmark, language, run_id) for text in texts.values()), EXAMPLES
         ),
         skipped=tuple(skipped),
+        left_out=dict(sorted(left_out.items())),
         notes=tuple(notes),
         has_text=has_text,
+        names_splits=any(text.split is not None for text in texts.values()),
     )
+
+
+_Scored = dict[tuple[str, str, str], tuple[float | None, str | None]]
+"""By text, detector and parameters: the score, or why there is none."""
+
+
+def _placed(scored: _Scored) -> tuple[_Scored, str | None]:
+    """The scores with the infinite ones beyond the finite ones of their detector, and how many there were, in words."""
+    known: dict[tuple[str, str], list[float]] = {}
+    for (_, *setting), (score, _) in scored.items():
+        if score is not None and math.isfinite(score):
+            known.setdefault((setting[0], setting[1]), []).append(score)
+    ends = {setting: _ends(finite) for setting, finite in known.items()}
+    placed: _Scored = {}
+    infinite = 0
+    for (identity, *setting), (score, problem) in scored.items():
+        key = (identity, setting[0], setting[1])
+        if score is None or math.isfinite(score):
+            placed[key] = score, problem
+        else:
+            infinite += 1
+            placed[key] = ends.get((setting[0], setting[1]), (-1.0, 1.0))[score > 0], None
+    if not infinite:
+        return scored, None
+    return placed, (
+        f"{infinite} infinite score{'s were' if infinite > 1 else ' was'} placed beyond the largest or smallest finite "
+        "one of the detector: their order counts, not their size"
+    )
+
+
+def _ends(finite: Sequence[float]) -> tuple[float, float]:
+    """Where minus infinity and infinity are placed: a mean gap beyond the finite scores, at least the next float."""
+    low, high = min(finite), max(finite)
+    gap = (high - low) / len(finite) or 1.0
+    return min(low - gap, math.nextafter(low, -math.inf)), max(high + gap, math.nextafter(high, math.inf))
 
 
 def _identities(rows: Sequence[Row], columns: set[str], file: Path) -> list[str]:
@@ -159,9 +210,7 @@ def _identities(rows: Sequence[Row], columns: set[str], file: Path) -> list[str]
 def _text(row: Row, identity: str, columns: set[str]) -> _Text:
     if not identity:
         raise ValueError("the row has no example_id")
-    label = _plain(row.values.get("label")).lower()
-    if label not in _LABELS:
-        raise ValueError("label is neither 1, 0 nor empty")
+    label = label_of(row.values.get("label"))
     split = _plain(row.values.get("split"))
     if split not in ("", "calibration", "evaluation"):
         raise ValueError("split is neither calibration nor evaluation")
@@ -170,7 +219,7 @@ def _text(row: Row, identity: str, columns: set[str]) -> _Text:
         raise ValueError("the row has no group")
     return _Text(
         identity,
-        _LABELS[label],
+        label,
         group or identity,
         _plain(row.values.get("collection")) or COLLECTION,
         "calibration" if split == "calibration" else "evaluation" if split else None,
@@ -181,30 +230,35 @@ def _text(row: Row, identity: str, columns: set[str]) -> _Text:
 
 
 def _score(row: Row) -> tuple[float | None, str | None]:
-    """The score, or why there is none: an empty cell is a text that the detector did not score."""
+    """The score, infinite where it is too large, or why there is none: an empty cell is a text that was not scored."""
     value = row.values.get("score")
-    if value is None or _plain(value) == "":
-        return None, "the file has no score of the text"
+    if isinstance(value, float) and math.isnan(value):
+        return None, NAN
+    if _plain(value) == "":
+        return None, NO_SCORE
     try:
         score = float(_plain(value))
     except ValueError:
         raise ValueError("score is no number") from None
-    if not math.isfinite(score):
-        return None, f"the score is {score}"
-    return (score, None) if abs(score) <= _LARGEST else (None, f"the score is beyond {_LARGEST:g}")
+    if math.isnan(score):
+        return None, NAN
+    return (score if abs(score) <= _LARGEST else math.copysign(math.inf, score)), None
 
 
 def _detector(row: Row) -> tuple[str, str]:
-    """Detector and parameters as the registry writes them; one that it does not know is a detector by both together.
+    """Detector and parameters as the registry writes them; one that it does not know is a detector by both together."""
+    given = row.values.get("parameters")
+    written = json.dumps(given) if isinstance(given, dict) else _plain(given)
+    return _as_registered(_plain(row.values.get("detector")) or ONE_DETECTOR, written or "{}")
 
-    What is not said of a detector of ours is at its default.
-    """
-    name = _plain(row.values.get("detector")) or ONE_DETECTOR
+
+@cache
+def _as_registered(name: str, written: str) -> tuple[str, str]:
+    """A detector by its name and its parameters as JSON; what is not said of a detector of ours is at its default."""
     if name == blind_control.NAME:
         raise ValueError(f"a detector cannot be called {name}: that is the classifier that sees no model")
-    given = row.values.get("parameters")
     try:
-        parameters = given if isinstance(given, dict) else json.loads(_plain(given) or "{}")
+        parameters = json.loads(written)
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):
@@ -226,8 +280,11 @@ def _agree(first: _Text, other: _Text) -> None:
             )
 
 
-def _splits(texts: Sequence[_Text], calibration: float, seed: int, benchmark: str) -> dict[str, Split]:
-    """The split of every group. Texts of unknown label are audited, so their groups are never for calibration."""
+def _splits(texts: Sequence[_Text], calibration: float, seed: int) -> dict[str, Split]:
+    """The split of every group. Texts of unknown label are audited, so their groups are never for calibration.
+
+    It is drawn by what the texts are, not by what anything is called: the same rows have the same split.
+    """
     fixed: dict[str, Split] = {}
     for text in texts:
         split = text.split
@@ -240,7 +297,8 @@ def _splits(texts: Sequence[_Text], calibration: float, seed: int, benchmark: st
     if audited and not any(text.label == MEMBER for text in known):
         return {text.group: "evaluation" if text.group in audited else "calibration" for text in texts}
     placed = (Placed(text.group, text.collection, text.label) for text in known)
-    splits = split_groups(placed, fraction=calibration, seed=seed, family=benchmark)
+    content = digest(sorted((text.identity, text.group) for text in texts))
+    splits = split_groups(placed, fraction=calibration, seed=seed, family=content)
     return {text.group: splits.get(text.group, "evaluation") for text in texts}
 
 

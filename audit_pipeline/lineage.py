@@ -75,8 +75,9 @@ def record(
     model_fingerprint: str | None = None,
     tokenizer_fingerprint: str | None = None,
     benchmark_digest: str | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Write the lineage row of what ``step`` is about to move into place.
+    """Write the lineage row of what ``step`` is about to move into place; ``settings``: the options it was asked with.
 
     Called before the rows themselves are moved into place: a run that dies between the two leaves an entry without
     rows, never rows without an entry.
@@ -95,6 +96,7 @@ def record(
         "started_at": step.started_at,
         "finished_at": datetime.now(UTC),
         "package_versions": canonical_json(package_versions()),
+        "settings": None if settings is None else canonical_json(dict(settings)),
     }
     write_table(paths.run_file("lineage", f"{table}:{partition}", step.run_id), table_from_rows([row], LINEAGE))
 

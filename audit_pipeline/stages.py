@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 SCORES_VERSION = "2"
-EVALUATIONS_VERSION = "2"
+EVALUATIONS_VERSION = "3"
 """Of the code that makes these tables: where one is raised, pairs that are done are done again."""
 
 

@@ -897,7 +897,7 @@ def test_a_finding_joins_to_run_fingerprint_digest_and_code_version(audited: Wor
     assert len(rows) == 2 * (len(audited_with) + 1), "every detector and the blind control, once each"
     runs = {run.run_id for run in audited.runs()}
     assert {row["run_id"] for row in rows} <= runs
-    assert {row["code_version"] for row in rows} == {"2"}
+    assert {row["code_version"] for row in rows} == {"3"}
     assert "0 row(s)" in told(audited.run("sql", "SELECT * FROM lineage_gaps"))
 
 
@@ -954,8 +954,8 @@ def test_an_audit_as_json_holds_what_its_table_shows(
         assert expected in shown
         assert shown.endswith(f"{row['n_members']} + {row['n_nonmembers']}")
     assert len(document["findings"]) == sum(line.startswith(("made_8 ", "made_12 ")) for line in lines)
-    assert [row["benchmark"] for row in document["benchmarks"]] == ["made_8", "made_12"]
-    assert {row["claim_level"] for row in document["benchmarks"]} == {"screening only"}
+    assert [row["benchmark"] for row in document["answers"]] == ["made_8", "made_12"]
+    assert {row["claim_level"] for row in document["answers"]} == {"screening only"}
     assert document["report"] == str(audited_copy.paths.report)
     plans = answered(audited_copy.run(*arguments, "--dry-run", "--json"))["plans"]
     assert [(row["benchmark"], row["to_run"], row["tokens"]) for row in plans] == [("made_8", 0, 0), ("made_12", 0, 0)]
@@ -982,7 +982,7 @@ def test_scores_of_a_file_as_json(workspace: Workspace, tmp_path: Path) -> None:
     unlabelled = answered(workspace.run(*arguments, "--label-column", "text", "--json"))
     assert (unlabelled["separation"], unlabelled["labels_not_understood"]) == ([], 9)
     assert unlabelled["no_auroc"] == "no AUROC: it takes texts of both sides, and the labels name neither side"
-    assert "1 label(s) not understood, taken as unknown: 'maybe'; a label is" in result.stderr
+    assert "1 label(s) not understood, taken as unknown: 'maybe' (1); a label is" in result.stderr
 
 
 def test_what_was_forgotten_and_examined_as_json(audited_copy: Workspace) -> None:

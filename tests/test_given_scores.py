@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,7 @@ def test_what_cannot_be_used_is_named_and_the_rest_goes_on(tmp_path: Path) -> No
         "day,1.0,0,yesterday\n"
         ",1.0,0,\n"
         "empty,,0,\n"
+        "not a number,NaN,0,\n"
         "infinite,inf,,\n"
     )
     given = read_given(file, PAIR, "run", calibration=0.5, seed=1, language="en")
@@ -156,10 +158,23 @@ def test_what_cannot_be_used_is_named_and_the_rest_goes_on(tmp_path: Path) -> No
     assert {row["example_id"]: (row["score"], row["status"], row["reason"]) for row in given.scores.to_pylist()} == {
         "good": (1.5, "ok", None),
         "empty": (None, "failed", "the file has no score of the text"),
-        "infinite": (None, "failed", "the score is inf"),
+        "not a number": (None, "failed", "the score is not a number (NaN)"),
+        "infinite": (2.5, "ok", None),
     }
+    assert given.left_out == {
+        "label is neither 1, 0 nor empty": 1,
+        "published is no date (2024-05-31)": 1,
+        "score is no number": 1,
+        "the file has no score of the text": 1,
+        "the row has no example_id": 1,
+        "the score is not a number (NaN)": 1,
+    }
+    assert given.notes[0] == (
+        "1 label(s) not understood, their rows left out: 'maybe' (1); a label is 1 or member, 0 or non-member, or empty"
+    )
+    assert given.notes[1].startswith("1 infinite score was placed beyond the largest or smallest finite one")
     published = {row["example_id"]: row["published"] for row in given.examples.to_pylist()}
-    assert published == {"good": date(2024, 5, 31), "empty": None, "infinite": None}
+    assert published == {"good": date(2024, 5, 31), "empty": None, "not a number": None, "infinite": None}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +184,7 @@ def test_what_cannot_be_used_is_named_and_the_rest_goes_on(tmp_path: Path) -> No
         ([{"label": 1}], "no column 'score'"),
         ([{"score": None, "label": 1}, {"score": None, "label": 0}], "no row has a score"),
         ([{"score": 1.0, "label": 1, "detector": "blind_control"}], "cannot be called blind_control"),
-        ([{"score": 1e308, "label": 1}], "no row has a score"),
+        ([{"score": math.nan, "label": 1}], "no row has a score"),
         ([{"example_id": "a", "score": 1.0, "label": 1}] * 2, "scores the text a a second time"),
         (
             [
@@ -183,3 +198,57 @@ def test_what_cannot_be_used_is_named_and_the_rest_goes_on(tmp_path: Path) -> No
 def test_a_table_that_means_nothing_is_refused(tmp_path: Path, rows: list[dict[str, Any]], problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         read(tmp_path, rows)
+
+
+def test_infinite_scores_are_ordered_and_counted(tmp_path: Path) -> None:
+    scores = [0.0, 2.0, math.inf, -math.inf, 1e308, 1.0]
+    rows = [{"example_id": str(n), "score": one, "label": n % 2, "detector": "score"} for n, one in enumerate(scores)]
+    rows += [{**row, "detector": "infinite", "score": math.inf if row["label"] else -math.inf} for row in rows[:2]]
+    given = read(tmp_path, rows)
+    placed = {(row["detector"], row["example_id"]): row["score"] for row in given.scores.to_pylist()}
+    own = [placed["score", str(n)] for n in range(6)]
+    assert own == [0.0, 2.0, 2.0 + 2 / 3, -2 / 3, 2.0 + 2 / 3, 1.0]
+    assert placed["infinite", "1"] > placed["infinite", "0"], "also where no score is finite"
+    assert {row["status"] for row in given.scores.to_pylist()} == {"ok"}
+    assert given.left_out == {}
+    assert any(note.startswith("5 infinite scores were placed") for note in given.notes)
+
+
+@pytest.mark.parametrize(("finite", "n"), [([1e16, 1e16], 2), ([1.0, 1.0 + 2**-52], 2), ([-5.0], 1)])
+def test_an_infinite_score_lies_beyond_every_finite_one_whatever_their_size(
+    tmp_path: Path, finite: list[float], n: int
+) -> None:
+    rows = [{"example_id": str(place), "score": one, "label": 0} for place, one in enumerate(finite)]
+    rows += [{"example_id": "+", "score": math.inf, "label": 1}, {"example_id": "-", "score": -math.inf, "label": 1}]
+    scores = {row["example_id"]: row["score"] for row in read(tmp_path, rows).scores.to_pylist()}
+    assert scores["-"] < min(finite) <= max(finite) < scores["+"]
+    assert len(scores) == n + 2
+
+
+def test_labels_that_are_not_understood_are_told_as_they_are_spelt_and_texts_never(tmp_path: Path) -> None:
+    spelt = ["ja", "ja", "nein", "a\nb", "It was a text of thirty-one letters", "x", "y", "z", "1", "0"]
+    rows = [{"example_id": str(n), "score": 1.0, "label": one} for n, one in enumerate(spelt)]
+    (note, *_) = read(tmp_path, rows).notes
+    told = "'ja' (2), 'nein' (1), 'a\\nb' (1), cells of more than 30 characters (1), 'x' (1), and others"
+    assert note.startswith(f"8 label(s) not understood, their rows left out: {told}; ")
+    assert "text" not in note
+    with pytest.raises(DataError, match=r"no row has a score and a label; .*'ja' \(2\), 'nein' \(1\)"):
+        read(tmp_path, rows[:3])
+
+
+def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Path) -> None:
+    rows = [{"example_id": f"t{n}", "score": float(n), "label": n % 2, "group": f"g{n // 2}"} for n in range(60)]
+    file = written(tmp_path, rows)
+
+    def splits(file: Path, pair: Pair, seed: int = 0) -> dict[str, tuple[int | None, str]]:
+        return labels_and_splits(read_given(file, pair, "run", calibration=0.5, seed=seed, language="en"))
+
+    first = splits(file, PAIR)
+    for name in ("other", "another.one", "z"):
+        renamed = tmp_path / f"{name}.parquet"
+        renamed.write_bytes(file.read_bytes())
+        assert splits(renamed, Pair(name, f"model {name}")) == first
+    assert splits(written(tmp_path, rows[::-1]), PAIR) == first, "nor on the order of rows"
+    assert splits(file, PAIR, seed=1) != first
+    other = [{**row, "group": f"other {row['group']}"} for row in rows]
+    assert splits(written(tmp_path, other), PAIR) != first

@@ -55,7 +55,8 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     folder = DataPaths(tmp_path / "mine_findings")
     assert "auroc" in done.stdout
-    assert "audited groups have q <= 0.05" in done.stdout
+    assert "mine: 5 of 10 documents stand out: worth a closer look." in done.stdout
+    assert "Dataset inference: refused, so there is no p-value. Why: the audited texts are of 10 groups" in done.stdout
     assert f"Report: {folder.report}" in done.stdout
     assert "no column 'text'" in done.stderr
     tests = query(folder.warehouse, "FROM current_group_tests ORDER BY p_value").to_pylist()
@@ -70,7 +71,9 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     document = json.loads(again.stdout)
     [auroc] = [row for row in document["evaluations"] if row["metric"] == "auroc" and row["detector"] == "score"]
     assert f"{auroc['value']:.3f}" in done.stdout
-    assert document["audited_groups"][0]["groups"] == 10
+    [answer] = document["answers"]
+    assert (answer["documents"]["standing_out"], answer["documents"]["tested"]) == (5, 10)
+    assert document["corpus_tests"][0]["refused"] is not None
     assert document["report"] == str(folder.report)
     assert query(folder.warehouse, "SELECT DISTINCT run_id FROM evaluations").num_rows == 1, "the same is one run"
 
@@ -104,7 +107,7 @@ def test_another_models_scores_on_other_texts_of_that_name_are_refused(tmp_path:
     assert run("evaluate", "--scores", file, "--out", out, "--model", "two").exit_code == 0
     other = tmp_path / "other"
     other.mkdir()
-    turned = scores_file(other, label=1)
+    turned = scores_file(other, group="one book")
     refused = run("evaluate", "--scores", turned, "--out", out, "--model", "two")
     assert refused.exit_code == 2
     assert "holds scores of one on other texts" in " ".join(refused.stderr.split())
@@ -126,16 +129,6 @@ def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) 
         assert problem in " ".join(done.stderr.split())
     assert (other / "letter.txt").read_text() == "mine"
     assert not (tmp_path / "mine_findings").exists()
-
-
-def test_one_class_and_broken_rows_are_told(tmp_path: Path) -> None:
-    file = tmp_path / "one.csv"
-    file.write_text("score,label\n1.0,1\n2.0,1\nhigh,1\n")
-    done = run("evaluate", "--scores", file)
-    assert done.exit_code == 0, done.output
-    assert "1 row(s) skipped" in done.stderr
-    assert "one.csv:4: score is no number" in done.stderr
-    assert "screening only" in done.stdout
 
 
 @pytest.fixture

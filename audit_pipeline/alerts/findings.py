@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.evaluation.claims import level_in_words, rests_on
 from audit_pipeline.warehouse.query import open_read_only
 
 SMALLEST_MOVE = 0.02
@@ -25,7 +26,8 @@ ChangeKind = Literal["first", "gone", "stale", "claim_level", "split_verdict", "
 _DECIMALS = 4
 _STATE = 1
 _ROWS = """
-SELECT model, benchmark, detector, parameters, auroc, auroc_low, auroc_high, claim_level, split_verdict, is_current
+SELECT model, benchmark, detector, parameters, auroc, auroc_low, auroc_high, claim_level, split_verdict, is_current,
+    design_stated_by, blind_auroc
 FROM leaderboard ORDER BY model, benchmark, detector, parameters
 """
 
@@ -43,7 +45,8 @@ class Key(NamedTuple):
 class Finding:
     """One row of the leaderboard: an AUROC with its 95% interval (None where it was not read), and its context.
 
-    ``is_current`` is false where the benchmark has been built anew since. Numbers have four decimals.
+    ``is_current`` is false where the benchmark has been built anew since. ``claim_level`` says whose word it rests on,
+    where it is somebody's word alone. Numbers have four decimals.
     """
 
     model: str
@@ -158,7 +161,8 @@ def _of_pair(pair: list[Any], names: list[Any]) -> Iterable[Finding]:
 
 
 def _from_row(row: tuple[Any, ...]) -> Finding:
-    model, benchmark, detector, parameters, auroc, low, high, claim_level, split_verdict, is_current = row
+    model, benchmark, detector, parameters, auroc, low, high, claim_level, split_verdict, is_current, *word = row
+    stated_by, blind_auroc = word
     return Finding(
         model=model,
         benchmark=benchmark,
@@ -167,7 +171,7 @@ def _from_row(row: tuple[Any, ...]) -> Finding:
         auroc=_rounded(auroc),
         low=_rounded(low),
         high=_rounded(high),
-        claim_level=claim_level,
+        claim_level=level_in_words(claim_level, rests_on(claim_level, stated_by, blind_auroc)),
         split_verdict=split_verdict,
         is_current=is_current,
     )

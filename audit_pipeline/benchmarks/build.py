@@ -201,6 +201,7 @@ def _manifest(
         "family": spec.family,
         "description": spec.settings.description,
         "design": spec.design,
+        "design_stated_by": spec.design_stated_by,
         "words": spec.words,
         "digest": benchmark_digest(spec, inputs.source_versions),
         "spec": spec.described(),

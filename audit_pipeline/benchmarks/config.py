@@ -108,6 +108,12 @@ class BenchmarkSpec:
         return self.settings.design
 
     @property
+    def design_stated_by(self) -> str | None:
+        """Whose word the design is; None where it follows from how the texts are drawn here."""
+        follows = isinstance(self.settings, TemporalSettings | ControlledSettings) or self.design == "unlabelled"
+        return None if follows else f"whoever wrote config/{FILE_NAME}"
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The sources whose documents it is drawn from; none where it is made of rows."""
         return self.settings.read_sources

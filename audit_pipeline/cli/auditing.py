@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli.answers import say_conclusions
 from audit_pipeline.cli.shared import (
     detector_and_setting,
     json_option,
@@ -47,10 +48,6 @@ _SHOWN = (
     *("benchmark", "detector"),
     *(f"{metric}{end}" for metric in _METRICS for end in ("", "_low", "_high")),
     *("n_members", "n_nonmembers"),
-)
-_SHOWN_OF_BENCHMARK = (
-    *("benchmark", "claim_level", "split_verdict"),
-    *("blind_auroc", "blind_auroc_low", "blind_auroc_high"),
 )
 
 
@@ -219,22 +216,7 @@ def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> N
     say("")
     shown = [{"model": model, **{name: row[name] for name in _SHOWN}, **_setting_of(row)} for row in found]
     show_table("findings", shown, _FINDINGS)
-    say("")
-    for benchmark in benchmarks:
-        rows_of = [row for row in found if row["benchmark"] == benchmark]
-        if not rows_of:
-            words = (
-                f"{benchmark}: no metrics, because none of its texts to evaluate is labelled; "
-                "its scores are in the view scores_with_examples"
-            )
-            say(words, benchmarks=[{"model": model, "benchmark": benchmark, "claim_level": None}])
-        for row in rows_of[:1]:
-            blind = "not read" if row["blind_auroc"] is None else with_interval(row, "blind_auroc")
-            words = (
-                f"{benchmark}: {row['claim_level']}; split: {row['split_verdict']}; "
-                f"AUROC of the blind control, which never sees the model: {blind}"
-            )
-            say(words, benchmarks=[{"model": model, **{name: row[name] for name in _SHOWN_OF_BENCHMARK}}])
+    say_conclusions(paths, model, benchmarks)
 
 
 def _setting_of(row: Row) -> dict[str, Any]:

@@ -7,58 +7,59 @@ imported by the command that needs them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from audit_pipeline.cli.answers import say_conclusions
 from audit_pipeline.cli.shared import FILE, json_option
 from audit_pipeline.console import Row, say, show_table, tell, tell_skipped, visible
 from audit_pipeline.errors import DataError
+from audit_pipeline.evaluate_options import Asked
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.evaluation.power import PowerReport
 
 _DESIGNS = ("temporal", "exchangeable", "randomised", "selected", "unlabelled")
+_USUAL = Asked(Path())
 
 
 @click.command()
 @click.option("--scores", "file", required=True, type=FILE, help="Columns score, label; group, detector, text, … .")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="A folder. Default: FILE_findings.")
-@click.option("--model", default="a model", show_default=True, help="What the scores are called after.")
+@click.option("--model", default=_USUAL.model, show_default=True, help="What the scores are called after.")
 @click.option("--benchmark", help="Default: the file's name.")
 @click.option(
     "--design",
     type=click.Choice(_DESIGNS),
     help="How the two sides came about. Default: selected; unlabelled where no text is a member.",
 )
-@click.option("--language", default="en", show_default=True, help="ISO 639-1, of the texts where the file has them.")
 @click.option(
-    "--calibration", default=0.5, show_default=True, help="Share of labelled groups that thresholds are chosen on."
+    "--headline",
+    help="The detector that answers, named before anything is looked at. Default: min_k_plus_plus, min_k or loss, else "
+    "the only one; of several others none.",
 )
-@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--language", default=_USUAL.language, show_default=True, help="ISO 639-1, of the texts where the file has them."
+)
+@click.option(
+    "--calibration",
+    default=_USUAL.calibration,
+    show_default=True,
+    help="Share of labelled groups that thresholds are chosen on.",
+)
+@click.option("--seed", default=_USUAL.seed, show_default=True, help="Draws the groups that calibrate.")
 @click.option("--no-text", is_flag=True, help="Quote no text in report and warehouse.")
 @json_option
-def evaluate(
-    file: Path,
-    out: Path | None,
-    model: str,
-    benchmark: str | None,
-    design: Any,
-    language: str,
-    calibration: float,
-    seed: int,
-    no_text: bool,
-) -> None:
+def evaluate(no_text: bool, **options: Any) -> None:
     """Findings and report of a table of scores of your own: no model is run."""
-    from audit_pipeline.evaluate_file import Asked, evaluate_file
+    from audit_pipeline.evaluate_file import evaluate_file
 
-    folder = out or file.with_name(f"{file.stem}_findings")
-    asked = Asked(model, benchmark or file.stem, design, language, calibration, seed)
-    include_text = not no_text and "CORPUS_AUDIT_NO_TEXT" not in os.environ
-    done = evaluate_file(file, folder, asked, include_text=include_text)
+    asked = Asked(**options, no_text=no_text or "CORPUS_AUDIT_NO_TEXT" in os.environ)
+    done = evaluate_file(asked)
     tell_skipped(done.given.skipped)
     for note in done.given.notes:
         tell(note)
@@ -71,14 +72,8 @@ def evaluate(
     show_table(
         "evaluations", rows, (("detector", "detector"), ("metric", "metric"), value, ("95% interval", _interval))
     )
-    _say_groups(done.findings.tables["group_tests"].to_pylist())
-    found = done.findings.evaluation
-    say(
-        f"\n{found.claim_level}; split: {found.split_verdict}" + (f"; {found.reason}" if found.reason else ""),
-        claim_level=found.claim_level,
-        split_verdict=found.split_verdict,
-        reason=found.reason,
-    )
+    _say_left_out(done.given.left_out)
+    say_conclusions(done.paths, done.pair.model, [done.pair.benchmark])
     say(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,
@@ -87,25 +82,20 @@ def evaluate(
 
 
 def _interval(row: Row) -> str:
-    return "" if row["ci_low"] is None else f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
+    return "none" if row["ci_low"] is None else f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
 
 
-def _say_groups(rows: list[dict[str, Any]]) -> None:
-    """How many groups of unknown label are told from the held-out ones, by detector."""
-    audited = [row for row in rows if row["label"] is None]
-    for detector in dict.fromkeys(row["detector"] for row in audited):
-        own = [row for row in audited if row["detector"] == detector]
-        told = sum(row["q_bh"] <= 0.05 for row in own)
-        say(
-            f"{visible(detector)}: {told} of {len(own)} audited groups have q <= 0.05 (Benjamini-Hochberg)",
-            audited_groups=[{"detector": detector, "groups": len(own), "q_at_most_005": told}],
-        )
+def _say_left_out(left_out: Mapping[str, int]) -> None:
+    """How many rows, and scores of a text, could not be used, and why."""
+    if left_out:
+        words = f"\nLeft out: {'; '.join(f'{rows} × {visible(reason)}' for reason, rows in left_out.items())}"
+        say(words, left_out=dict(left_out))
 
 
 @click.command()
 @click.option("--model", help="An audited model; with --benchmark: from the scores at hand.")
 @click.option("--benchmark", help="An audited benchmark with labels.")
-@click.option("--detector", help="Default: the detector that answers in reports.")
+@click.option("--detector", help="Default: the detector that answers in reports, where one does.")
 @click.option("--auroc", type=click.FloatRange(0, 1, min_open=True, max_open=True), help="Instead: planned for.")
 @click.option("--fpr", default=0.05, show_default=True, type=click.FloatRange(0, 1, min_open=True, max_open=True))
 @click.option("--power", "wanted", default=0.8, show_default=True, type=click.FloatRange(0, 1, True, True))
@@ -158,6 +148,7 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand
     from audit_pipeline.config.hints import did_you_mean, only_partition
     from audit_pipeline.evaluation.headline import headline_detector
     from audit_pipeline.warehouse.query import open_read_only
+    from audit_pipeline.warehouse.report_provenance import read_settings
 
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
         audited = connection.execute(
@@ -173,10 +164,16 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand
             {"model": model, "benchmark": benchmark},
         ).fetchall()
         settings = dict(there)
-        chosen = detector or headline_detector(set(settings))
-        if chosen is None or chosen not in settings:
-            hint = did_you_mean(chosen or "", sorted(settings))
-            raise DataError(f"there is no AUROC of {chosen or 'a detector'} for {model} on {benchmark}; {hint}")
+        named = read_settings(connection).get((model, benchmark), {}).get("headline")
+        chosen = detector or headline_detector(set(settings), named)
+        if chosen is None:
+            known = ", ".join(sorted(settings))
+            raise DataError(
+                f"no detector was named to answer for {model} on {benchmark}: give --detector; there are: {known}"
+            )
+        if chosen not in settings:
+            hint = did_you_mean(chosen, sorted(settings))
+            raise DataError(f"there is no AUROC of {chosen} for {model} on {benchmark}; {hint}")
         rows = connection.execute(
             "SELECT label, avg(score) FROM scores_with_examples WHERE model = $model AND benchmark = $benchmark"
             " AND detector = $detector AND parameters = $parameters AND status = 'ok' AND split = 'evaluation'"

@@ -15,6 +15,12 @@ Design = Literal["temporal", "exchangeable", "randomised", "selected", "unlabell
 SplitVerdict = Literal["randomised by design", "mild shift", "separable without a model", "undetermined"]
 ClaimLevel = Literal["screening only", "statistical evidence", "sound test"]
 
+WHOEVER_RAN_THIS = "whoever ran this"
+"""Who states a design on the command line."""
+
+FEW_TEXTS = 20
+"""With fewer texts on a side an AUROC says little, whatever its interval."""
+
 MILD_BELOW = 0.60
 SEPARABLE_ABOVE = 0.70
 
@@ -49,6 +55,33 @@ CLAIM_IN_WORDS: dict[ClaimLevel, str] = {
         "The test's error rate holds without any assumption about the texts or the model."
     ),
 }
+
+
+AS_STATED_IN_WORDS = (
+    "That chance decided which texts could be in the training data is what {who} says, and nothing here can check it. "
+    "If it is so, the test's error rate holds without any assumption about the texts or the model."
+)
+
+
+def few_texts(n_members: int, n_nonmembers: int) -> str | None:
+    """What is to be said of an AUROC of so few texts on a side; None where there are enough."""
+    if min(n_members, n_nonmembers) >= FEW_TEXTS:
+        return None
+    return f"only {n_members} + {n_nonmembers} texts: with fewer than {FEW_TEXTS} on a side an AUROC says little"
+
+
+def rests_on(level: str | None, stated_by: str | None, blind: float | None) -> str | None:
+    """Whose word a claim level rests on; None where it claims nothing, or is more than somebody's word.
+
+    ``stated_by`` said how the two sides came about; ``blind`` is the blind control's AUROC, None where it was not read,
+    so that nothing has been able to contradict.
+    """
+    return None if level in (None, "screening only") or blind is not None else stated_by
+
+
+def level_in_words(level: str, stated_by: str | None) -> str:
+    """The claim level, and beside it whose word it rests on (as of :func:`rests_on`)."""
+    return level if stated_by is None else f"{level}, as stated by {stated_by}"
 
 
 def split_verdict(design: str, blind: Interval, *, matched: bool = False) -> SplitVerdict:

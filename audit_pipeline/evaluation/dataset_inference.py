@@ -14,11 +14,16 @@ there are, the p-value needs no correction for them. Here, other than there:
   settings are nearly collinear, and plain least squares needs more groups than features.
 * Several random splits make the result less of a lottery. Their p-values overlap, so they are combined by a rule that
   holds under dependence.
+* The test is one-sided in the direction of training. Every score is higher for likelier members, so on the fitted half
+  alone each split decides which way the features that it uses run: by the sign of sum_j |w_j| d_j, w_j the weight of
+  the standardised feature j and d_j its mean over audited groups less that over held-out ones. A split in which
+  held-out groups score higher has a p-value of 1: it can find nothing, and as the tested half had no part in that, the
+  p-values hold their level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +36,7 @@ from sklearn.preprocessing import StandardScaler
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation.claims import ClaimLevel
 from audit_pipeline.evaluation.combine_p import COMBINATIONS, IN_WORDS, Combination
+from audit_pipeline.evaluation.direction import LEVEL, Direction
 
 NAME = "dataset_inference"
 ASSUMPTION = (
@@ -54,8 +60,11 @@ Places = npt.NDArray[np.intp]
 class DatasetInference:
     """The test's result: p-value and Welch's t of each split, and of all together (``statistic``: the median t).
 
-    ``n`` and ``n_held_out`` count texts. ``left_out`` names features that some text lacks, with how many lack it. Where
-    ``status`` is ``refused``, ``reason`` says why and there is neither p-value nor statistic.
+    Both are in the direction of training: the t of a split that runs the other way is negative, its p-value 1.
+    ``direction`` is that of a difference at 5%: ``opposite`` where the p-values without regard to direction find one
+    and most splits run the other way. ``n`` and ``n_held_out`` count texts. ``left_out`` names features that some text
+    lacks, with how many lack it. Where ``status`` is ``refused``, ``reason`` says why and there is neither p-value nor
+    statistic nor direction.
     """
 
     status: Literal["ok", "refused"]
@@ -70,6 +79,7 @@ class DatasetInference:
     left_out: tuple[str, ...]
     claim_level: ClaimLevel
     method: str
+    direction: Direction | None
     assumption: str = ASSUMPTION
 
     def row(self, *, model: str, benchmark: str, run_id: str) -> dict[str, object]:
@@ -87,6 +97,7 @@ class DatasetInference:
             "assumption": self.assumption,
             "claim_level": self.claim_level,
             "method": self.method,
+            "direction": self.direction,
             "run_id": run_id,
         }
 
@@ -137,9 +148,9 @@ def dataset_inference(
 
     Refused where ``design`` is neither exchangeable nor randomised, where a side has fewer than 20 groups (each half
     then has at least 10 means a side; its level was measured from there on, and with fewer a t-test of skewed means is
-    not to be relied on), and where no feature is left. The direction is learnt: audited texts that score lower than
-    held-out ones give a small p-value too. The result does not depend on the order of the texts, but for
-    rounding. Raises DataError where shapes do not fit or there is no split.
+    not to be relied on), and where no feature is left. Every feature is oriented: the higher, the likelier a member.
+    Audited texts that score lower than held-out ones are no finding: see ``direction``. The result does not depend on
+    the order of the texts, but for rounding. Raises DataError where shapes do not fit or there is no split.
     """
     matrix, is_held_out = np.asarray(values, dtype=np.float64), np.asarray(held_out, dtype=bool)
     if matrix.ndim != 2 or matrix.shape != (len(is_held_out), len(names)) or len(groups) != len(is_held_out):
@@ -159,31 +170,63 @@ def dataset_inference(
     units = _units_of(groups, is_held_out)
     method = (
         f"{int(complete.sum())} features, ridge regression of group means, one-sided Welch test of group means of the "
-        f"other half, {splits} random splits by group, {IN_WORDS[combination]}{_left_out_in_words(lacking)}"
+        f"other half in the direction of training, {splits} random splits by group, {IN_WORDS[combination]}"
+    )
+    reason = _refusal(design, units, bool(complete.any()))
+    tested = []
+    if reason is None:
+        ordered = matrix[units.order][:, complete]
+        tested = [_one_split(ordered, units, np.random.default_rng([seed, split])) for split in range(splits)]
+    combined = COMBINATIONS[combination]
+    p_values = [one.p_value if one.runs_with_training else 1.0 for one in tested]
+    return DatasetInference(
+        status="ok" if reason is None else "refused",
+        reason=reason,
+        p_value=None if reason is not None else combined(p_values),
+        statistic=None if reason is not None else float(np.median([one.t_of_training for one in tested])),
+        n=int((~is_held_out).sum()),
+        n_held_out=int(is_held_out.sum()),
+        n_groups=int(units.has_audited.sum()),
+        n_held_out_groups=int(units.has_held_out.sum()),
+        split_p_values=tuple(p_values),
+        left_out=lacking,
+        claim_level=claim_level,
+        method=f"{method}{_directions_in_words(tested, combined)}{_left_out_in_words(lacking)}",
+        direction=None if reason is not None else _direction(tested, combined),
     )
 
-    def result(reason: str | None, p_values: Sequence[float] = (), ts: Sequence[float] = ()) -> DatasetInference:
-        return DatasetInference(
-            status="ok" if reason is None else "refused",
-            reason=reason,
-            p_value=None if reason is not None else COMBINATIONS[combination](p_values),
-            statistic=None if reason is not None else float(np.median(ts)),
-            n=int((~is_held_out).sum()),
-            n_held_out=int(is_held_out.sum()),
-            n_groups=int(units.has_audited.sum()),
-            n_held_out_groups=int(units.has_held_out.sum()),
-            split_p_values=tuple(p_values),
-            left_out=lacking,
-            claim_level=claim_level,
-            method=method,
-        )
 
-    reason = _refusal(design, units, bool(complete.any()))
-    if reason is not None:
-        return result(reason)
-    ordered = matrix[units.order][:, complete]
-    tested = [_one_split(ordered, units, np.random.default_rng([seed, split])) for split in range(splits)]
-    return result(None, [p_value for _, p_value in tested], [t for t, _ in tested])
+@dataclass(frozen=True)
+class _Split:
+    """One split: which way the fitted half runs, and what a test of the other half says without regard to it."""
+
+    t: float
+    p_value: float
+    runs_with_training: bool
+
+    @property
+    def t_of_training(self) -> float:
+        # No negative zero.
+        return self.t if self.runs_with_training else 0.0 - self.t
+
+
+def _direction(tested: Sequence[_Split], combined: Callable[[npt.ArrayLike], float]) -> Direction:
+    """The direction of the difference that the splits together find at 5%; ``none`` where they find none."""
+    if combined([one.p_value if one.runs_with_training else 1.0 for one in tested]) <= LEVEL:
+        return "training"
+    against = sum(not one.runs_with_training for one in tested)
+    found = combined([one.p_value for one in tested]) <= LEVEL
+    return "opposite" if found and against > len(tested) / 2 else "none"
+
+
+def _directions_in_words(tested: Sequence[_Split], combined: Callable[[npt.ArrayLike], float]) -> str:
+    if not tested:
+        return ""
+    with_training = sum(one.runs_with_training for one in tested)
+    words = f"; {with_training} of {len(tested)} fitted halves run in the direction of training"
+    if with_training == len(tested):
+        return words
+    return f"{words} (p = {combined([one.p_value for one in tested]):.2g} without regard to direction)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +272,7 @@ def _refusal(design: str, units: _Units, any_feature: bool) -> str | None:
     return None if any_feature else "every feature is missing for some text"
 
 
-def _one_split(values: Floats, units: _Units, generator: np.random.Generator) -> tuple[float, float]:
+def _one_split(values: Floats, units: _Units, generator: np.random.Generator) -> _Split:
     """Welch's t and its one-sided p-value on one random half, of the model fitted to the other."""
     fitted = _half(units, generator)[units.group]
     lengths = np.diff(np.append(units.start, len(values)))
@@ -240,11 +283,17 @@ def _one_split(values: Floats, units: _Units, generator: np.random.Generator) ->
     regression = RidgeCV(alphas=_PENALTIES).fit(means[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
     outputs = regression.predict(means[~fitted])
     audited = ~units.held_out[~fitted]
+    runs_with_training = bool(np.abs(regression.coef_) @ _raised(means[fitted], units.held_out[fitted]) > 0)
     if np.ptp(outputs) == 0:
         # Features that are constant in the fitted half: nothing speaks for either side.
-        return 0.0, 1.0
+        return _Split(0.0, 1.0, runs_with_training)
     tested = stats.ttest_ind(outputs[audited], outputs[~audited], equal_var=False, alternative="greater")
-    return float(tested.statistic), float(tested.pvalue)
+    return _Split(float(tested.statistic), float(tested.pvalue), runs_with_training)
+
+
+def _raised(means: Floats, held_out: Bools) -> Floats:
+    """By how much each feature is higher in audited units than in held-out ones: [d]."""
+    return np.asarray(means[~held_out].mean(axis=0) - means[held_out].mean(axis=0))
 
 
 def _half(units: _Units, generator: np.random.Generator) -> Bools:

@@ -30,6 +30,7 @@ from audit_pipeline.evaluation.intervals import (
     percentile_interval,
 )
 from audit_pipeline.evaluation.metrics import (
+    ALL_EQUAL,
     FPR_LIMITS,
     MEANING,
     METRICS,
@@ -335,6 +336,9 @@ def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: i
     measured = {}
     for index, column in enumerate(columns):
         found = _resampled(values[index], resampled[index], bootstrap) | _tprs(column)
+        if np.ptp(column.scores) == 0:
+            measured[column.key] = {name: _without_interval(found[name]) for name in METRICS}
+            continue
         measured[column.key] = {name: found[name] for name in METRICS}
         if control.scores is not None and column.detector != blind.NAME:
             place = RESAMPLED.index("auroc")
@@ -346,6 +350,11 @@ def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: i
             )
             measured[column.key][MARGIN] = _Finding(margin.difference, margin.interval, margin.method)
     return measured
+
+
+def _without_interval(finding: _Finding) -> _Finding:
+    """The finding of scores that are all equal: its value where it has one, whose resamples do not scatter."""
+    return finding if finding.value is None else _Finding(finding.value, NO_INTERVAL, ALL_EQUAL)
 
 
 def _resampled(values: Mapping[str, float], resampled: Floats, bootstrap: GroupBootstrap) -> _Findings:

@@ -37,6 +37,7 @@ from audit_pipeline.evaluation.contamination_rate import (
     instrument,
     unit_rates,
 )
+from audit_pipeline.evaluation.direction import Direction, known_direction
 from audit_pipeline.evaluation.rates import Rate
 from audit_pipeline.evaluation.thresholds import ScoredTexts, Threshold, achieved, draw_keys, thresholds
 from audit_pipeline.tables import checked, table_from_rows
@@ -264,9 +265,16 @@ def _tests(tested: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -
             "n_tests": len(found),
             "n_ledger": n_ledger,
             "method": METHOD,
+            "direction": _direction(setting),
         }
         for values in zip(*columns.values(), strict=True):
             yield same | dict(zip(columns, values, strict=True))
+
+
+def _direction(setting: _Setting) -> Direction | None:
+    """Which way the detector's scores run, by every text of which it is known whether it is a member."""
+    known = _joined(setting.calibration, setting.evaluated)
+    return known_direction(known.scores, known.labels, known.groups)
 
 
 def _of_groups(setting: _Setting, groups: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.intp]]:

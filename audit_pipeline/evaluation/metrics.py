@@ -27,6 +27,9 @@ MIN_TPR = 0.95
 _SLACK = 1e-12
 """Relative: a rate that lies exactly on its limit is within it, whatever the rounding of limit times weight."""
 
+ALL_EQUAL = "no interval: all scores are equal, so they tell nothing apart"
+"""Why a metric of such scores has no interval: resamples of one value do not scatter."""
+
 MEANING = {
     "auroc": "area under the ROC curve, ties count half",
     **{name: f"largest TPR with FPR <= {limit}" for name, limit in FPR_LIMITS.items()},

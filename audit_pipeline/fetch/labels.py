@@ -22,29 +22,52 @@ SPELLINGS: Mapping[str, int | None] = {
 _SHOWN, _SHOWN_CHARACTERS = 5, 30
 
 
+class SpellingError(ValueError):
+    """A label of no known spelling."""
+
+
+def label_of(value: object) -> int | None:
+    """1, 0, or None where the label is unknown; raises SpellingError where nobody can understand it."""
+    spelling = _spelling(value)
+    if spelling not in SPELLINGS:
+        raise SpellingError("label is neither 1, 0 nor empty")
+    return SPELLINGS[spelling]
+
+
 @dataclass
 class LabelReader:
     """Reads labels one after another and keeps count of those that it does not understand.
 
     ``known`` counts the labels of each side; ``not_understood`` those of no known spelling; ``spelt`` are the first
-    five of their spellings, each cut to 30 characters: with shifted columns a label may be a whole text.
+    five of their spellings, with how often each was met. Of more than 30 characters none is shown, and all count as
+    one (None): with shifted columns a label may be a whole text.
     """
 
     known: dict[int, int] = field(default_factory=lambda: {MEMBER: 0, NON_MEMBER: 0})
     not_understood: int = 0
-    spelt: list[str] = field(default_factory=list)
+    spelt: dict[str | None, int] = field(default_factory=dict)
     _others: bool = False
 
     def read(self, value: object) -> int | None:
         """1, 0, or None where the label is unknown or not understood."""
-        spelling = _spelling(value)
-        if spelling not in SPELLINGS:
-            self._note(str(value))
+        try:
+            label = label_of(value)
+        except SpellingError:
+            self.note(value)
             return None
-        label = SPELLINGS[spelling]
         if label is not None:
             self.known[label] += 1
         return label
+
+    def note(self, value: object) -> None:
+        """Count a label that is not understood."""
+        self.not_understood += 1
+        spelling = str(value).strip()
+        shown = spelling if len(spelling) <= _SHOWN_CHARACTERS else None
+        if shown in self.spelt or len(self.spelt) < _SHOWN:
+            self.spelt[shown] = self.spelt.get(shown, 0) + 1
+        else:
+            self._others = True
 
     def told(self, consequence: str) -> str | None:
         """How many labels were not understood, what followed (``taken as unknown``), and how they were spelt.
@@ -53,21 +76,13 @@ class LabelReader:
         """
         if not self.not_understood:
             return None
-        spelt = ", ".join([*map(repr, self.spelt), *(["and others"] if self._others else [])])
+        long = f"cells of more than {_SHOWN_CHARACTERS} characters"
+        spelt = [f"{long if one is None else repr(one)} ({count:,})" for one, count in self.spelt.items()]
         return (
-            f"{self.not_understood:,} label(s) not understood, {consequence}: {spelt}; "
+            f"{self.not_understood:,} label(s) not understood, {consequence}: "
+            f"{', '.join([*spelt, *(['and others'] if self._others else [])])}; "
             "a label is 1 or member, 0 or non-member, or empty"
         )
-
-    def _note(self, spelling: str) -> None:
-        self.not_understood += 1
-        shown = cut(spelling)
-        if shown in self.spelt:
-            return
-        if len(self.spelt) < _SHOWN:
-            self.spelt.append(shown)
-        else:
-            self._others = True
 
 
 def cut(spelling: str) -> str:

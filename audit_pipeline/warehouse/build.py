@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
-from audit_pipeline.contracts import RUN_TABLES
+from audit_pipeline.contracts import LATER_COLUMNS, RUN_TABLES
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.paths import DataPaths, config_dir, unsegment
@@ -219,24 +221,52 @@ def _parquet_files(paths: DataPaths, table: str) -> list[Path]:
 
 
 def _load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path]) -> list[Unreadable]:
-    """Load all files in one go; where that fails, one by one, to leave out and name those that cannot be read."""
+    """Load all files in one go; where that fails, those of each version together, and where that fails one by one.
+
+    So files of earlier versions, which lack columns, are loaded, and those that cannot be read are left out and named.
+    """
     try:
         _insert(connection, table, files)
+    except duckdb.Error:
+        by_version: dict[frozenset[str], list[Path]] = {}
+        for file in files:
+            by_version.setdefault(_not_there_yet(table, file), []).append(file)
+        return [
+            one for lacking, version in by_version.items() for one in _load_version(connection, table, version, lacking)
+        ]
+    return []
+
+
+def _load_version(
+    connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path], lacking: frozenset[str]
+) -> list[Unreadable]:
+    try:
+        _insert(connection, table, files, lacking)
     except duckdb.Error:
         unreadable = []
         for file in files:
             try:
-                _insert(connection, table, [file])
+                _insert(connection, table, [file], lacking)
             except duckdb.Error as error:
                 unreadable.append(Unreadable(file, _without_query(error)))
         return unreadable
     return []
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path]) -> None:
+def _not_there_yet(table: Table, file: Path) -> frozenset[str]:
+    """The columns that came after the version that wrote the file; none of a file that cannot be read."""
+    try:
+        return LATER_COLUMNS.get(table.name, frozenset()) - set(pq.read_schema(file).names)
+    except (pa.ArrowException, OSError):
+        return frozenset()
+
+
+def _insert(
+    connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path], lacking: frozenset[str] = frozenset()
+) -> None:
     if not files:
         return
-    columns = connection.table(table.name).columns
+    columns = [name for name in connection.table(table.name).columns if name not in lacking]
     expressions = ", ".join(f"{table.expressions.get(name, quoted(name))} AS {quoted(name)}" for name in columns)
     names = ", ".join(literal(glob.escape(str(file))) for file in files)
     connection.execute(
@@ -314,6 +344,7 @@ def _benchmark_row(file: Path, manifest: Mapping[str, Any]) -> Mapping[str, obje
         "benchmark": manifest.get("benchmark") or unsegment(file.parent.name.removeprefix("benchmark=")),
         "digest": manifest.get("digest"),
         "design": manifest.get("design", spec.get("design")),
+        "design_stated_by": manifest.get("design_stated_by"),
         "words": manifest.get("words", spec.get("words")),
         "counts": _as_json(manifest.get("counts")),
         "manifest": dict(manifest),

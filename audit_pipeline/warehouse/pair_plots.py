@@ -13,6 +13,7 @@ import pyarrow as pa
 from audit_pipeline.contracts import NON_MEMBER
 from audit_pipeline.evaluation.blind_control import NAME as BLIND_CONTROL
 from audit_pipeline.evaluation.evaluate import ScoreColumn
+from audit_pipeline.evaluation.headline import headline_detector
 from audit_pipeline.warehouse.picture_data import spread_of
 from audit_pipeline.warehouse.plots import (
     Interval,
@@ -96,8 +97,9 @@ def forest_markdown(evaluations: pa.Table, what: str) -> str | None:
 
 def _curves(columns: Sequence[ScoreColumn], evaluations: pa.Table) -> list[RocCurve]:
     aurocs = {row.label: row.value for row in _headline(evaluations)}
+    answering = headline_detector({column.detector for column in _both_sides(columns)})
     return [
-        RocCurve(column.detector, points.fpr, points.tpr, aurocs.get(column.detector))
+        RocCurve(column.detector, points.fpr, points.tpr, aurocs.get(column.detector), column.detector == answering)
         for column in _both_sides(columns)
         if (points := column.roc()) is not None
     ]

@@ -65,12 +65,16 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class RocCurve:
-    """A detector's ROC curve: false and true positive rates of equal length, from (0, 0) to (1, 1)."""
+    """A detector's ROC curve: false and true positive rates of equal length, from (0, 0) to (1, 1).
+
+    ``answers``: it is that of the detector that was named beforehand, and its line is the heaviest.
+    """
 
     label: str
     fpr: Floats
     tpr: Floats
     auroc: float | None
+    answers: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,21 +128,6 @@ def roc_low_corner(
         _draw_low_corner(axes, curves, smallest_fpr, sides)
         _with_head_room(figure)
         _roc_legend(figure, axes, curves)
-    return figure
-
-
-def roc_both(
-    curves: Sequence[RocCurve], *, smallest_fpr: float | None = None, sides: tuple[str, str] = SIDES
-) -> Figure:
-    """Both side by side, under one legend: the whole curve, and its corner of few false positives."""
-    with matplotlib.rc_context(_STYLE):
-        legend = 0.3 + 0.2 * ((len(curves) + 2) // 3)
-        figure = Figure(figsize=(8.4, 4.3 + legend))
-        _place(figure, left=0.62, right=0.15, top=0.25, bottom=0.5 + legend, between=0.85, grid=(2, 1))
-        left, right = figure.subplots(1, 2)
-        _draw_roc(left, curves, sides)
-        _draw_low_corner(right, curves, smallest_fpr, sides)
-        _roc_legend(figure, left, curves, columns=3)
     return figure
 
 
@@ -275,16 +264,16 @@ def study_panels(panels: Sequence[StudyPanel]) -> Figure:
                 axes.set_ylabel("AUROC")
         if panels:
             handles, labels = figure.axes[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=4, handlelength=1.8)
+            figure.legend(handles, labels, loc="outside upper center", ncols=2 * columns, handlelength=1.8)
     return figure
 
 
-def score_histograms(panels: Sequence[ScorePanel], *, sides: tuple[str, str] = SIDES, columns: int = 2) -> Figure:
+def score_histograms(panels: Sequence[ScorePanel], *, sides: tuple[str, str] = SIDES) -> Figure:
     """How the scores of both sides spread, one panel a detector, each side as a share of its own texts."""
     with matplotlib.rc_context(_STYLE):
-        columns = min(columns, max(1, len(panels)))
+        columns = min(2, max(1, len(panels)))
         lines = max(1, -(-len(panels) // columns))
-        figure = Figure(figsize=((3.5 if columns < 3 else 2.8) * columns, 0.55 + 2.0 * lines))
+        figure = Figure(figsize=(3.5 * columns, 0.55 + 2.0 * lines))
         _place(figure, left=0.62, right=0.12, top=0.62, bottom=0.5, between=0.5, below=0.75, grid=(columns, lines))
         for index, panel in enumerate(panels):
             axes = figure.add_subplot(lines, columns, index + 1)
@@ -364,7 +353,7 @@ def _draw_roc(axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], sides: tup
         "5% FPR", (0.05, 1.0), (3, 2), textcoords="offset points", color=QUIET, fontsize=7.5, va="bottom", ha="center"
     )
     for index, curve in enumerate(curves):
-        axes.plot(*as_fine_as_seen(curve.fpr, curve.tpr), **_line(index), label=_roc_label(curve))
+        axes.plot(*as_fine_as_seen(curve.fpr, curve.tpr), **_line(index, heavy=curve.answers), label=_roc_label(curve))
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
     axes.set_xlabel(f"false positive rate ({sides[1]} taken for {sides[0]})")
     axes.set_ylabel(f"true positive rate ({sides[0]} found)")
@@ -394,7 +383,9 @@ def _draw_low_corner(
         )
     for index, curve in enumerate(curves):
         fpr, tpr = as_fine_as_seen(curve.fpr, curve.tpr)
-        axes.step(np.maximum(fpr, left), tpr, where="post", **_line(index), label=_roc_label(curve))
+        axes.step(
+            np.maximum(fpr, left), tpr, where="post", **_line(index, heavy=curve.answers), label=_roc_label(curve)
+        )
     axes.set_xscale("log")
     axes.set(xlim=(left, 1.0), ylim=(-0.01, 1.01))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{100 * rate:g}%"))
@@ -437,13 +428,12 @@ def _with_head_room(figure: Figure) -> None:
         engine.set(h_pad=0.2)  # type: ignore[call-arg]
 
 
-def _line(index: int) -> dict[str, Any]:
-    """The first line stands out: it is the one that was chosen beforehand, where there is one."""
+def _line(index: int, *, heavy: bool) -> dict[str, Any]:
     return {
         "color": PALETTE[index % len(PALETTE)],
         "linestyle": LINE_STYLES[index // len(PALETTE) % len(LINE_STYLES)],
-        "linewidth": 2.2 if index == 0 else 1.3,
-        "zorder": 3 if index == 0 else 2,
+        "linewidth": 2.2 if heavy else 1.3,
+        "zorder": 3 if heavy else 2,
     }
 
 
@@ -451,11 +441,10 @@ def _roc_label(curve: RocCurve) -> str:
     return f"{plain(curve.label)}  {'not defined' if curve.auroc is None else f'{curve.auroc:.3f}'}"
 
 
-def _roc_legend(figure: Figure, axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], *, columns: int = 2) -> None:
+def _roc_legend(figure: Figure, axes: matplotlib.axes.Axes, curves: Sequence[RocCurve]) -> None:
     if curves:
         handles, labels = axes.get_legend_handles_labels()
-        where = "lower center" if figure.get_layout_engine() is None else "outside lower center"
-        figure.legend(handles, labels, loc=where, ncols=columns, title="AUROC", handlelength=1.8)
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, title="AUROC", handlelength=1.8)
 
 
 @contextmanager

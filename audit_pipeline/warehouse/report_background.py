@@ -7,11 +7,11 @@ answers (report_data.py), the evidence on one pair (report_section.py), what was
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 
 import duckdb
 
+from audit_pipeline.evaluation.claims import WHOEVER_RAN_THIS, rests_on
 from audit_pipeline.evaluation.headline import headline_detector
 from audit_pipeline.warehouse.report_document import (
     Answer,
@@ -41,7 +41,8 @@ from audit_pipeline.warehouse.report_document import (
     Timepoint,
 )
 from audit_pipeline.warehouse.report_rows import Row, cut, estimate, facts, flattened, rows
-from audit_pipeline.warehouse.report_words import Q_LEVEL, claim_words, verdict_words, whole_set_words
+from audit_pipeline.warehouse.report_summary import whole_set_words
+from audit_pipeline.warehouse.report_words import Q_LEVEL, Origin, claim_words, verdict_words
 from audit_pipeline.warehouse.study_plots import panels_of
 
 Connection = duckdb.DuckDBPyConnection
@@ -55,13 +56,9 @@ MAX_TIMELINE = 120
 MAX_OLDER = 80
 MAX_COSTS = 120
 MAX_TESTS = 80
-MAX_COMMANDS = 40
 MAX_BENCHMARKS = 60
 MAX_CHECKS = 60
 MAX_NAMED = 10
-
-GIVEN = "given"
-"""The builder in the manifest of a table of scores that was handed over."""
 
 _CONTROL_NAMES = ("words", "characters", "length", "dates")
 
@@ -90,7 +87,11 @@ def set_apart(connection: Connection, answers: Sequence[Answer], shown: Sequence
 
 _ASKED_TESTS = """
 CREATE OR REPLACE TEMP TABLE asked_tests AS
-SELECT tests.*, runs.finished_at, benchmarks.design,
+SELECT tests.*, runs.finished_at, benchmarks.design, benchmarks.design_stated_by,
+    coalesce((benchmarks.manifest ->> '$.spec.builder') = 'given', FALSE) AS handed_over,
+    (SELECT max(found.value) FROM current_evaluations AS found
+        WHERE found.model = tests.model AND found.benchmark = tests.benchmark
+            AND found.detector = 'blind_control' AND found.metric = 'auroc') AS blind_auroc,
     (SELECT count(p_value) FROM corpus_tests AS every
         WHERE every.model = tests.model AND every.benchmark = tests.benchmark) AS p_values_so_far
 FROM current_corpus_tests AS tests
@@ -154,7 +155,8 @@ WITH ranked AS (
     SELECT shown.model, shown.benchmark, shown.detector, shown.parameters, ranked.place,
         any_value(ranked.finished_at) AS finished_at, any_value(ranked.benchmark_digest) AS digest,
         count(tests."group") AS tested,
-        coalesce(list(tests."group" ORDER BY tests."group") FILTER (tests.q_bh <= {Q_LEVEL}), []) AS out
+        coalesce(list(tests."group" ORDER BY tests."group") FILTER (
+            tests.q_bh <= {Q_LEVEL} AND tests.direction IS DISTINCT FROM 'opposite'), []) AS out
     FROM ranked JOIN shown_pairs AS shown USING (model, benchmark)
     LEFT JOIN group_tests AS tests
         ON tests.model = shown.model AND tests.benchmark = shown.benchmark AND tests.run_id = ranked.run_id
@@ -425,10 +427,17 @@ def read_corpus_tests(
     return [_corpus_test(row, entries) for row in found], _more(found)
 
 
+def tests_of(connection: Connection, model: str) -> list[CorpusTest]:
+    """The latest result of every test of a whole set by one model."""
+    set_apart(connection, [], [], model)
+    return read_corpus_tests(connection, {})[0]
+
+
 def _corpus_test(row: Row, entries: Mapping[tuple[str, str, str], int]) -> CorpusTest:
     refused = None if row["status"] == "ok" else row["reason"] or "refused"
-    told = {name: row[name] for name in ("test", "p_value", "p_values_so_far", "claim_level")}
-    outcome, headline = whole_set_words(**told, refused=refused)
+    told = {name: row[name] for name in ("test", "p_value", "p_values_so_far", "claim_level", "direction")}
+    stated_by = _stated_by(row)
+    outcome, headline = whole_set_words(**told, refused=refused, origin=Origin(row["handed_over"], stated_by))
     names = ("model", "benchmark", "design", "statistic", "n", "n_held_out", "assumption", "method", "finished_at")
     return CorpusTest(
         **told,
@@ -436,9 +445,17 @@ def _corpus_test(row: Row, entries: Mapping[tuple[str, str, str], int]) -> Corpu
         outcome=outcome,
         headline=headline,
         refused=refused,
-        claim_in_words=claim_words(row["claim_level"]),
+        claim_stated_by=stated_by,
+        claim_in_words=claim_words(row["claim_level"], stated_by),
         lineage=entries.get(("corpus_tests", f"{row['benchmark']}|{row['model']}", row["run_id"])),
     )
+
+
+def _stated_by(row: Row) -> str | None:
+    """Whose word the claim level rests on: of a test set's order always that of whoever ran the test."""
+    if row["test"] != "dataset_inference":
+        return rests_on(row["claim_level"], WHOEVER_RAN_THIS if row["test"] == "sharded_permutation" else None, None)
+    return rests_on(row["claim_level"], row["design_stated_by"], row["blind_auroc"])
 
 
 def read_costs(connection: Connection) -> tuple[list[Cost], float | None, int]:
@@ -561,34 +578,3 @@ def gaps_of(found: Sequence[Row]) -> list[Gap]:
         )
         for row in found[:MAX_GAPS]
     ]
-
-
-def read_given(connection: Connection) -> dict[str, str]:
-    """The benchmarks that are tables of scores handed over, and the file of each."""
-    return {row["benchmark"]: row["file"] for row in rows(connection, _GIVEN)}
-
-
-_GIVEN = f"""
-SELECT benchmark, coalesce(nullif(regexp_replace(manifest ->> 'origin', '^the file ', ''), ''), benchmark) AS file
-FROM benchmarks WHERE (manifest ->> '$.spec.builder') = '{GIVEN}' ORDER BY benchmark
-"""  # noqa: S608 - a name of this module
-
-
-def commands(answers: Sequence[Answer], given: Mapping[str, str]) -> tuple[list[str], int]:
-    """What runs the same audits again, and how many are not listed; ``given`` as of :func:`read_given`."""
-    each = [
-        shlex.join(_command(answer, given.get(answer.benchmark)))
-        for answer in sorted(answers, key=lambda answer: (answer.model, answer.benchmark))
-    ]
-    listed = each[:MAX_COMMANDS]
-    # An evaluation writes its report itself.
-    ends = ["corpus-audit report"] if any(answer.benchmark not in given for answer in answers) else []
-    return [*listed, *ends], len(each) - len(listed)
-
-
-def _command(answer: Answer, file: str | None) -> list[str]:
-    pair = ["--model", answer.model, "--benchmark", answer.benchmark]
-    if file is None:
-        return ["corpus-audit", "audit", *pair]
-    design = ["--design", answer.design] if answer.design else []
-    return ["corpus-audit", "evaluate", "--scores", file, *pair, *design]

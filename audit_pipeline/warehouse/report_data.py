@@ -1,6 +1,6 @@
 """The reports as data: every model's, and the one across models, read from the warehouse.
 
-What belongs here: the answers, and putting a report together. What does not: the evidence on one pair
+What belongs here: putting a report together. What does not: the answers (report_pairs.py), the evidence on one pair
 (report_section.py), what stands behind the answers (report_background.py), sentences (report_words.py), HTML.
 """
 
@@ -10,23 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
 
 import duckdb
 
-from audit_pipeline.detectors.registry import is_default
-from audit_pipeline.evaluation.audited_side import IN_WORDS as AGAINST_HELD_OUT
-from audit_pipeline.evaluation.headline import headline_detector
 from audit_pipeline.warehouse import report_choice
 from audit_pipeline.warehouse.report_background import (
-    commands,
     gaps_of,
     read_benchmarks,
     read_changes,
     read_corpus_tests,
     read_costs,
     read_documents_changes,
-    read_given,
     read_instrument,
     read_lineage,
     read_models,
@@ -41,33 +35,30 @@ from audit_pipeline.warehouse.report_document import (
     Answer,
     Asked,
     CorpusTest,
-    Documents,
-    Estimate,
     InstrumentCheck,
     Left,
     Manifest,
     Report,
     Section,
-    Sides,
     Study,
 )
-from audit_pipeline.warehouse.report_rows import Row, cut, estimate, rows
-from audit_pipeline.warehouse.report_section import Chosen, chosen_rule, read_section
-from audit_pipeline.warehouse.report_words import (
-    LIMITS,
-    Q_LEVEL,
-    answer_words,
-    claim_words,
-    instrument_words,
-    question,
-    smallest_q,
-    summary_of,
-    verdict_words,
+from audit_pipeline.warehouse.report_limits import LIMITS
+from audit_pipeline.warehouse.report_pairs import read_answers
+from audit_pipeline.warehouse.report_provenance import (
+    Pair,
+    Settings,
+    commands,
+    read_given,
+    read_settings,
 )
-from audit_pipeline.warehouse.schema import BLIND_CONTROL
+from audit_pipeline.warehouse.report_rows import Row, rows
+from audit_pipeline.warehouse.report_section import Chosen, read_section
+from audit_pipeline.warehouse.report_summary import instrument_words, summary_of
+from audit_pipeline.warehouse.report_words import (
+    question,
+)
 
 Connection = duckdb.DuckDBPyConnection
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,8 @@ class Site:
 
     ``controls`` are the models that were trained here; they have a report of their own and stand in the instrument
     check, but no answer among those of the others, unless there are no others. ``given`` are the benchmarks that are
-    tables of scores handed over, with their files; ``tested`` the models with a test of a whole set.
+    tables of scores handed over, ``settings`` the options of each pair's; ``tested`` the models with a test of a whole
+    set.
     """
 
     answers: Mapping[Pair, Answer]
@@ -87,7 +79,8 @@ class Site:
     coverage: Sequence[Row]
     not_audited: Sequence[Row]
     config_is_known: bool
-    given: Mapping[str, str]
+    given: frozenset[str]
+    settings: Mapping[Pair, Settings]
     gaps: Sequence[Row]
     tested: frozenset[str]
 
@@ -99,9 +92,9 @@ class Site:
 
 def read_site(connection: Connection) -> Site:
     """What all reports share."""
-    answers = _answers(connection)
+    settings = read_settings(connection)
     return Site(
-        answers=answers,
+        answers=read_answers(connection, settings),
         controls=frozenset(row["name"] for row in rows(connection, _CONTROL_MODELS)),
         findings=rows(connection, "SELECT count(*) AS findings FROM leaderboard")[0]["findings"],
         instrument=read_instrument(connection),
@@ -110,6 +103,7 @@ def read_site(connection: Connection) -> Site:
         not_audited=rows(connection, "FROM not_audited"),
         config_is_known=bool(rows(connection, _CONFIG_IS_KNOWN)),
         given=read_given(connection),
+        settings=settings,
         gaps=rows(connection, "FROM lineage_gaps"),
         tested=frozenset(row["model"] for row in rows(connection, "SELECT DISTINCT model FROM current_corpus_tests")),
     )
@@ -198,7 +192,7 @@ def _report(
     documents_changes, more_documents_changes = read_documents_changes(connection)
     costs, cost_seconds, more_costs = read_costs(connection)
     benchmarks, more_benchmarks = read_benchmarks(connection)
-    again, more_commands = commands(answers, site.given)
+    again, more_commands = commands(answers, site.given, site.settings)
     own = [row for row in site.coverage if not is_model or row["model"] == title]
     own_not_done = [row for row in site.not_audited if not is_model or row["model"] == title]
     gaps = [row for row in site.gaps if not is_model or _concerns(row, pairs)]
@@ -294,170 +288,8 @@ _CONTROL_MODELS = "SELECT DISTINCT name FROM models WHERE name IS NOT NULL AND r
 
 _CONFIG_IS_KNOWN = "SELECT 1 WHERE EXISTS (FROM configured_models) AND EXISTS (FROM configured_benchmarks)"
 
-_PAIRS = """
-SELECT runs.model, runs.benchmark, max(runs.finished_at) AS audited_at,
-    max(benchmarks.design) AS design, max(benchmarks.manifest ->> 'description') AS description,
-    coalesce(bool_and(runs.benchmark_digest = benchmarks.digest) FILTER (runs."table" = 'scores'), TRUE) AS is_current
-FROM runs LEFT JOIN benchmarks ON benchmarks.benchmark = runs.benchmark
-WHERE runs.is_current AND runs.model IS NOT NULL AND runs."table" IN ('scores', 'evaluations')
-GROUP BY ALL ORDER BY runs.model, runs.benchmark
-"""
-
 _ANSWERING_RUNS = """
 SELECT model, benchmark, coalesce(max(run_id) FILTER ("table" = 'evaluations'), max(run_id)) AS run_id
 FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)
 WHERE "table" IN ('scores', 'evaluations') GROUP BY ALL
 """
-
-_LEADERBOARD = """
-SELECT board.*, found.method FROM leaderboard AS board
-LEFT JOIN (SELECT * FROM current_evaluations WHERE metric = 'auroc' AND is_default) AS found
-    USING (model, benchmark, detector, parameters)
-ORDER BY board.model, board.benchmark, board.detector, board.parameters
-"""
-
-_BLIND_METHODS = f"""
-SELECT model, benchmark, method FROM current_evaluations WHERE detector = '{BLIND_CONTROL}' AND metric = 'auroc'
-"""  # noqa: S608 - a name from schema.py
-
-_SCORED = """
-SELECT DISTINCT scored.model, scored.benchmark, scored.detector, scored.parameters
-FROM scored_settings AS scored SEMI JOIN (SELECT * FROM current_runs WHERE "table" = 'scores') AS latest
-    USING (model, benchmark, run_id)
-WHERE scored.scored > 0 ORDER BY ALL
-"""
-
-# Groups without a label are audited ones, or of texts of both sides where no text is audited.
-_TESTED = f"""
-SELECT model, benchmark, detector, parameters, count(*) FILTER (label IS NULL) AS tested,
-    count(*) FILTER (label IS NULL AND q_bh <= {Q_LEVEL}) AS standing_out,
-    min(n_calibration_groups) AS calibration_groups, min(claim_level) AS claim_level,
-    benchmark IN (SELECT benchmark FROM examples WHERE split = 'evaluation' AND label IS NULL) AS has_audited
-FROM current_group_tests WHERE is_default GROUP BY ALL ORDER BY ALL
-"""  # noqa: S608 - a number of report_words.py
-
-_WHOLE_RATES = """
-SELECT * FROM current_contamination_rates WHERE unit = 'benchmark' AND is_default
-ORDER BY model, benchmark, detector, parameters, rule DESC, alpha DESC
-"""
-
-
-def _answers(connection: Connection) -> dict[Pair, Answer]:
-    board = _by_pair(rows(connection, _LEADERBOARD))
-    blind_methods = {(row["model"], row["benchmark"]): row["method"] for row in rows(connection, _BLIND_METHODS)}
-    scored = _by_pair(rows(connection, _SCORED))
-    tested = _by_pair(rows(connection, _TESTED))
-    rates = _by_pair(rows(connection, _WHOLE_RATES))
-    found = {}
-    for row in rows(connection, _PAIRS):
-        pair = row["model"], row["benchmark"]
-        found[pair] = _answer(
-            row,
-            board.get(pair, []),
-            scored.get(pair, []),
-            tested.get(pair, []),
-            rates.get(pair, []),
-            blind_methods.get(pair),
-        )
-    return found
-
-
-def _by_pair(found: Sequence[Row]) -> dict[Pair, list[Row]]:
-    pairs: dict[Pair, list[Row]] = {}
-    for row in found:
-        pairs.setdefault((row["model"], row["benchmark"]), []).append(row)
-    return pairs
-
-
-def _answer(
-    pair: Row,
-    board: Sequence[Row],
-    scored: Sequence[Row],
-    tested: Sequence[Row],
-    rates: Sequence[Row],
-    blind_method: str | None,
-) -> Answer:
-    detector, parameters = _chosen(board, scored, tested)
-    row = next((one for one in board if (one["detector"], one["parameters"]) == (detector, parameters)), None)
-    sides = _sides(board)
-    tests = next((one for one in tested if (one["detector"], one["parameters"]) == (detector, parameters)), None)
-    is_audited = tests is not None and tests["has_audited"] and tests["tested"] > 0
-    documents = _documents(tests, [one for one in rates if one["detector"] == detector]) if is_audited else None
-    level = row["claim_level"] if row else tests["claim_level"] if tests else None
-    verdict = row["split_verdict"] if row else None
-    auroc = estimate(row, "auroc", row["method"]) if row else None
-    words = answer_words(
-        sides=sides,
-        claim_level=level,
-        split_verdict=verdict,
-        auroc=auroc,
-        margin=estimate(row, "margin") if row else None,
-        documents=documents,
-    )
-    return Answer(
-        model=pair["model"],
-        benchmark=pair["benchmark"],
-        description=cut(pair["description"], 400) if pair["description"] else None,
-        design=pair["design"],
-        sides=sides,
-        outcome=words.outcome,
-        headline=words.headline,
-        explanation=words.explanation,
-        claim_level=level,
-        claim_in_words=claim_words(level) if level else None,
-        split_verdict=verdict,
-        verdict_in_words=verdict_words(verdict) if verdict else None,
-        detector=detector,
-        parameters=parameters,
-        auroc=auroc,
-        tpr_at_5_fpr=estimate(row, "tpr_at_5_fpr") if row else None,
-        blind=estimate(row, "blind_auroc", blind_method) if row else None,
-        strongest_control=row["worst_control"] if row else None,
-        strongest_control_auroc=row["worst_control_auroc"] if row else None,
-        documents=documents,
-        audited_at=pair["audited_at"],
-        is_current=row["is_current"] if row else pair["is_current"],
-        section=None,
-        lineage=None,
-    )
-
-
-def _chosen(board: Sequence[Row], scored: Sequence[Row], tested: Sequence[Row]) -> tuple[str | None, str | None]:
-    """The detector that answers, with its default parameters: as evaluated, as tested, or by the registry."""
-    for known in (
-        [row for row in board if row["n"]],
-        tested,
-        [row for row in scored if is_default(row["detector"], row["parameters"])],
-        scored,
-    ):
-        name = headline_detector({row["detector"] for row in known})
-        if name is not None:
-            return name, next(row["parameters"] for row in known if row["detector"] == name)
-    return None, None
-
-
-def _sides(board: Sequence[Row]) -> Sides:
-    if any(str(row["method"] or "").startswith(AGAINST_HELD_OUT) for row in board):
-        return "audited against held-out"
-    return "labelled" if board else "none"
-
-
-def _documents(tests: Row | None, rates: Sequence[Row]) -> Documents | None:
-    if tests is None:
-        return None
-    rule = chosen_rule([(row["rule"], row["alpha"]) for row in rates])
-    rate: Mapping[str, Any] | None = next((row for row in rates if (row["rule"], row["alpha"]) == rule), None)
-    groups = tests["calibration_groups"]
-    return Documents(
-        tested=tests["tested"],
-        standing_out=tests["standing_out"],
-        calibration_groups=groups,
-        smallest_q=smallest_q(groups, tests["tested"]),
-        flagged=estimate(rate, "flagged") if rate else None,
-        corrected=Estimate(
-            value=rate["corrected"], low=rate["corrected_low"], high=rate["corrected_high"], method=rate["reason"]
-        )
-        if rate
-        else None,
-        alpha=rate["alpha"] if rate else None,
-    )

@@ -26,11 +26,14 @@ Outcome = Literal[
     "reversed_difference",
     "evidence_of_training",
     "sound_evidence_of_training",
+    "no_detector_named",
     "documents_stand_out",
     "documents_cannot_stand_out",
     "no_document_stands_out",
+    "documents_opposite_direction",
 ]
-TestOutcome = Literal["found", "not_found", "refused"]
+TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
+Choice = Literal["default", "named", "alone"]
 Sides = Literal["labelled", "audited against held-out", "none"]
 
 
@@ -80,16 +83,24 @@ class Asked(Part):
 
 
 class Documents(Part):
-    """What a shelf's documents came to, by the detector that answers."""
+    """What a shelf's documents came to, by the detector that answers, or by every detector where none was named."""
 
     tested: int
     """Documents (groups of texts) that were tested."""
     standing_out: int
-    """Of them, those with q_bh at most 0.05."""
+    """Of them, those with q_bh at most 0.05; where no detector was named, q_ledger by some detector."""
+    detectors: int
+    """Detectors that the q-values allow for: 1 where one was named."""
+    tests: int
+    """P-values that they allow for: documents times detectors."""
+    direction: str | None
+    """Which of the labelled texts score higher: training (members), opposite, none; null where none are known."""
     calibration_groups: int
-    """Calibration documents that each was compared with."""
+    """The fewest calibration documents that any was compared with: those with as many texts as are compared."""
+    calibration_groups_in_all: int | None
+    """Calibration documents that the thresholds were chosen on: all there are; null where there is no threshold."""
     smallest_q: float
-    """The smallest q-value (Benjamini-Hochberg) that so many calibration documents allow, were all to stand out."""
+    """The smallest such q-value that so many calibration documents allow, were all to stand out."""
     flagged: Estimate | None
     """Share of all texts at or above the threshold; null: there is no threshold."""
     corrected: Estimate | None
@@ -98,8 +109,34 @@ class Documents(Part):
     """False-positive rate that the threshold aims at."""
 
 
+class Counted(Part):
+    """The texts of one split of a benchmark."""
+
+    split: str
+    """evaluation, or calibration."""
+    texts: int
+    groups: int
+    members: int
+    nonmembers: int
+    unknown: int
+    """Texts of unknown label."""
+
+
+class DetectorAnswer(Part):
+    """What one of several detectors came to, where none was named to answer."""
+
+    detector: str
+    parameters: str
+    auroc: Estimate
+    tpr_at_5_fpr: Estimate
+    standing_out: int | None
+    """Documents with a q_ledger of at most 0.05 by it; null where none was tested."""
+    direction: str | None
+    """As of Documents."""
+
+
 class Answer(Part):
-    """The answer of one model on one benchmark, by the detector that was chosen before anything was computed."""
+    """The answer of one model on one benchmark, by the detector that was named before anything was computed."""
 
     model: str
     benchmark: str
@@ -107,6 +144,12 @@ class Answer(Part):
     """What the benchmark is, in words."""
     design: str | None
     """How its two sides came about: temporal, exchangeable, randomised, selected or unlabelled."""
+    design_stated_by: str | None
+    """Who says so; null where it follows from how the texts were drawn here."""
+    labels_by: str | None
+    """Who says which texts are members; null where it was not kept."""
+    handed_over: str | None
+    """The file of scores that a user handed over; null where the model was run here."""
     sides: Sides
     """What the AUROC compares: labelled members with non-members, or audited texts with held-out ones."""
     outcome: Outcome
@@ -116,20 +159,36 @@ class Answer(Part):
     """The answer in a few sentences, which say no more than the claim level allows."""
     claim_level: str | None
     """screening only, statistical evidence or sound test; null where nothing was evaluated."""
+    claim_stated_by: str | None
+    """Whose word the level rests on; null where it is more than somebody's word."""
     claim_in_words: str | None
     split_verdict: str | None
     """What the blind control says of the benchmark's two sides."""
     verdict_in_words: str | None
     detector: str | None
-    """The detector that answers; null where it has no score."""
+    """The detector that answers; null where none of several was named, or it has no score."""
+    detector_chosen: Choice | None
+    """default: one of ours; named: by whoever ran this; alone: there is no other."""
     parameters: str | None
     """Canonical JSON of its parameters."""
+    every_detector: list[DetectorAnswer]
+    """Where no detector was named: all there are, by name; empty else."""
+    more_detectors: int
+    """Of them, those that are not listed."""
+    counted: list[Counted]
+    """Texts that were evaluated and that calibrate; empty where the benchmark was built anew since."""
+    not_scored: int
+    """Labelled texts without a score by the detector that answers."""
+    warning: str | None
+    """What to heed when reading the AUROC; null where nothing stands against it."""
     auroc: Estimate | None
     """Its AUROC; 0.5 is chance."""
     tpr_at_5_fpr: Estimate | None
     """Members found while at most 5% of non-members are taken for members."""
     blind: Estimate | None
     """AUROC of the blind control, which never sees the model: what the texts alone give away."""
+    blind_tpr_at_5_fpr: Estimate | None
+    """The same as tpr_at_5_fpr of the blind control."""
     strongest_control: str | None
     """Of the four blind controls of the same build the one with the highest AUROC."""
     strongest_control_auroc: float | None
@@ -226,7 +285,7 @@ class Detector(Part):
     detector: str
     parameters: str
     answers: bool
-    """Whether this is the detector that was chosen beforehand."""
+    """Whether this is the detector that was named beforehand."""
     n_members: int
     n_nonmembers: int
     n_groups: int
@@ -238,6 +297,8 @@ class Detector(Part):
     fpr_at_95_tpr: Estimate
     margin: Estimate
     """AUROC less the blind control's; never raises a claim level."""
+    warning: str | None
+    """What to heed when reading the AUROC; null where nothing stands against it."""
 
 
 class Setting(Part):
@@ -331,6 +392,10 @@ class DocumentResult(Part):
     name: str
     title: str | None
     """The title of its document; null where it has several or none."""
+    detector: str | None
+    """The detector of the smallest p-value, where none was named; null else."""
+    stands_out: bool
+    """Whether its q-value (of all detectors where none was named) is at most 0.05 and scores run with training."""
     collection: str | None
     label: int | None
     n_texts: int
@@ -365,14 +430,20 @@ class Rate(Part):
 
 
 class Shelf(Part):
-    """The documents of a benchmark, by the detector that answers."""
+    """The documents of a benchmark, by the detector that answers; by every detector where none was named."""
 
-    detector: str
-    parameters: str
+    detector: str | None
+    """Null where none was named."""
+    parameters: str | None
+    direction: str | None
+    """As of Documents."""
     rule: str | None
     """The threshold's rule; null where no rate was computed."""
     alpha: float | None
     n_calibration_groups: int | None
+    """The fewest calibration documents that a document was compared with: those with as many texts as are compared."""
+    n_calibration_groups_in_all: int | None
+    """Calibration documents that the thresholds were chosen on: all there are."""
     n_tests: int | None
     n_ledger: int | None
     method: str | None
@@ -408,7 +479,12 @@ class CorpusTest(Part):
     n: int
     n_held_out: int
     assumption: str
+    direction: str | None
+    """Which texts score higher where a difference is found: training (audited), opposite (held-out), none; null: the
+    test knows one direction only, or was refused."""
     claim_level: str
+    claim_stated_by: str | None
+    """Whose word the level rests on; null where it is more than somebody's word."""
     claim_in_words: str
     method: str
     p_values_so_far: int
@@ -510,7 +586,8 @@ class Section(Part):
     sides: Sides
     without_texts: str | None
     """Why there are no curves, spreads, texts and highlights; null where nothing stands against them."""
-    blind: Estimate | None
+    blind: Detector | None
+    """The blind control, in the form of a detector."""
     detectors: list[Detector]
     settings: list[Setting]
     more_settings: int

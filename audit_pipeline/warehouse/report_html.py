@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from urllib.parse import quote
 
 import jinja2
 
+from audit_pipeline.evaluation.claims import level_in_words
 from audit_pipeline.warehouse.report_document import Estimate, Highlight, Report
+from audit_pipeline.warehouse.report_documents import needed
 from audit_pipeline.warehouse.report_numbers import (
     count,
     day,
@@ -33,15 +36,9 @@ from audit_pipeline.warehouse.report_numbers import (
     signed,
     things,
 )
-from audit_pipeline.warehouse.report_pictures import SIDE_NAMES, pictures_of, study_picture
-from audit_pipeline.warehouse.report_words import (
-    STEP_IN_WORDS,
-    TEST_IN_WORDS,
-    is_evidence,
-    is_told_first,
-    needed,
-    rule_words,
-)
+from audit_pipeline.warehouse.report_pictures import SIDE_NAMES, pictures_of, study_pictures
+from audit_pipeline.warehouse.report_summary import is_evidence, is_told_first
+from audit_pipeline.warehouse.report_words import STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
 
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
 TEMPLATE = "report.html.j2"
@@ -67,6 +64,31 @@ def layout_digest() -> str:
 
 def render(report: Report, *, pages: Mapping[str, str]) -> str:
     """The page as HTML; ``pages`` are the file names of models' reports, beside this one, by model."""
+    sections = {(section.model, section.benchmark): section.number for section in report.sections}
+    return (
+        _environment()
+        .get_template(TEMPLATE)
+        .render(
+            report=report,
+            pictures={section.number: pictures_of(section) for section in report.sections},
+            study_pictures={study.name: study_pictures(study) for study in report.studies},
+            sections=sections,
+            pages={model: quote(name) for model, name in pages.items()},
+            side_names=SIDE_NAMES,
+            scale_of=Scale.of,
+            heat=heat_levels,
+            things=things,
+            needed=needed,
+            first_answers=FIRST_ANSWERS,
+            first_tests=FIRST_TESTS,
+            first_command=FIRST_COMMAND,
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """The templates, compiled once for all pages."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, "templates"),
         autoescape=True,
@@ -76,6 +98,7 @@ def render(report: Report, *, pages: Mapping[str, str]) -> str:
     )
     environment.filters.update(
         count=count,
+        counted=counted_words,
         day=day,
         duration=duration,
         ends=ends,
@@ -91,26 +114,12 @@ def render(report: Report, *, pages: Mapping[str, str]) -> str:
         side=side,
         signed=signed,
         spoken=spoken,
+        stated=level_in_words,
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
     )
     environment.tests.update(told_first=is_told_first, evidence=is_evidence)
-    sections = {(section.model, section.benchmark): section.number for section in report.sections}
-    return environment.get_template(TEMPLATE).render(
-        report=report,
-        pictures={section.number: pictures_of(section) for section in report.sections},
-        study_pictures={study.name: study_picture(study) for study in report.studies},
-        sections=sections,
-        pages={model: quote(name) for model, name in pages.items()},
-        side_names=SIDE_NAMES,
-        scale_of=Scale.of,
-        heat=heat_levels,
-        things=things,
-        needed=needed,
-        first_answers=FIRST_ANSWERS,
-        first_tests=FIRST_TESTS,
-        first_command=FIRST_COMMAND,
-    )
+    return environment
 
 
 class Scale:

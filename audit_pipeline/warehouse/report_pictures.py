@@ -6,6 +6,7 @@ What belongs here: from sections and studies to SVG for a page. What does not: d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +20,13 @@ from audit_pipeline.warehouse.plots import (
     ScorePanel,
     StudyPanel,
     as_svg,
-    roc_both,
+    roc_curves,
+    roc_low_corner,
     score_histograms,
     study_panels,
 )
-from audit_pipeline.warehouse.report_document import Section, Sides, Study
+from audit_pipeline.warehouse.report_document import Section, Sides, Study, StudyLine
+from audit_pipeline.warehouse.report_document import Spread as SpreadPart
 from audit_pipeline.warehouse.report_numbers import level, number
 
 SIDE_NAMES: dict[Sides, tuple[str, str]] = {
@@ -35,71 +38,78 @@ SIDE_NAMES: dict[Sides, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of one section; None where there is nothing to draw."""
+    """The pictures of one section, each by itself so that a narrow page puts them under each other; empty: none."""
 
-    roc: Markup | None
-    spreads: Markup | None
+    roc: Sequence[Markup]
+    spreads: Sequence[Markup]
 
 
 def pictures_of(section: Section) -> Pictures:
-    """ROC curves and spreads of the scores of a section."""
+    """ROC curves, whole and their corner of few false positives, and the spread of each detector's scores."""
     what = f"{section.model} on {section.benchmark}"
     sides = SIDE_NAMES[section.sides]
+    answering = {(one.detector, one.parameters) for one in section.detectors if one.answers}
     curves = [
-        RocCurve(curve.detector, np.asarray(curve.fpr), np.asarray(curve.tpr), curve.auroc) for curve in section.curves
-    ]
-    panels = [
-        ScorePanel(
-            spread.detector,
-            Spread(np.asarray(spread.edges), np.asarray(spread.members), np.asarray(spread.nonmembers)),
+        RocCurve(
+            curve.detector,
+            np.asarray(curve.fpr),
+            np.asarray(curve.tpr),
+            curve.auroc,
+            (curve.detector, curve.parameters) in answering,
         )
-        for spread in section.spreads
+        for curve in section.curves
     ]
-    aurocs = ", ".join(f"{curve.detector} {number(curve.auroc)}" for curve in section.curves)
-    smallest = f" Below {level(section.smallest_fpr)} nothing can be resolved." if section.smallest_fpr else ""
     return Pictures(
-        roc=_markup(
-            as_svg(
-                roc_both(curves, smallest_fpr=section.smallest_fpr, sides=sides),
-                f"ROC curves of {what}",
-                f"Left the whole curves, right few false positives on a logarithmic scale. AUROC: {aurocs}.{smallest}",
-            )
-        )
-        if curves
-        else None,
-        spreads=_markup(
-            as_svg(
-                score_histograms(panels, sides=sides, columns=3),
-                f"Spread of the scores of {what}",
-                f"One panel a detector: the share of {sides[0]} texts and of {sides[1]} texts at each score.",
-            )
-        )
-        if panels
-        else None,
+        roc=_roc_pictures(curves, section, what) if curves else (),
+        spreads=[_spread_picture(spread, sides, what) for spread in section.spreads],
     )
 
 
-def study_picture(study: Study) -> Markup:
-    """AUROC over the settings that a study varied."""
-    panels = [
-        StudyPanel(
-            panel.setting,
-            panel.values,
-            [
-                (
-                    line.detector,
-                    [
-                        Interval(point.value, point.auroc.value, point.auroc.low, point.auroc.high)
-                        for point in line.points
-                    ],
-                )
-                for line in panel.lines
-            ],
+def _roc_pictures(curves: Sequence[RocCurve], section: Section, what: str) -> Sequence[Markup]:
+    sides, smallest = SIDE_NAMES[section.sides], section.smallest_fpr
+    aurocs = ", ".join(f"{curve.label} {number(curve.auroc)}" for curve in curves)
+    nothing = f" Below {level(smallest)} nothing can be resolved." if smallest else ""
+    return (
+        _markup(as_svg(roc_curves(curves, sides=sides), f"ROC curves of {what}", f"AUROC: {aurocs}.")),
+        _markup(
+            as_svg(
+                roc_low_corner(curves, smallest_fpr=smallest, sides=sides),
+                f"ROC curves of {what} at few false positives",
+                f"The false-positive rate on a logarithmic scale.{nothing}",
+            )
+        ),
+    )
+
+
+def _spread_picture(spread: SpreadPart, sides: tuple[str, str], what: str) -> Markup:
+    panel = ScorePanel(
+        spread.detector, Spread(np.asarray(spread.edges), np.asarray(spread.members), np.asarray(spread.nonmembers))
+    )
+    return _markup(
+        as_svg(
+            score_histograms([panel], sides=sides),
+            f"Spread of the scores of {spread.detector} of {what}",
+            f"The share of {sides[0]} texts and of {sides[1]} texts at each score.",
+        )
+    )
+
+
+def study_pictures(study: Study) -> Sequence[Markup]:
+    """AUROC over each setting that a study varied."""
+    return [
+        _markup(
+            as_svg(
+                study_panels([StudyPanel(panel.setting, panel.values, [_study_line(line) for line in panel.lines])]),
+                f"AUROC over {panel.setting} in the study {study.name}",
+            )
         )
         for panel in study.panels
     ]
-    varied = ", ".join(panel.setting for panel in study.panels)
-    return _markup(as_svg(study_panels(panels), f"AUROC over the settings that the study {study.name} varied", varied))
+
+
+def _study_line(line: StudyLine) -> tuple[str, list[Interval]]:
+    points = [Interval(point.value, point.auroc.value, point.auroc.low, point.auroc.high) for point in line.points]
+    return line.detector, points
 
 
 def _markup(svg: str) -> Markup:

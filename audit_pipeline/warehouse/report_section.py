@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.evaluation.claims import few_texts
 from audit_pipeline.evaluation.metrics import FPR_LIMITS, roc_points
 from audit_pipeline.warehouse.picture_data import as_fine_as_seen, spread_of
 from audit_pipeline.warehouse.report_document import (
@@ -40,6 +41,7 @@ from audit_pipeline.warehouse.report_document import (
     Unscored,
 )
 from audit_pipeline.warehouse.report_rows import Row, cut, estimate, finite, rows
+from audit_pipeline.warehouse.report_words import OPPOSITE, Q_LEVEL
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
 
 Floats = npt.NDArray[np.float64]
@@ -58,7 +60,7 @@ CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", No
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pair, and the detector that was chosen beforehand; None where none of those preferred has a score.
+    """A pair, and the detector that was named beforehand; None where none of several was, or it has no score.
 
     ``is_current``: whether the benchmark is still the build that was audited.
     """
@@ -102,9 +104,7 @@ def read_section(connection: Connection, number: int, chosen: Chosen, *, include
         benchmark=chosen.benchmark,
         sides=chosen.sides,
         without_texts=None if chosen.is_current else ANOTHER_BUILD,
-        blind=next(
-            (_metric([row], "auroc") for row in evaluations if _is_blind(row) and row["metric"] == "auroc"), None
-        ),
+        blind=_blind(evaluations),
         detectors=detectors,
         settings=settings[:MAX_SETTINGS],
         more_settings=max(0, len(settings) - MAX_SETTINGS),
@@ -200,6 +200,20 @@ SELECT tests.* FROM current_group_tests AS tests
 WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND parameters = $parameters
 """
 
+# Where no detector was named: of each group that of the smallest p-value, whose scores do not run against training.
+_GROUPS_OF_ALL = """
+SELECT * FROM current_group_tests WHERE model = $model AND benchmark = $benchmark AND is_default
+QUALIFY row_number() OVER (
+    PARTITION BY "group" ORDER BY direction IS NOT DISTINCT FROM 'opposite', p_value, detector, parameters
+) = 1
+"""
+
+_ALL_CALIBRATION_GROUPS = """
+SELECT max(n_calibration_groups) AS groups FROM current_decisions
+WHERE model = $model AND benchmark = $benchmark AND is_default
+    AND ($detector IS NULL OR (detector = $detector AND parameters = $parameters))
+"""
+
 _RATES = """
 SELECT * FROM current_contamination_rates
 WHERE model = $model AND benchmark = $benchmark AND detector = $detector AND parameters = $parameters
@@ -261,25 +275,35 @@ _TPR = {limit: name for name, limit in FPR_LIMITS.items()}
 def _detectors(evaluations: Sequence[Row], chosen: Chosen) -> list[Detector]:
     """The detectors at their default setting: the one that answers first, the others by name, not by result."""
     found = [
-        Detector(
-            detector=detector,
-            parameters=parameters,
-            answers=(detector, parameters) == (chosen.detector, chosen.parameters),
-            n_members=measured[0]["n_members"],
-            n_nonmembers=measured[0]["n_nonmembers"],
-            n_groups=measured[0]["n_groups"],
-            n_not_scored=measured[0]["n_not_scored"],
-            auroc=_metric(measured, "auroc"),
-            tpr_at_5_fpr=_metric(measured, _TPR[0.05]),
-            tpr_at_1_fpr=_metric(measured, _TPR[0.01]),
-            tpr_at_01_fpr=_metric(measured, _TPR[0.001]),
-            fpr_at_95_tpr=_metric(measured, "fpr_at_95_tpr"),
-            margin=_metric(measured, "auroc_margin"),
-        )
-        for (detector, parameters), measured in _by_setting(evaluations).items()
+        _detector(measured, answers=setting == (chosen.detector, chosen.parameters))
+        for setting, measured in _by_setting(evaluations).items()
         if measured[0]["is_default"]
     ]
     return sorted(found, key=lambda one: (not one.answers, one.detector, one.parameters))
+
+
+def _blind(evaluations: Sequence[Row]) -> Detector | None:
+    """The blind control; None where it was not evaluated."""
+    measured = [row for row in evaluations if _is_blind(row)]
+    return _detector(measured, answers=False) if measured else None
+
+
+def _detector(measured: Sequence[Row], *, answers: bool) -> Detector:
+    first, auroc = measured[0], _metric(measured, "auroc")
+    counts = {name: first[name] for name in ("n_members", "n_nonmembers", "n_groups", "n_not_scored")}
+    return Detector(
+        detector=first["detector"],
+        parameters=first["parameters"],
+        answers=answers,
+        **counts,
+        auroc=auroc,
+        tpr_at_5_fpr=_metric(measured, _TPR[0.05]),
+        tpr_at_1_fpr=_metric(measured, _TPR[0.01]),
+        tpr_at_01_fpr=_metric(measured, _TPR[0.001]),
+        fpr_at_95_tpr=_metric(measured, "fpr_at_95_tpr"),
+        margin=_metric(measured, "auroc_margin"),
+        warning=None if auroc.value is None else few_texts(counts["n_members"], counts["n_nonmembers"]),
+    )
 
 
 def _settings(evaluations: Sequence[Row]) -> list[Setting]:
@@ -405,20 +429,20 @@ def chosen_rule(known: Sequence[tuple[str, float | None]]) -> tuple[str, float |
 
 
 def _shelf(connection: Connection, chosen: Chosen) -> Shelf | None:
-    if chosen.detector is None or chosen.parameters is None:
-        return None
-    rules = [(row["rule"], row["alpha"]) for row in rows(connection, _RULES, **_by(chosen))]
+    """The documents by the detector that answers; by every one where none was named."""
+    is_named = chosen.detector is not None
+    rules = [(row["rule"], row["alpha"]) for row in rows(connection, _RULES, **_by(chosen))] if is_named else []
     rule = chosen_rule(rules)
-    tests = rows(connection, _GROUPS, **_by(chosen))
+    tests = rows(connection, _GROUPS, **_by(chosen)) if is_named else rows(connection, _GROUPS_OF_ALL, **chosen.where)
     rates = rows(connection, _RATES, **_by(chosen), rule=rule[0], alpha=rule[1]) if rule else []
     if not tests and not rates:
         return None
     tested = {row["group"]: row for row in tests}
     rated = {row["name"]: row for row in rates if row["unit"] == "group"}
-    titles = {row["name"]: row["title"] for row in rows(connection, _TITLES, **_by(chosen))}
+    titles = {row["name"]: row["title"] for row in rows(connection, _TITLES, **_by(chosen))} if is_named else {}
     documents = sorted(
         (
-            _document(name, titles.get(name), tested.get(name), rated.get(name))
+            _document(name, titles.get(name), tested.get(name), rated.get(name), is_named=is_named)
             for name in dict.fromkeys([*tested, *rated])
         ),
         key=lambda one: (
@@ -429,13 +453,16 @@ def _shelf(connection: Connection, chosen: Chosen) -> Shelf | None:
         ),
     )
     first = tests[0] if tests else None
+    directions = {row["direction"] for row in tests}
     whole = [row for row in rates if row["unit"] != "group"]
     return Shelf(
         detector=chosen.detector,
         parameters=chosen.parameters,
+        direction=directions.pop() if len(directions) == 1 else None,
         rule=rule[0] if rule else None,
         alpha=rule[1] if rule else None,
-        n_calibration_groups=first["n_calibration_groups"] if first else None,
+        n_calibration_groups=min(row["n_calibration_groups"] for row in tests) if tests else None,
+        n_calibration_groups_in_all=rows(connection, _ALL_CALIBRATION_GROUPS, **_by(chosen))[0]["groups"],
         n_tests=first["n_tests"] if first else None,
         n_ledger=first["n_ledger"] if first else None,
         method=first["method"] if first else None,
@@ -448,10 +475,12 @@ def _shelf(connection: Connection, chosen: Chosen) -> Shelf | None:
     )
 
 
-def _document(name: str, title: str | None, test: Row | None, rate: Row | None) -> DocumentResult:
+def _document(name: str, title: str | None, test: Row | None, rate: Row | None, *, is_named: bool) -> DocumentResult:
     return DocumentResult(
         name=cut(name, 300),
         title=None if title is None else cut(title, 300),
+        detector=test["detector"] if test and not is_named else None,
+        stands_out=bool(test and test["q_bh" if is_named else "q_ledger"] <= Q_LEVEL and test["direction"] != OPPOSITE),
         collection=test["collection"] if test else None,
         label=test["label"] if test else None,
         n_texts=test["n_texts"] if test else rate["n_texts"] if rate else 0,

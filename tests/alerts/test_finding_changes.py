@@ -209,7 +209,8 @@ def test_a_state_that_is_none_says_what_to_do(text: str) -> None:
 
 COLUMNS = (
     "model VARCHAR, benchmark VARCHAR, detector VARCHAR, parameters VARCHAR, auroc DOUBLE, auroc_low DOUBLE, "
-    "auroc_high DOUBLE, claim_level VARCHAR, split_verdict VARCHAR, is_current BOOLEAN"
+    "auroc_high DOUBLE, claim_level VARCHAR, split_verdict VARCHAR, is_current BOOLEAN, "
+    "design_stated_by VARCHAR, blind_auroc DOUBLE"
 )
 
 
@@ -217,20 +218,33 @@ def write_leaderboard(path: Path, *rows: tuple[Any, ...]) -> Path:
     with duckdb.connect(str(path)) as connection:
         connection.execute(f"CREATE TABLE leaderboard ({COLUMNS})")
         if rows:
-            connection.executemany("INSERT INTO leaderboard VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
+            connection.executemany("INSERT INTO leaderboard VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", rows)
     return path
 
 
 def test_findings_are_read_from_the_leaderboard(tmp_path: Path) -> None:
     rows = [
-        ("tiny", "notes_32", "zlib", "{}", None, None, None, "screening only", "undetermined", False),
-        ("tiny", "notes_32", "loss", "{}", 0.60004, 0.549951, 0.65, "screening only", "mild shift", True),
+        ("tiny", "notes_32", "zlib", "{}", None, None, None, "screening only", "undetermined", False, None, None),
+        ("tiny", "notes_32", "loss", "{}", 0.60004, 0.549951, 0.65, "screening only", "mild shift", True, None, 0.55),
     ]
     found = read_findings(write_leaderboard(tmp_path / "audit.duckdb", *rows))
     assert found == state(
         LOSS, Finding("tiny", "notes_32", "zlib", "{}", None, None, None, "screening only", "undetermined", False)
     ) | {LOSS.key: replace(LOSS, low=0.55)}
     assert found == from_text(to_text(found))
+
+
+def test_a_level_that_is_somebodys_word_is_told_as_such(tmp_path: Path) -> None:
+    level = ("sound test", "randomised by design", True, "whoever wrote it")
+    rows = [
+        ("tiny", "checked", "loss", "{}", 0.6, 0.5, 0.7, *level, 0.51),
+        ("tiny", "stated", "loss", "{}", 0.6, 0.5, 0.7, *level, None),
+    ]
+    found = read_findings(write_leaderboard(tmp_path / "audit.duckdb", *rows))
+    assert {one.benchmark: one.claim_level for one in found.values()} == {
+        "checked": "sound test",
+        "stated": "sound test, as stated by whoever wrote it",
+    }
 
 
 def test_an_empty_leaderboard_has_no_findings(tmp_path: Path) -> None:

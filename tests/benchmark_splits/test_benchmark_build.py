@@ -125,6 +125,7 @@ def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
     assert manifest["documents_left_out"] == {"published between the cutoffs": 1, "undated": 1}
     assert manifest["texts_left_out"] == {"more than the other side has of the collection": 8}
     assert (manifest["words"], manifest["design"], manifest["run_id"]) == (10, "temporal", "run-1")
+    assert manifest["design_stated_by"] is None, "the dates are the sources'"
     (provenance,) = manifest["provenance"]
     assert (provenance["source"], provenance["documents"], provenance["kinds of date"]) == ("made", 18, {"release": 18})
     assert provenance["licences"] == {"CC0-1.0": 18}

@@ -56,6 +56,23 @@ def write(folder: Path, families: str) -> Path:
     return path
 
 
+def test_a_design_is_somebodys_word_where_it_does_not_follow_from_how_texts_are_drawn(tmp_path: Path) -> None:
+    """Rows that somebody has labelled, and held-out documents that are said to be like the audited ones."""
+    common = "    description: d\n    words: [8]\n    seed: 1\n"
+    shelf = f"    builder: shelf\n{common}    sources: [s]\n    windows_per_document: 3\n"
+    write(
+        tmp_path,
+        f"benchmarks:\n  dated:\n{TEMPORAL}  rows:\n{LABELLED}  mine:\n{shelf}"
+        f"  beside:\n{shelf}    held_out: {{groups: [a]}}\n    design: exchangeable\n"
+        f"  check:\n    builder: controlled\n{common}    control: c\n",
+    )
+    stated = {spec.family: spec.design_stated_by for spec in load_benchmarks(tmp_path).values()}
+    assert stated == {
+        **{"dated": None, "mine": None, "check": None},
+        **{"rows": "whoever wrote config/benchmarks.yaml", "beside": "whoever wrote config/benchmarks.yaml"},
+    }
+
+
 def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
     assert list(standing(benchmarks)) == [

@@ -359,6 +359,7 @@ class Maker:
             **{"model_fingerprint": None, "tokenizer_fingerprint": None, "benchmark_digest": None, **fingerprints},
             **{"started_at": finished - timedelta(minutes=1), "finished_at": finished},
             "package_versions": self.packages,
+            "settings": None,
         }
         file = self.paths.run_file("lineage", f"{table}:{partition}", run_id)
         write(file, pa.Table.from_pylist([row], schema=SCHEMAS["lineage"]))

@@ -179,6 +179,7 @@ class Findings:
                 "started_at": now,
                 "finished_at": now,
                 "package_versions": self.packages,
+                "settings": None,
             }
             file = self.paths.run_file("lineage", f"{table}:{pair.partition}", run_id)
             self._write(file, table_from_rows([row], LINEAGE))

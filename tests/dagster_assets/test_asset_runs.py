@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_workspace import COLLECTIONS, SOURCE, Workspace, count_loads, made_documents, made_text, temporal
 
+from assets.scores import _decision_metadata
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
 from audit_pipeline.benchmarks.checks import CHECKS
-from audit_pipeline.contracts import EVALUATIONS, LINEAGE, SCORES
+from audit_pipeline.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.orchestration.in_process import run_job
@@ -23,11 +25,12 @@ from audit_pipeline.orchestration.partitions import register
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.store import read_documents
 from audit_pipeline.stages import audit_selection
-from audit_pipeline.tables import read_all
+from audit_pipeline.tables import read_all, table_from_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIRS = ["made_8|one", "made_8|two", "made_12|one", "made_12|two"]
 PLOT_BYTES = 100_000
+SHOWN = ("alpha", "threshold", "fpr", "tpr", "reason")
 
 
 class Runner:
@@ -403,3 +406,18 @@ def test_warehouse_and_report_and_what_their_checks_find(built: Workspace, run: 
     assert "| evaluations | made&#95;8&#124;one |" in str(gaps.metadata["gaps"].value)
     assert pq.read_table(whole, partitioning=None).num_rows > 0
     assert built.paths.report.exists(), "what can be told is told"
+
+
+@pytest.mark.parametrize("direction", [None, "training", "opposite"])
+def test_groups_are_counted_where_scores_do_not_run_against_training(direction: str | None) -> None:
+    test = {field.name: 1 if pa.types.is_integer(field.type) else 0.01 for field in GROUP_TESTS}
+    test |= {field.name: "x" for field in GROUP_TESTS if pa.types.is_string(field.type)}
+    tests = [{**test, "detector": "loss", "is_default": True, "direction": direction}]
+    tables = {
+        "decisions": pa.Table.from_pylist([{"detector": "loss", "rule": "marginal"} | dict.fromkeys(SHOWN)]),
+        "group_tests": table_from_rows(tests, GROUP_TESTS),
+        "contamination_rates": CONTAMINATION_RATES.empty_table(),
+    }
+    told = _decision_metadata(tables)
+    assert ("groups with q <= 0.05" in told) == (direction != "opposite")
+    assert ("no group is said to stand out" in str(told.get("direction"))) == (direction == "opposite")

@@ -5,7 +5,15 @@ import pytest
 
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.evaluation import claims
-from audit_pipeline.evaluation.claims import ClaimLevel, SplitVerdict, claim_level, split_verdict
+from audit_pipeline.evaluation.claims import (
+    ClaimLevel,
+    SplitVerdict,
+    claim_level,
+    few_texts,
+    level_in_words,
+    rests_on,
+    split_verdict,
+)
 from audit_pipeline.evaluation.intervals import NO_INTERVAL, Interval
 
 MILD = Interval(0.45, 0.599)
@@ -73,3 +81,18 @@ def test_every_verdict_and_level_has_one_or_two_sentences():
 
 def test_nothing_is_said_to_be_proven():
     assert "prove" not in inspect.getsource(claims).lower()
+
+
+def test_a_level_rests_on_somebodys_word_where_nothing_has_read_the_texts():
+    assert rests_on("sound test", "whoever ran this", None) == "whoever ran this"
+    assert rests_on("sound test", "whoever ran this", 0.51) is None, "the blind control could have contradicted"
+    assert rests_on("sound test", None, None) is None, "drawn by chance here"
+    assert rests_on("screening only", "whoever ran this", None) is None, "claims nothing"
+    assert rests_on(None, "whoever ran this", None) is None
+    assert level_in_words("sound test", "whoever ran this") == "sound test, as stated by whoever ran this"
+    assert level_in_words("sound test", None) == "sound test"
+
+
+def test_few_texts_are_told():
+    assert few_texts(20, 20) is None
+    assert few_texts(19, 200) == "only 19 + 200 texts: with fewer than 20 on a side an AUROC says little"

@@ -90,10 +90,68 @@ def test_one_split_is_that_of_a_plain_twin() -> None:
     assert done.statistic == pytest.approx(welch.statistic)
 
 
-def test_the_direction_is_learnt_so_lower_scores_count_as_well() -> None:
-    done = infer(made(1, effect=-2.0))
-    assert done.p_value is not None
-    assert done.p_value < 1e-4, "it tells distributions apart; docs/corpus-tests.md says what that means"
+def test_lower_scores_are_the_opposite_direction_and_no_finding() -> None:
+    """The same data with the sign forgotten: what was clear is p = 1, and the result says which way it runs."""
+    values, held_out, groups = made(1, effect=2.0)
+    found, turned = infer((values, held_out, groups)), infer((-values, held_out, groups))
+    assert (found.direction, turned.direction) == ("training", "opposite")
+    assert turned.split_p_values == (1.0, 1.0, 1.0)
+    assert (turned.p_value, turned.statistic) == (1.0, pytest.approx(-(found.statistic or 0)))
+    assert found.method.endswith("; 3 of 3 fitted halves run in the direction of training")
+    assert "; 0 of 3 fitted halves run in the direction of training (p = " in turned.method
+    assert "without regard to direction)" in turned.method
+    assert infer((values, ~held_out, groups)).direction == "opposite", "the sides exchanged are the sign exchanged"
+
+
+def direction_by_hand(
+    weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], audited: npt.NDArray[np.bool_]
+) -> bool:
+    """The sign of the sum of |weight| times the difference of means, spelled out."""
+    total = 0.0
+    for weight, feature in zip(weights, values.T, strict=True):
+        total += abs(weight) * (feature[audited].mean() - feature[~audited].mean())
+    return total > 0
+
+
+@pytest.mark.parametrize("effect", [-0.6, -0.2, 0.0, 0.2])
+def test_the_direction_is_decided_on_the_fitted_half_alone(effect: float) -> None:
+    values, held_out, groups = made(11, groups=20, windows=1, effect=effect)
+    for seed in range(12):
+        p_value = infer((values, held_out, groups), splits=1, seed=seed).split_p_values[0]
+        generator = np.random.default_rng([seed, 0])
+        names = np.array(groups)
+        sides = [sorted(names[held_out == side]) for side in (False, True)]
+        fitted = [side[place] for side in sides for place in generator.permutation(len(side))[: len(side) // 2]]
+        half = np.isin(names, fitted)
+        low, high = np.percentile(values[half], [2.5, 97.5], axis=0)
+        clipped = np.clip(values, low, high)
+        scaled = (clipped - clipped[half].mean(0)) / clipped[half].std(0)
+        # By name, as the groups are fitted.
+        order = [place for place in np.argsort(names) if half[place]]
+        model = RidgeCV(alphas=np.logspace(-1, 5, 13)).fit(scaled[order], (~held_out[order]).astype(float))
+        assert (p_value < 1) == direction_by_hand(model.coef_, scaled[half], ~held_out[half]), (effect, seed)
+
+
+def test_the_level_holds_and_differences_of_the_other_sign_do_not_count() -> None:
+    """150 made data sets each: without an effect, with some detectors against training, and with all of them."""
+
+    def directions(effect: float, *, every: bool = False) -> list[str | None]:
+        found = []
+        for seed in range(150):
+            values, held_out, groups = made(seed, groups=20, windows=1, effect=effect)
+            values[~held_out, 2:] += effect if every else 0.0
+            done = infer((values, held_out, groups))
+            assert (done.direction == "training") == (done.p_value is not None and done.p_value <= 0.05)
+            found.append(done.direction)
+        return found
+
+    limit = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 150)
+    without, some, every = directions(0.0), directions(-1.2), directions(-1.2, every=True)
+    assert without.count("training") / 150 <= limit
+    assert without.count("opposite") / 150 <= limit
+    assert some.count("training") / 150 <= limit
+    assert every.count("training") == 0
+    assert every.count("opposite") > 120
 
 
 def test_windows_of_one_book_do_not_count_as_independent() -> None:
@@ -104,12 +162,12 @@ def test_windows_of_one_book_do_not_count_as_independent() -> None:
 
 
 def test_neither_order_nor_scale_of_the_texts_matters() -> None:
-    values, held_out, groups = made(3, effect=0.6)
+    values, held_out, groups = made(3, effect=1.0)
     expected = infer((values, held_out, groups))
     order = np.random.default_rng(0).permutation(len(groups))
     shuffled = infer((values[order], held_out[order], [groups[place] for place in order]))
     assert shuffled.split_p_values == pytest.approx(expected.split_p_values)
-    scaled = infer((values * [1, -3, 0.01, 100] + [5, 0, 0, -9], held_out, groups))
+    scaled = infer((values * [1, 3, 0.01, 100] + [5, 0, 0, -9], held_out, groups))
     assert scaled.split_p_values == pytest.approx(expected.split_p_values)
     assert infer((values, held_out, groups), seed=1).split_p_values != expected.split_p_values
 
@@ -153,7 +211,8 @@ def test_what_is_refused_has_a_reason_and_no_number(change: dict[str, Any], reas
     if "all_missing" in change:
         values = np.full_like(values, math.nan)
     done = infer((values, held_out, groups), design=change.get("design", "exchangeable"))
-    assert (done.status, done.p_value, done.statistic, done.split_p_values) == ("refused", None, None, ())
+    assert (done.status, done.p_value, done.statistic, done.direction) == ("refused", None, None, None)
+    assert done.split_p_values == ()
     assert done.reason is not None
     assert reason in done.reason
 
@@ -174,7 +233,7 @@ def test_groups_of_both_sides_stay_together() -> None:
 def test_constant_features_say_nothing() -> None:
     values, held_out, groups = made(9)
     done = infer((np.ones_like(values), held_out, groups))
-    assert (done.p_value, done.statistic) == (1.0, 0.0)
+    assert (done.p_value, done.statistic, done.direction) == (1.0, 0.0, "none")
 
 
 def test_a_row_of_the_table_of_corpus_tests() -> None:
@@ -185,6 +244,7 @@ def test_a_row_of_the_table_of_corpus_tests() -> None:
     assert table.column("test").to_pylist() == ["dataset_inference"] * 2
     assert table.column("p_value").to_pylist() == [done.p_value, None]
     assert table.column("claim_level").to_pylist() == ["statistical evidence"] * 2
+    assert table.column("direction").to_pylist() == ["training", None]
     assert (
         replace(done, claim_level="sound test").row(model="m", benchmark="b", run_id="r")["claim_level"] == "sound test"
     )

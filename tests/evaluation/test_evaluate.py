@@ -203,6 +203,20 @@ def test_one_group_on_a_side_has_a_value_and_no_interval():
     assert "no interval: all members are of one group" in auroc["method"]
 
 
+def test_equal_scores_have_a_value_and_no_interval(large):
+    """Neither of a number of no spread at all, which a resample cannot change, nor of a margin from it."""
+    _, examples = large
+    scores = [score(row["example_id"], 0.25) for row in examples]
+    rows = rows_of(run(scores, examples), "loss")
+    assert rows["auroc"]["value"] == 0.5
+    assert MARGIN not in rows
+    for row in rows.values():
+        assert (row["ci_low"], row["ci_high"]) == (None, None)
+        assert row["method"] == "no interval: all scores are equal, so they tell nothing apart" or row["value"] is None
+    almost = [score(row["example_id"], 0.25 + (place == 0)) for place, row in enumerate(examples)]
+    assert rows_of(run(almost, examples), "loss")["auroc"]["ci_low"] is not None
+
+
 def test_an_unlabelled_benchmark_has_no_rows_and_a_reason():
     examples = [example(index, None) for index in range(5)] + [example(9, 1, split="calibration")]
     found = run([score(row["example_id"], 1.0) for row in examples], examples)

@@ -131,6 +131,22 @@ def test_groups_are_tested_by_every_detector_and_counted_in_the_ledger():
     assert {row["n_compared"] for row in rows} == {2}
 
 
+def test_tests_of_groups_say_which_way_the_scores_run_by_all_labelled_texts():
+    """min_k with its sign forgotten: its groups are tested as before, and carry what the labelled texts show."""
+    turned = SCORES_TABLE.set_column(
+        SCORES_TABLE.schema.get_field_index("score"),
+        SCORES.field("score"),
+        pc.if_else(
+            pc.equal(SCORES_TABLE["detector"], "min_k"), pc.negate(SCORES_TABLE["score"]), SCORES_TABLE["score"]
+        ),
+    )
+    rows = run(turned, EXAMPLES_TABLE).group_tests.to_pylist()
+    assert {(row["detector"], row["direction"]) for row in rows} == {("loss", "training"), ("min_k", "opposite")}
+    without = EXAMPLES_TABLE.filter(pc.fill_null(pc.not_equal(EXAMPLES_TABLE["label"], 1), True))
+    scores = SCORES_TABLE.filter(pc.is_in(SCORES_TABLE["example_id"], value_set=without["example_id"]))
+    assert {row["direction"] for row in run(scores, without).group_tests.to_pylist()} == {None}, "no member is known"
+
+
 def test_where_some_are_unknown_only_those_are_asked_about():
     found = run(SCORES_TABLE, EXAMPLES_TABLE)
     tests = found.group_tests.to_pylist()

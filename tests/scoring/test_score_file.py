@@ -327,7 +327,9 @@ def test_labels_that_nobody_understands_are_counted_over_all_chunks(score: Score
     file = write_rows(tmp_path / "t.jsonl", [{"text": f"text {n}", "label": one} for n, one in enumerate(labels)])
     told = score(file, ["loss"], bounds=FEW).labelled.labels.told("taken as unknown")
     assert told is not None
-    assert told.startswith("4 label(s) not understood, taken as unknown: 'yes', 'no', 'maybe not\\x1b'; a label is")
+    assert told.startswith(
+        "4 label(s) not understood, taken as unknown: 'yes' (2), 'no' (1), 'maybe not\\x1b' (1); a label"
+    )
 
 
 def test_labels_of_other_files_and_of_none(score: Score, tmp_path: Path) -> None:

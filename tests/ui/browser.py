@@ -1,6 +1,7 @@
 """Chromium without a window, and what a person does with it: open a page, read it, click, type, take a picture.
 
-What belongs here: the browser. What does not: the pages of the Dagster UI and what should stand on them (drive_ui.py).
+What belongs here: the browser. What does not: the pages of the Dagster UI and what should stand on them (drive_ui.py),
+and those of reports (look_at_reports.py).
 Elements are found by the words that people see: the UI's class names change from version to version.
 """
 
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from PIL import Image
 from selenium import webdriver
@@ -29,6 +30,8 @@ from selenium.webdriver.remote.webelement import WebElement
 
 WAIT_SECONDS = 60.0
 _COLOURS = 128
+_HEIGHT = 950
+_PHONE = 500
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -152,6 +155,15 @@ class Browser:
             "document.head.appendChild(style);",
             rule,
         )
+
+    def as_wide_as(self, pixels: int) -> None:
+        """Show pages in a window of this width: narrower than a window can be made by hand, as a phone does."""
+        size = {"width": pixels, "height": _HEIGHT, "deviceScaleFactor": 1, "mobile": pixels < _PHONE}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def asked(self, script: str) -> Any:
+        """What a script returns that is run in the page."""
+        return self._driver.execute_script(script)
 
     def picture(self, file: Path) -> None:
         """A picture of the page as soon as nothing on it loads any more."""

@@ -84,6 +84,7 @@ class Folder:
             "started_at": finished - timedelta(minutes=4),
             "finished_at": finished,
             "package_versions": canonical_json({"torch": "2.13.0", "transformers": "5.23.0", "corpus-audit": "0.1.0"}),
+            "settings": None,
             **columns,
         }
         file = self.paths.run_file("lineage", f"{table}|{partition}", run_id)

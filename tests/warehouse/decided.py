@@ -43,7 +43,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
             **{"n_texts": 5, "n_compared": 5, "statistic": 0.5, "p_value": (place + 1) / (n + 1)},
             **{"q_bh": min(1.0, 0.03 * (place + 1)), "q_by": min(1.0, 0.05 * (place + 1)), "q_ledger": 1.0},
             **{"n_calibration_groups": n, "n_tests": n, "n_ledger": 2 * n},
-            **{"claim_level": "screening only", "method": "made up"},
+            **{"claim_level": "screening only", "method": "made up", "direction": None},
         }
         for setting in settings
         for place, (group, collection, label) in enumerate(groups)
@@ -98,6 +98,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
                 "assumption": "made up",
                 "claim_level": "screening only",
                 "method": "made up",
+                "direction": None,
             },
         }
     ]

@@ -203,6 +203,7 @@ def group_tests(run: str, held_out: int) -> list[dict[str, object]]:
                     "n_ledger": 2 * len(BOOKS),
                     "claim_level": "screening only",
                     "method": "conformal p-value of the mean of one text a book",
+                    "direction": None,
                     "run_id": run,
                 }
             )
@@ -341,6 +342,7 @@ def corpus_tests(run: str) -> list[dict[str, object]]:
             "assumption": "held-out texts are of the same distribution as the audited ones",
             "claim_level": "screening only",
             "method": "twice the median p-value of ten splits",
+            "direction": None,
             "run_id": run,
         }
         for test, refused in (("dataset_inference", False), ("canary_rank", False), ("sharded_permutation", True))
@@ -397,17 +399,17 @@ def write_everything(folder: Folder) -> None:
     folder.write_outcome("speeches_64", "not-<there>", "run-9", DAY + timedelta(days=2), "failed", f"it said {HOSTILE}")
 
 
-def main() -> None:
-    """Write folder, warehouse and reports for looking at."""
+def make(root: Path) -> Path:
+    """Write folder, warehouse and reports for looking at; the folder of the reports."""
     from audit_pipeline.warehouse.build import build_warehouse
     from audit_pipeline.warehouse.report import build_reports
 
-    paths = DataPaths(Path(sys.argv[1]))
+    paths = DataPaths(root)
     write_everything(Folder(paths))
-    report = build_warehouse(paths)
-    print(report.rows, report.unreadable)
-    print(build_reports(paths.warehouse, paths.reports))
+    build_warehouse(paths)
+    build_reports(paths.warehouse, paths.reports)
+    return paths.reports
 
 
 if __name__ == "__main__":
-    main()
+    print(make(Path(sys.argv[1])))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.contracts import SCHEMAS, SCORES, description_of
+from audit_pipeline.contracts import LATER_COLUMNS, SCHEMAS, SCORES, description_of
 from audit_pipeline.errors import DataError
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import read_all, read_json, read_table, write_json, write_table
@@ -251,6 +251,23 @@ def test_cards_and_manifests_may_lack_anything(folder: Folder) -> None:
         ("old", None, "temporal", "[32, 64]"),
     ]
     assert [entry.path.stem for entry in report.unreadable] == ["broken", "list"]
+
+
+def test_files_of_an_earlier_version_load_and_their_later_columns_are_null(decided: Folder) -> None:
+    """Some of the files lack the columns that came later, as a folder has them that was begun before; none is lost."""
+    paths = decided.paths
+    expected = build_warehouse(paths).rows
+    for table, later in LATER_COLUMNS.items():
+        files = sorted(paths.table(table).rglob("*.parquet"))
+        for file in files[::2]:
+            known = pq.read_table(file, partitioning=None)
+            pq.write_table(known.drop_columns(sorted(later)), file)
+        assert build_warehouse(paths).rows == expected, table
+        for column in later:
+            assert values(paths, f"SELECT count(*) FROM {table} WHERE {column} IS NULL") == [(expected[table],)]
+    file = next(iter(paths.table("group_tests").rglob("*.parquet")))
+    pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["label"]), file)
+    assert [one.path for one in build_warehouse(paths).unreadable] == [file], "that is no column that came later"
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "text", "missing column", "null where none may be", "wrong type"])

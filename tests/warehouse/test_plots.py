@@ -6,6 +6,7 @@ import base64
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -39,7 +40,6 @@ from audit_pipeline.warehouse.plots import (
     markdown_image,
     plain,
     rates_by_group,
-    roc_both,
     roc_curves,
     roc_low_corner,
     score_histograms,
@@ -80,11 +80,7 @@ def histograms(label: str, n: int) -> Figure:
 
 
 def corner(label: str, n: int) -> Figure:
-    return roc_low_corner([curve(label)] * n, smallest_fpr=0.004)
-
-
-def both(label: str, n: int) -> Figure:
-    return roc_both([curve(label)] * n, smallest_fpr=0.004, sides=("audited", "held-out"))
+    return roc_low_corner([curve(label)] * n, smallest_fpr=0.004, sides=("audited", "held-out"))
 
 
 def bars(label: str, n: int) -> Figure:
@@ -97,7 +93,7 @@ def study(label: str, n: int) -> Figure:
     return study_panels([StudyPanel("learning_rate", ["1", "2"], lines)] * 3)
 
 
-FIGURES = (roc, corner, both, forest, histograms, bars, study)
+FIGURES = (roc, corner, forest, histograms, bars, study)
 
 
 def texts(svg: str) -> str:
@@ -171,6 +167,17 @@ def test_roc_curves_tell_their_auroc_and_mark_five_percent() -> None:
     assert "min_k 0.800" in " ".join(shown.split())
     assert "zlib not defined" in " ".join(shown.split())
     assert "5% FPR" in shown
+
+
+def test_the_heaviest_line_is_that_of_the_detector_that_was_named_and_of_no_other() -> None:
+    def widths(curves: list[RocCurve]) -> list[float]:
+        (axes,) = roc_curves(curves).axes
+        return [line.get_linewidth() for line in axes.lines if str(line.get_label()).startswith(("a", "b", "c"))]
+
+    a, b, c = (curve(name) for name in "abc")
+    assert len(set(widths([a, b, c]))) == 1, "nobody named one"
+    drawn = widths([a, replace(b, answers=True), c])
+    assert drawn[1] > drawn[0] == drawn[2]
 
 
 def test_a_curve_of_many_texts_stays_small() -> None:
@@ -283,7 +290,6 @@ def test_odd_scores_can_be_drawn(scores: list[float]) -> None:
 def test_nothing_to_draw_is_an_empty_picture() -> None:
     for figure in (
         roc_curves([]),
-        roc_both([]),
         roc_low_corner([]),
         rates_by_group([]),
         auroc_forest([]),

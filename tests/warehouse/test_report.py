@@ -94,7 +94,7 @@ def written(folder: Folder, *, include_text: bool = True) -> Written:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their pictures, which take most of the time."""
-    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures(None, None))
+    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures((), ()))
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +167,14 @@ def test_the_pages_load_nothing_and_say_so(reports: Written) -> None:
         assert "script-src" not in policy
 
 
+def test_what_is_wide_scrolls_in_a_frame_of_its_own(reports: Written) -> None:
+    """Every table but the few numbers of an answer; tests/ui/look_at_reports.py measures in a browser."""
+    for page in reports.pages.values():
+        framed = re.findall(r'<div class="scroll[^>]*>\s*<table', page.html)
+        assert len(framed) == len(re.findall(r"<table(?! class=\"two\")", page.html)) > 0
+        assert "min-width: 38rem" not in page.html, "pictures shrink with the page"
+
+
 def test_what_everybody_can_read(reports: Written) -> None:
     for page in reports.pages.values():
         tags = page.tags
@@ -234,8 +242,8 @@ def test_a_word_that_no_report_may_use(reports: Written) -> None:
 def test_pictures_settings_and_texts_without_score(reports: Written) -> None:
     for model in MODELS:
         page = reports.pages[model]
-        assert sum(tag == "svg" for tag, _ in page.tags) == 2 * 2
-        assert sum(tag == "desc" for tag, _ in page.tags) == 2 * 2
+        assert sum(tag == "svg" for tag, _ in page.tags) == 2 * (2 + 4), "two of ROC curves, one of each detector"
+        assert sum(tag == "desc" for tag, _ in page.tags) == 2 * (2 + 4)
         assert page.text.count("Every setting of the detectors that have one (20 rows)") == 2
         assert page.text.count("k=0.2 ●") == 2 * 2
         assert page.text.count("zlib not applicable 1 the text has no bytes to compress") == 2

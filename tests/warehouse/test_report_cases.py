@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import timedelta
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.contracts import Pair, digest
-from audit_pipeline.tables import read_json, write_json
+from audit_pipeline.contracts import LINEAGE, Pair, canonical_json, digest
+from audit_pipeline.evaluate_options import Asked
+from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.warehouse import report_background, report_html
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
@@ -35,7 +39,7 @@ TINY, SMALL = MODELS
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures(None, None))
+    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures((), ()))
 
 
 @pytest.fixture
@@ -150,15 +154,19 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
     assert found.pages[TINY].text.count("Highest scores") == 1
 
 
-def given_to(folder: Folder, *benchmarks: str) -> None:
-    """Make benchmarks into tables of scores that were handed over."""
+def given_to(folder: Folder, *benchmarks: str, settings: bool = True) -> None:
+    """Make benchmarks into tables of scores that were handed over, a file a model."""
     for benchmark in benchmarks:
         path = folder.paths.benchmark_manifest(benchmark)
-        known = read_json(path)
-        write_json(
-            path,
-            {**known, "design": "selected", "spec": {"builder": "given"}, "origin": f"the file my {benchmark}.csv"},
-        )
+        write_json(path, {**read_json(path), "design": "selected", "spec": {"builder": "given"}})
+        for file in folder.paths.table("lineage").rglob("*.parquet"):
+            (row,) = pq.read_table(file, partitioning=None).to_pylist()
+            of_benchmark, _, model = row["partition"].partition("|")
+            if (row["table"], of_benchmark) != ("scores", benchmark):
+                continue
+            asked = Asked(Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss")
+            row["settings"] = canonical_json(asked.settings()) if settings else None
+            write_table(file, table_from_rows([row], LINEAGE))
 
 
 def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
@@ -168,17 +176,30 @@ def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
 
     given_to(audited, "notes_32")
     found = across("nowhere")
-    listed = found.reports[TINY].manifest.commands
-    assert listed == [
-        "corpus-audit evaluate --scores 'my notes_32.csv' --model tiny-125m --benchmark notes_32 --design selected",
-        "corpus-audit audit --model tiny-125m --benchmark speeches_64",
-        "corpus-audit report",
-    ]
+    for model in (TINY, SMALL):
+        assert [shlex.split(command) for command in found.reports[model].manifest.commands] == [
+            [
+                *("corpus-audit", "evaluate", "--scores", f"scores of {model}.csv", "--model", model),
+                *("--benchmark", "notes_32", "--headline", "loss", "--seed", "7"),
+            ],
+            ["corpus-audit", "audit", "--model", model, "--benchmark", "speeches_64"],
+            ["corpus-audit", "report"],
+        ]
+        answers = {answer.benchmark: answer for answer in found.reports[model].answers}
+        assert answers["notes_32"].handed_over == f"scores of {model}.csv"
+        assert (answers["notes_32"].detector, answers["notes_32"].detector_chosen) == ("loss", "named")
+        assert (answers["speeches_64"].detector, answers["speeches_64"].detector_chosen) == (
+            "min_k_plus_plus",
+            "default",
+        )
+        assert f"Scores from scores of {model}.csv" in found.pages[model].text
+    assert f"scores of {SMALL}" not in found.pages[TINY].text, "the other model's file"
     assert "What should be audited is not known" in found.pages["across"].text
-    given_to(audited, "speeches_64")
+    given_to(audited, "speeches_64", settings=False)
     found = across("nowhere")
-    assert not any("corpus-audit audit" in command for command in found.reports[TINY].manifest.commands)
-    assert "corpus-audit report" not in found.reports[TINY].manifest.commands
+    assert found.reports[TINY].manifest.commands[1:] == [
+        f"# {TINY} on speeches_64: evaluated by an earlier version, which did not keep how"
+    ]
     assert found.reports["across"].coverage.only_given
     assert "What should be audited is not known" not in found.pages["across"].text
 

@@ -81,7 +81,8 @@ def test_every_book_is_listed_with_its_numbers(found: tuple[Written, Path]) -> N
             f"{percent(row['flagged'])} {interval([row['flagged_low'], row['flagged_high']], rate=True)} "
         )
         assert numbers + ("refused" if row["status"] == "refused" else percent(row["corrected"])) in text
-    assert "For one document to stand out alone, 399 calibration documents are needed; there are 300." in text
+    alone = "For one document to stand out alone, it has to be compared with 399 calibration documents"
+    assert f"{alone}; it is compared with 300." in text
 
 
 def test_numbers_of_audited_against_held_out_texts_say_so(found: tuple[Written, Path]) -> None:
@@ -113,7 +114,10 @@ def test_decisions_comparisons_and_checks(found: tuple[Written, Path]) -> None:
     text = Page(f"<div>{section_html(reports.pages[MODEL], section)}</article></div>").text
     assert [row.detector for row in section.decisions][:4] == ["min_k_plus_plus"] * 4, "the one that answers first"
     assert "marginal: aimed at on average 5% 4.2% [0.1, 21.1] 25.0% [9.8, 46.7] 0.8" in text
-    assert "5% refused: 59 calibration groups are needed for 5%, there are 12 12 groups 12 + 12 texts" in text
+    assert (
+        "5% refused: 59 calibration groups are needed for 5%, there are 12 12 groups of non-members; 12 + 12 texts"
+        in text
+    )
     assert "+0.120 [+0.060, +0.180] 0.031 4.0×10⁻⁴ 48 12" in text
     assert "blind control +0.080" in text
     assert "marginal: aimed at on average 10% 9.0% 0.2% 37.0% 200 12" in text

@@ -11,7 +11,7 @@ import pytest
 from audit_pipeline.contracts import Pair
 from audit_pipeline.warehouse import report_background, report_html
 from audit_pipeline.warehouse.report_pictures import Pictures
-from audit_pipeline.warehouse.report_words import whole_set_words
+from audit_pipeline.warehouse.report_summary import whole_set_words
 
 from .conftest import DAY, MODELS, Folder
 from .decided import write_rows
@@ -23,7 +23,7 @@ CANARIES = "canaries-2026"
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures(None, None))
+    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures((), ()))
 
 
 def write_test(
@@ -33,7 +33,7 @@ def write_test(
     row: dict[str, object] = {
         **{"model": model, "benchmark": CANARIES, "test": "canary_rank", "status": "ok", "reason": None},
         **{"p_value": 1e-6, "statistic": 1.0, "n": 1, "n_held_out": 999_999, "assumption": "chance drew the canary"},
-        **{"claim_level": "sound test", "method": "made up", "run_id": run_id},
+        **{"claim_level": "sound test", "method": "made up", "direction": None, "run_id": run_id},
         **changes,
     }
     pair = Pair(str(row["benchmark"]), model)
@@ -87,6 +87,10 @@ def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> No
             {"test": "dataset_inference", "benchmark": "notes_32", "status": "refused", "reason": "x", "p_value": None},
             None,
         ),
+        (
+            {"test": "dataset_inference", "p_value": 1.0, "direction": "opposite"},
+            "the opposite direction, and nothing found: held-out texts score higher than audited ones.",
+        ),
     ],
 )
 def test_what_found_nothing_says_so(audited: Folder, changes: dict[str, Any], told: str | None) -> None:
@@ -102,6 +106,15 @@ def test_what_found_nothing_says_so(audited: Folder, changes: dict[str, Any], to
         assert told in summary
         assert told in first_screen(page)
         assert str(changes.get("reason", "")) in first_screen(page)
+
+
+def test_an_order_that_somebody_says_was_drawn_by_chance_is_told_as_such(folder: Folder) -> None:
+    write_test(folder, test="sharded_permutation", assumption="every order was as likely")
+    found = written(folder)
+    (test,) = found.reports[TINY].corpus_tests
+    assert (test.claim_level, test.claim_stated_by) == ("sound test", "whoever ran this")
+    assert "sound test, as stated by whoever ran this" in first_screen(found.pages[TINY])
+    assert "a sound test (as stated by whoever ran this) finds training" in first_screen(found.pages[TINY])
 
 
 def test_every_test_of_a_set_is_counted(folder: Folder) -> None:

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
 from audit_pipeline.evaluation.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.warehouse.report_document import Asked, Documents, Estimate, InstrumentCheck, Outcome, Sides
+from audit_pipeline.warehouse.report_answer import answer_words
+from audit_pipeline.warehouse.report_document import (
+    Asked,
+    Counted,
+    DetectorAnswer,
+    Documents,
+    Estimate,
+    InstrumentCheck,
+    Outcome,
+    Sides,
+)
+from audit_pipeline.warehouse.report_documents import needed, penalty, smallest_q
+from audit_pipeline.warehouse.report_limits import LIMITS
 from audit_pipeline.warehouse.report_numbers import (
     duration,
     interval,
@@ -23,16 +35,14 @@ from audit_pipeline.warehouse.report_numbers import (
     setting,
     signed,
 )
+from audit_pipeline.warehouse.report_summary import instrument_words, summary_of, whole_set_words
 from audit_pipeline.warehouse.report_words import (
-    LIMITS,
     Q_LEVEL,
+    Origin,
     Words,
-    answer_words,
     claim_words,
-    instrument_words,
-    needed,
-    smallest_q,
-    summary_of,
+    counted_words,
+    labels_words,
     verdict_words,
 )
 
@@ -50,6 +60,7 @@ def words_of(
     margin: float | None = None,
     sides: Sides = "labelled",
     documents: Documents | None = None,
+    origin: Origin | None = None,
 ) -> Words:
     return answer_words(
         sides=sides,
@@ -58,14 +69,19 @@ def words_of(
         auroc=Estimate(value=(low + high) / 2, low=low, high=high),
         margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
         documents=documents,
+        origin=origin,
     )
 
 
-def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000) -> Documents:
+def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction: str | None = None) -> Documents:
     return Documents(
         tested=tested,
         standing_out=standing_out,
+        detectors=1,
+        tests=tested,
+        direction=direction,
         calibration_groups=groups,
+        calibration_groups_in_all=groups,
         smallest_q=smallest_q(groups, tested),
         flagged=None,
         corrected=None,
@@ -164,6 +180,194 @@ def test_what_is_said_of_a_shelf() -> None:
     few = words_of(0.5, 0.6, documents=shelf(0, groups=12))
     assert few.outcome == "documents_cannot_stand_out"
     assert "0.077" in few.explanation, "1 / 13"
+
+
+FINDINGS = ("sound_evidence_of_training", "evidence_of_training", "difference_to_look_at", "documents_stand_out")
+ORIGINS = (Origin(), Origin(handed_over=True), Origin(handed_over=True, stated_by="whoever ran this"))
+
+
+@given(
+    st.floats(0, 0.49),
+    st.floats(0, 0.49),
+    st.sampled_from(LEVELS),
+    st.sampled_from(VERDICTS),
+    st.none() | st.floats(-1, 1),
+    st.sampled_from(("labelled", "audited against held-out")),
+    st.none() | st.tuples(st.integers(1, 40), st.integers(0, 40), st.integers(1, 4000)),
+    st.sampled_from(ORIGINS),
+    st.booleans(),
+)
+def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
+    one: float,
+    other: float,
+    claim: str,
+    verdict: str,
+    margin: float | None,
+    sides: Sides,
+    found: tuple[int, int, int] | None,
+    origin: Origin,
+    one_of_several: bool,
+) -> None:
+    low, high = sorted((one, other))
+    documents = shelf(min(found[:2]), tested=found[0], groups=found[2], direction="opposite") if found else None
+    auroc = Estimate(value=(low + high) / 2, low=low, high=high)
+    several = [detector_answer("a", low, high), detector_answer("b", low, high)]
+    words = answer_words(
+        sides=sides,
+        claim_level=claim,
+        split_verdict=verdict,
+        auroc=None if one_of_several else auroc,
+        margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
+        documents=documents,
+        every=several if one_of_several else (),
+        origin=origin,
+    )
+    assert words.outcome not in FINDINGS
+    told = f"{words.headline} {words.explanation}"
+    assert "stand out: " not in told
+    assert not any(claimed in told.lower() for claimed in ("statistical evidence", "sound test", "trained on from"))
+    assert ("Was the sign of the scores forgotten?" in told.replace(": was", ": Was")) == origin.handed_over
+    assert "opposite" in told.lower() or verdict == "separable without a model"
+    test = whole_set_words(
+        test="dataset_inference",
+        refused=None,
+        p_value=1.0,
+        p_values_so_far=1,
+        claim_level=claim,
+        direction="opposite",
+        origin=origin,
+    )
+    assert test[0] == "opposite_direction"
+    assert ("sign of the scores forgotten" in test[1]) == origin.handed_over
+
+
+def test_of_whose_scores_nobody_knows_the_direction_the_report_says_so() -> None:
+    mine = Origin(handed_over=True)
+    unknown = words_of(0.6, 0.7, documents=shelf(3), sides="audited against held-out", origin=mine)
+    assert unknown.outcome == "documents_stand_out"
+    assert "Whether a high score is a sign of training cannot be checked" in unknown.explanation
+    for known in (
+        words_of(0.6, 0.7, documents=shelf(3), sides="audited against held-out"),
+        words_of(0.6, 0.7, documents=shelf(3, direction="training"), origin=mine),
+    ):
+        assert known.outcome == "documents_stand_out"
+        assert "cannot be checked" not in known.explanation
+    unclear = words_of(0.6, 0.7, documents=shelf(3, direction="none"), origin=mine)
+    assert "members do not clearly score higher" in unclear.explanation
+    lower = words_of(0.3, 0.4, documents=shelf(3), sides="audited against held-out", origin=mine)
+    assert lower.outcome == "documents_opposite_direction", "all together lower, and no known member says otherwise"
+    for ours in (
+        words_of(0.3, 0.4, documents=shelf(3), sides="audited against held-out"),
+        words_of(0.3, 0.4, documents=shelf(3, direction="training"), sides="audited against held-out", origin=mine),
+    ):
+        assert ours.outcome == "documents_stand_out"
+
+
+def detector_answer(name: str, low: float | None, high: float | None) -> DetectorAnswer:
+    middle = None if low is None or high is None else (low + high) / 2
+    return DetectorAnswer(
+        detector=name,
+        parameters="{}",
+        auroc=Estimate(value=0.5 if middle is None else middle, low=low, high=high, method="made up"),
+        tpr_at_5_fpr=Estimate(value=None),
+        standing_out=None,
+        direction=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("intervals", "verdict", "outcome"),
+    [
+        ([(0.6, 0.7), (0.9, 0.99)], "undetermined", "no_detector_named"),
+        ([(0.4, 0.7), (0.45, 0.6)], "undetermined", "no_difference"),
+        ([(0.2, 0.3), (0.3, 0.4)], "undetermined", "reversed_difference"),
+        ([(0.2, 0.3), (0.6, 0.7)], "undetermined", "no_detector_named"),
+        ([(0.9, 0.99), (0.9, 0.99)], "separable without a model", "separable"),
+        ([(None, None), (None, None)], "undetermined", "not_defined"),
+    ],
+)
+def test_of_several_detectors_of_which_none_was_named_none_answers(
+    intervals: list[tuple[float | None, float | None]], verdict: str, outcome: Outcome
+) -> None:
+    for claim in LEVELS:
+        words = answer_words(
+            sides="labelled",
+            claim_level=claim,
+            split_verdict=verdict,
+            auroc=None,
+            margin=None,
+            documents=None,
+            every=[detector_answer(str(place), *one) for place, one in enumerate(intervals)],
+            origin=Origin(handed_over=True),
+        )
+        assert words.outcome == outcome
+        if outcome == "no_detector_named":
+            assert "all 2 are shown" in words.headline
+            assert "--headline NAME" in words.explanation
+            assert ("sign of the scores forgotten" in words.explanation) == (intervals[0] == (0.2, 0.3))
+
+
+def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
+    """Against scipy: Benjamini and Yekutieli over 20 documents by 3 detectors, all at the smallest p-value."""
+    groups, tests = 300, 60
+    smallest = false_discovery_control(np.full(tests, 1 / (groups + 1)), method="by")[0]
+    assert smallest_q(groups, 20, penalty(tests)) == pytest.approx(smallest)
+    alone = np.ones(tests)
+    fewest = needed(tests, 1, penalty(tests))
+    alone[0] = 1 / (fewest + 1)
+    assert false_discovery_control(alone, method="by")[0] <= Q_LEVEL * (1 + 1e-12)
+    alone[0] = 1 / fewest
+    assert false_discovery_control(alone, method="by")[0] > Q_LEVEL
+    few = shelf(0, groups=80).model_copy(
+        update={"detectors": 3, "tests": tests, "smallest_q": smallest_q(80, 20, penalty(tests))}
+    )
+    assert (
+        f"{needed(tests, 1, penalty(tests)):,}".replace(",", "\u202f") in words_of(0.5, 0.6, documents=few).explanation
+    )
+    none = shelf(0).model_copy(update={"detectors": 3, "tests": tests})
+    assert (
+        "once the number of documents and of detectors (3) is allowed for"
+        in words_of(0.5, 0.6, documents=none).explanation
+    )
+
+
+def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
+    stated = Origin(handed_over=True, stated_by="whoever ran this")
+    randomised = {"level": "sound test", "verdict": "randomised by design"}
+    for words in (
+        words_of(0.6, 0.7, **randomised, origin=stated),
+        words_of(0.4, 0.6, **randomised, origin=stated),
+        words_of(0.6, 0.7, **randomised, documents=shelf(3), origin=stated),
+    ):
+        assert "as stated by whoever ran this" in words.explanation
+    assert words_of(0.6, 0.7, **randomised, origin=stated).headline.endswith("if what was stated is so.")
+    assert "stated" not in words_of(0.6, 0.7, **randomised).explanation
+    _, test = whole_set_words(
+        test="sharded_permutation",
+        refused=None,
+        p_value=0.001,
+        p_values_so_far=1,
+        claim_level="sound test",
+        origin=stated,
+    )
+    assert "a sound test (as stated by whoever ran this) finds training" in test
+    assert "nothing here can check it" in claim_words("sound test", "whoever ran this")
+    assert verdict_words("randomised by design", "whoever ran this").startswith("As stated by whoever ran this: which")
+
+
+def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
+    assert labels_words("given", None) == "the column label of the table that was handed over"
+    assert labels_words("labelled", "the folder mia") == "whoever published the rows (the folder mia)"
+    assert labels_words(None, None) is None
+    counted = [
+        Counted(split="evaluation", texts=3, groups=2, members=1, nonmembers=2, unknown=0),
+        Counted(split="calibration", texts=1, groups=1, members=0, nonmembers=1, unknown=0),
+    ]
+    assert counted_words(counted) == (
+        "Evaluated: 3 texts in 2 groups (1 member, 2 non-members); calibrating: 1 text in 1 group (1 non-member)."
+    )
+    assert counted_words(counted[:1]).endswith("; calibrating: none.")
+    assert counted_words([]) == ""
 
 
 @pytest.mark.parametrize("tested", [1, 2, 7, 20])

@@ -20,7 +20,7 @@ from .test_report import Page
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their pictures, which take most of the time."""
-    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures(None, None))
+    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures((), ()))
 
 
 def page_of(folder: Folder, out: Path) -> Page:

@@ -69,7 +69,7 @@ def test_a_test_that_another_command_ran_takes_no_other_back(decided: Folder) ->
     first = {
         **{"model": OLD_MODEL, "benchmark": "notes_32", "test": "canary_rank", "status": "ok", "reason": None},
         **{"p_value": 0.01, "statistic": 1.0, "n": 9, "n_held_out": 9, "assumption": "made up"},
-        **{"claim_level": "sound test", "method": "made up", "run_id": "canaries"},
+        **{"claim_level": "sound test", "method": "made up", "direction": None, "run_id": "canaries"},
     }
     later = DAY + timedelta(days=2)
     write_rows(decided, "corpus_tests", PAIR, "canaries", later, [first], asset_key="corpus_test")

@@ -13,6 +13,7 @@ CREATE TABLE corpus_tests (
     assumption VARCHAR NOT NULL,
     claim_level VARCHAR NOT NULL,
     method VARCHAR NOT NULL,
+    direction VARCHAR,
     run_id VARCHAR NOT NULL
 );
 
@@ -30,4 +31,6 @@ COMMENT ON COLUMN corpus_tests.n_held_out IS 'held-out texts, other canaries or 
 COMMENT ON COLUMN corpus_tests.assumption IS 'what must be true for the p-value to hold';
 COMMENT ON COLUMN corpus_tests.claim_level IS 'screening only | statistical evidence | sound test';
 COMMENT ON COLUMN corpus_tests.method IS 'how it was computed';
+COMMENT ON COLUMN corpus_tests.direction IS
+    'which texts score higher where a difference is found (5%): training (audited ones) | opposite (held-out ones) | none; null: the test knows one direction only, was refused, or is of an earlier version';
 COMMENT ON COLUMN corpus_tests.run_id IS 'the run that wrote the row; joins to lineage.run_id';

@@ -21,6 +21,7 @@ CREATE TABLE group_tests (
     n_ledger INTEGER NOT NULL,
     claim_level VARCHAR NOT NULL,
     method VARCHAR NOT NULL,
+    direction VARCHAR,
     run_id VARCHAR NOT NULL
 );
 
@@ -47,4 +48,6 @@ COMMENT ON COLUMN group_tests.n_tests IS 'groups tested by this detector';
 COMMENT ON COLUMN group_tests.n_ledger IS 'groups tested by all detectors of the pair';
 COMMENT ON COLUMN group_tests.claim_level IS 'screening only | statistical evidence | sound test';
 COMMENT ON COLUMN group_tests.method IS 'how the p-value was computed';
+COMMENT ON COLUMN group_tests.direction IS
+    'which of the pair''s labelled texts the detector scores higher: training (members) | opposite (non-members) | none (neither, clearly); null: no texts of a side are known, or of an earlier version';
 COMMENT ON COLUMN group_tests.run_id IS 'the run that wrote the row; joins to lineage.run_id';

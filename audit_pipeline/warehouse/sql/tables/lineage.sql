@@ -13,7 +13,8 @@ CREATE TABLE lineage (
     benchmark_digest VARCHAR,
     started_at TIMESTAMPTZ NOT NULL,
     finished_at TIMESTAMPTZ NOT NULL,
-    package_versions VARCHAR NOT NULL
+    package_versions VARCHAR NOT NULL,
+    settings VARCHAR
 );
 
 COMMENT ON TABLE lineage IS
@@ -31,3 +32,5 @@ COMMENT ON COLUMN lineage.benchmark_digest IS 'config entry and sources of the b
 COMMENT ON COLUMN lineage.started_at IS 'when the step started';
 COMMENT ON COLUMN lineage.finished_at IS 'when the rows were ready to be moved into place';
 COMMENT ON COLUMN lineage.package_versions IS 'canonical JSON: package -> version';
+COMMENT ON COLUMN lineage.settings IS
+    'canonical JSON of the options that the command was given, as in the scores of evaluate; null: not kept';

@@ -6,20 +6,23 @@ WITH titles AS (
     GROUP BY ALL HAVING count(DISTINCT documents.title) = 1
 ), tests AS (
     SELECT model, benchmark, 'group' AS unit, "group" AS name, detector, parameters, is_default, claim_level, run_id,
-        label, collection, p_value, q_bh, q_by, q_ledger, 1 AS groups_tested, (q_bh <= 0.05)::INTEGER AS groups_found
+        label, collection, p_value, q_bh, q_by, q_ledger, direction, 1 AS groups_tested,
+        (q_bh <= 0.05 AND direction IS DISTINCT FROM 'opposite')::INTEGER AS groups_found
     FROM current_group_tests
     UNION ALL
     SELECT model, benchmark, 'collection', collection, detector, parameters, is_default, claim_level, run_id,
-        NULL, collection, NULL, NULL, NULL, NULL, count(*), count(*) FILTER (q_bh <= 0.05)
+        NULL, collection, NULL, NULL, NULL, NULL, direction, count(*),
+        count(*) FILTER (q_bh <= 0.05 AND direction IS DISTINCT FROM 'opposite')
     FROM current_group_tests GROUP BY ALL
     UNION ALL
     SELECT model, benchmark, 'benchmark', benchmark, detector, parameters, is_default, claim_level, run_id,
-        NULL, NULL, NULL, NULL, NULL, NULL, count(*), count(*) FILTER (q_bh <= 0.05)
+        NULL, NULL, NULL, NULL, NULL, NULL, direction, count(*),
+        count(*) FILTER (q_bh <= 0.05 AND direction IS DISTINCT FROM 'opposite')
     FROM current_group_tests GROUP BY ALL
 ), joined AS (
     SELECT model, benchmark, unit, name, tests.collection, tests.label, detector, parameters,
         coalesce(rates.is_default, tests.is_default) AS is_default,
-        tests.p_value, tests.q_bh, tests.q_by, tests.q_ledger, tests.groups_tested, tests.groups_found,
+        tests.p_value, tests.q_bh, tests.q_by, tests.q_ledger, tests.direction, tests.groups_tested, tests.groups_found,
         rates.rule, rates.alpha, rates.n_texts, rates.n_groups, rates.n_flagged,
         rates.flagged, rates.flagged_low, rates.flagged_high,
         rates.fpr, rates.fpr_low, rates.fpr_high, rates.tpr, rates.tpr_low, rates.tpr_high,
@@ -38,6 +41,7 @@ COMMENT ON COLUMN book_contamination.title IS 'the title of the group''s documen
 COMMENT ON COLUMN book_contamination.collection IS 'the project, series or folder that the group is of';
 COMMENT ON COLUMN book_contamination.p_value IS 'conformal, of a group; null for collections and benchmarks';
 COMMENT ON COLUMN book_contamination.groups_tested IS 'groups of it with a p-value';
-COMMENT ON COLUMN book_contamination.groups_found IS 'of them, with q_bh of at most 0.05';
+COMMENT ON COLUMN book_contamination.groups_found IS
+    'of them, with q_bh of at most 0.05; none where the detector''s scores run against training (direction: opposite)';
 COMMENT ON COLUMN book_contamination.rule IS
     'largest_accuracy | marginal | certified: the threshold that flags; null: a group tested without any rate';

@@ -24,9 +24,11 @@ SELECT headline.model, headline.benchmark, headline.detector, headline.parameter
     headline.fpr_at_95_tpr, headline.fpr_at_95_tpr_low, headline.fpr_at_95_tpr_high,
     headline.n_members, headline.n_nonmembers, headline.n, headline.n_groups, headline.n_not_scored,
     blind.auroc AS blind_auroc, blind.auroc_low AS blind_auroc_low, blind.auroc_high AS blind_auroc_high,
+    blind.tpr_at_5_fpr AS blind_tpr_at_5_fpr, blind.tpr_at_5_fpr_low AS blind_tpr_at_5_fpr_low,
+    blind.tpr_at_5_fpr_high AS blind_tpr_at_5_fpr_high,
     split_summary.worst_control, split_summary.worst_control_auroc,
     headline.margin, headline.margin_low, headline.margin_high,
-    headline.split_verdict, headline.claim_level, headline.run_id,
+    headline.split_verdict, headline.claim_level, benchmarks.design_stated_by, headline.run_id,
     coalesce(runs.benchmark_digest = benchmarks.digest, TRUE) AS is_current,
     runs.finished_at, runs.is_current AS is_latest
 FROM headline JOIN runs
@@ -57,6 +59,12 @@ COMMENT ON COLUMN leaderboard_history.fpr_at_95_tpr IS 'non-members taken for me
 COMMENT ON COLUMN leaderboard_history.n IS 'texts with a score, both sides together';
 COMMENT ON COLUMN leaderboard_history.blind_auroc IS
     'AUROC of a classifier that never sees the model: what the texts alone give away';
+COMMENT ON COLUMN leaderboard_history.blind_tpr_at_5_fpr IS
+    'the same as tpr_at_5_fpr of that classifier';
+COMMENT ON COLUMN leaderboard_history.blind_tpr_at_5_fpr_low IS 'lower end of its 95% interval';
+COMMENT ON COLUMN leaderboard_history.blind_tpr_at_5_fpr_high IS 'upper end of its 95% interval';
+COMMENT ON COLUMN leaderboard_history.design_stated_by IS
+    'who says how the two sides came about, on which the claim level rests; null where it follows from how they were drawn';
 COMMENT ON COLUMN leaderboard_history.worst_control IS
     'of the four blind controls of the same build, the one with the highest AUROC';
 COMMENT ON COLUMN leaderboard_history.worst_control_auroc IS

@@ -1,0 +1,91 @@
+"""What the terminal says of a model on a benchmark: the same as the report's first screen.
+
+What belongs here: a part of the report in a few lines, or as it is in JSON. What does not: what an answer is and its
+words (warehouse/report_document.py, report_words.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from audit_pipeline.console import say, visible
+from audit_pipeline.paths import DataPaths
+
+if TYPE_CHECKING:
+    from audit_pipeline.warehouse.report_document import Answer
+
+
+def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
+    """What the report's first screen says of a model on some benchmarks, and of tests of whole sets of them."""
+    from audit_pipeline.warehouse.query import open_read_only
+    from audit_pipeline.warehouse.report_background import tests_of
+    from audit_pipeline.warehouse.report_pairs import read_answers
+    from audit_pipeline.warehouse.report_provenance import read_settings
+    from audit_pipeline.warehouse.report_summary import is_told_first
+
+    with open_read_only(paths.warehouse) as connection:
+        answers = read_answers(connection, read_settings(connection))
+        tests = tests_of(connection, model)
+    for benchmark in benchmarks:
+        answer = answers.get((model, benchmark))
+        if answer is not None:
+            say(visible("\n" + "\n".join(_lines(answer))), answers=[answer.model_dump(mode="json")])
+        for test in tests:
+            if test.benchmark == benchmark and is_told_first(test):
+                words = test.headline if test.refused is None else f"{test.headline} Why: {test.refused}"
+                say(visible(words), corpus_tests=[test.model_dump(mode="json")])
+
+
+def _lines(answer: Answer) -> Iterator[str]:
+    from audit_pipeline.warehouse.report_words import counted_words
+
+    if answer.sides == "none":
+        yield (
+            f"{answer.benchmark}: no metrics, because none of its texts to evaluate is labelled; "
+            "its scores are in the view scores_with_examples"
+        )
+        return
+    yield f"{answer.benchmark}: {answer.headline}"
+    yield answer.explanation
+    if answer.warning:
+        yield f"Few texts: {answer.warning}"
+    yield _level(answer)
+    yield _provenance(answer)
+    yield counted_words(answer.counted)
+    documents = answer.documents
+    if documents is not None and documents.calibration_groups_in_all not in (None, documents.calibration_groups):
+        yield (
+            f"Documents were compared with at least {documents.calibration_groups} of the "
+            f"{documents.calibration_groups_in_all} calibration documents, those with as many texts as are compared; "
+            "thresholds are chosen on all."
+        )
+
+
+def _level(answer: Answer) -> str:
+    """The claim level, and what the blind control makes of the same texts."""
+    from audit_pipeline.evaluation.claims import level_in_words
+    from audit_pipeline.warehouse.report_numbers import interval, number, percent
+
+    level = level_in_words(answer.claim_level, answer.claim_stated_by) if answer.claim_level else "not evaluated"
+    blind, rate = answer.blind, answer.blind_tpr_at_5_fpr
+    control = (
+        "not read"
+        if blind is None or blind.value is None
+        else f"AUROC {number(blind.value)} {interval((blind.low, blind.high))}".rstrip()
+    )
+    if rate is not None and rate.value is not None:
+        control += f", TPR at 5% FPR {percent(rate.value)}"
+    return (
+        f"{answer.benchmark}: {level}; split: {answer.split_verdict}; "
+        f"blind control, which never sees the model: {control}"
+    )
+
+
+def _provenance(answer: Answer) -> str:
+    """Which detector answers, who made the labels, and who stated the design."""
+    chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer.detector_chosen or "", "")
+    design = f"{answer.design}, stated by {answer.design_stated_by}" if answer.design_stated_by else answer.design
+    told = [f"Detector: {answer.detector}{chosen}"] if answer.detector else []
+    told += [f"labels: {answer.labels_by}"] if answer.labels_by else []
+    return "; ".join([*told, f"design: {design}"])
