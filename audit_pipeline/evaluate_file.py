@@ -17,10 +17,10 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evaluation.claims import Design as DesignName
 from audit_pipeline.findings import Design, Findings, find
 from audit_pipeline.given_scores import GivenScores, read_given
-from audit_pipeline.lineage import Step, record, table_version
+from audit_pipeline.lineage import Step, keep, table_version
 from audit_pipeline.paths import DataPaths, unsegment
 from audit_pipeline.stages import assess_split, write_findings
-from audit_pipeline.tables import write_json, write_table
+from audit_pipeline.tables import write_json
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.report import build_reports
 
@@ -79,30 +79,30 @@ def evaluate_file(file: Path, out: Path, asked: Asked, *, include_text: bool = T
     _refuse_other_texts(paths, pair, version)
     write_json(paths.root / _MARKER, {"file": str(file), "sha256": content, "run_id": run_id})
     examples = Step.now(run_id, "given_examples", CODE_VERSION)
-    record(
+    keep(
         paths,
         examples,
+        given.examples,
         table="examples",
         partition=pair.benchmark,
         data_version=version,
         upstream={f"file/{file.name}": content},
         benchmark_digest=version,
     )
-    write_table(paths.examples(pair.benchmark), given.examples)
     write_json(paths.benchmark_manifest(pair.benchmark), _manifest(file, content, version, asked, design, given))
     scores = Step.now(run_id, "given_scores", CODE_VERSION)
     scores_version = table_version(given.scores)
     upstream = {f"examples/{pair.benchmark}": version, f"file/{file.name}": content}
-    record(
+    keep(
         paths,
         scores,
+        given.scores,
         table="scores",
         partition=pair.partition,
         data_version=scores_version,
         upstream=upstream,
         benchmark_digest=version,
     )
-    write_table(paths.run_file("scores", pair.partition, run_id), given.scores)
     write_findings(
         findings,
         pair,

@@ -7,13 +7,16 @@ What does not: reading or writing (see tables.py), and what the files hold (see 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 
+@lru_cache(maxsize=4096)
 def segment(name: str) -> str:
     """``name`` as one path segment, reversible with :func:`unsegment` (a hub id holds slashes)."""
     quoted = quote(name, safe=" ()+,-.=@_")
@@ -96,6 +99,23 @@ class DataPaths:
     def run_file(self, table: str, partition: str, run_id: str) -> Path:
         """The one file that a run adds to an append-only table for one partition."""
         return self.table(table) / f"partition={segment(partition)}" / f"run_id={segment(run_id)}.parquet"
+
+    def file_of(self, table: str, partition: str, run_id: str) -> Path | None:
+        """The file that a lineage entry explains; None for token statistics, which lie in the parts of the cache.
+
+        Of a trained control it is the pointer to its current version.
+        """
+        rewritten: dict[str, Callable[[str], Path]] = {
+            "documents": self.documents,
+            "examples": self.examples,
+            "split_quality": self.split_quality,
+            "control_studies": self.study,
+            "controls": self.control_pointer,
+            "token_frequencies": lambda name: self.token_frequencies(*name.rsplit("|", 1)),
+        }
+        if table == "token_statistics":
+            return None
+        return rewritten[table](partition) if table in rewritten else self.run_file(table, partition, run_id)
 
     @property
     def warehouse(self) -> Path:

@@ -1,7 +1,8 @@
-"""Reading and writing the Parquet tables: atomic, checked against the contracts.
+"""Reading and writing the Parquet tables: atomic, checked against the contracts, with page checksums.
 
-What belongs here: file-level I/O that every stage shares. What does not: the meaning of columns (contracts.py),
-paths (paths.py), the token-statistics cache, which has its own life cycle (token_statistics/cache.py).
+What belongs here: file-level I/O that every stage shares; no other module reads or writes Parquet by itself. What does
+not: the meaning of columns (contracts.py), paths (paths.py), which digest a file must have (lineage.py), the
+token-statistics cache, which has its own life cycle (token_statistics/cache.py).
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from audit_pipeline.contracts import is_later
 from audit_pipeline.errors import DataError
+from audit_pipeline.integrity import as_json, sealed, unsealed
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -24,8 +28,16 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
     A reader sees the old file or the new one, never a part of it; after an error the old one is still there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    write_then_name(path.parent, path.name, write, lambda temporary: path.name)
+
+
+def write_then_name(folder: Path, prefix: str, write: Callable[[Path], object], name_of: Callable[[Path], str]) -> Path:
+    """As :func:`write_atomically`, for a file whose name in ``folder`` is made of what was written; its path.
+
+    The temporary file's name begins with a dot and ``prefix``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{prefix}.", suffix=".tmp")
     os.close(handle)
     temporary = Path(name)
     try:
@@ -35,7 +47,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
+        return temporary.replace(folder / name_of(temporary))
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -50,19 +62,45 @@ def require_output(path: Path, *inputs: Path) -> None:
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file (zstd) atomically."""
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+    """Write a Parquet file atomically."""
+    write_atomically(path, lambda temporary: write_parquet(temporary, table))
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file (zstd, with a checksum of every page) where it stands: see :func:`write_table`."""
+    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """A Parquet file to be read piece by piece; a page that is not what its checksum says raises OSError."""
+    return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+def read_parquet(path: Path, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
+    """A Parquet file, whole or in part; a page that is not what its checksum says raises OSError.
+
+    Footer and page headers have no checksum: where a digest of the file is known, compare it first (integrity.py).
+    """
+    columns = None if columns is None else list(columns)
+    return pq.read_table(path, columns=columns, filters=filters, partitioning=None, page_checksum_verification=True)
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file atomically, readable by people: indented, keys in their given order."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+    """Write a JSON file atomically, readable by people: indented, keys in their given order.
+
+    An object gets the digest of itself as its last key; :func:`read_json` compares it and takes it away.
+    """
+    text = as_json(sealed(value) if isinstance(value, Mapping) else value)
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file; raises FileNotFoundError or json.JSONDecodeError."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The value in a JSON file, without its digest.
+
+    Raises FileNotFoundError, json.JSONDecodeError, and DamagedError where an object is not as it was written.
+    """
+    value = json.loads(path.read_text(encoding="utf-8"))
+    return unsealed(value, path) if isinstance(value, dict) else value
 
 
 def table_from_rows(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> pa.Table:
@@ -77,7 +115,13 @@ def table_from_rows(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> 
 
 
 def checked(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``table`` cast to ``schema``, columns in its order; raises DataError for a null where none may be."""
+    """``table`` cast to ``schema``, columns in its order; raises DataError for a null where none may be.
+
+    A column that earlier versions did not write is null where it is not there.
+    """
+    for field in schema:
+        if is_later(field) and field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise DataError(f"columns missing: {', '.join(missing)}")
@@ -95,31 +139,19 @@ def read_table(path: Path, schema: pa.Schema, *, what: str) -> pa.Table:
     if not path.exists():
         raise DataError(f"{what} has not been built yet: {path} is missing")
     try:
-        return checked(pq.read_table(path, partitioning=None), schema)
+        return checked(read_parquet(path), schema)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{what} cannot be read ({path}): {error}") from error
 
 
-def read_columns(path: Path, columns: Sequence[str], *, what: str) -> pa.Table:
-    """Some columns of a small file, in a sixth of the time that :func:`read_table` takes: for reading thousands.
+def read_rows(path: Path, *, what: str) -> list[dict[str, Any]]:
+    """The rows of a small file as they stand there, in a sixth of the time that :func:`read_table` takes.
 
-    Raises DataError, naming ``what``, where it cannot be read or lacks a column.
+    For reading thousands. Raises DataError, naming ``what``, where it cannot be read.
     """
     try:
-        with pq.ParquetFile(path) as file:
-            table = file.read(columns=list(columns), use_threads=False)
-    except (pa.ArrowInvalid, OSError) as error:
+        with open_parquet(path) as file:
+            rows: list[dict[str, Any]] = file.read(use_threads=False).to_pylist()
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{what} cannot be read ({path}): {error}") from error
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
-        raise DataError(f"{what} cannot be read ({path}): columns missing: {', '.join(missing)}")
-    return table
-
-
-def read_all(folder: Path, schema: pa.Schema) -> pa.Table:
-    """Every ``*.parquet`` below ``folder`` as one table, in path order; an empty table where there is none.
-
-    Raises DataError, naming the file, where one cannot be read.
-    """
-    tables = [read_table(path, schema, what=path.name) for path in sorted(folder.rglob("*.parquet"))]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+    return rows

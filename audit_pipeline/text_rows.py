@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.tables import read_parquet
 
 SUFFIXES = (".jsonl", ".csv", ".parquet", ".txt", ".jsonl.gz")
 TXT_COLUMN = "text"
@@ -302,7 +302,7 @@ def _csv_row(location: str, index: int, header: Sequence[str], record: Sequence[
 
 def _read_parquet(path: Path) -> Iterator[Row | Skipped]:
     try:
-        table = pq.read_table(path, partitioning=None)
+        table = read_parquet(path)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: is not a readable Parquet file ({_first_line(error)})") from error
     if len(set(table.column_names)) != table.num_columns:

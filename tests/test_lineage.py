@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from written import read_all
 
 from audit_pipeline.contracts import LINEAGE
 from audit_pipeline.errors import DataError
 from audit_pipeline.lineage import Step, latest_run, package_versions, record, table_version
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_all, write_table
+from audit_pipeline.tables import write_table
 
 ROWS = st.lists(
     st.fixed_dictionaries(

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from written import read_all
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import (
     checked,
-    read_all,
     read_json,
     read_table,
     require_output,

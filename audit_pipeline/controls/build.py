@@ -23,11 +23,12 @@ from transformers import PreTrainedTokenizerBase
 from audit_pipeline.contracts import CONTROL_TEXTS, digest, text_sha256
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.draw import DrawnText, draw_texts
-from audit_pipeline.controls.kept import read_control
+from audit_pipeline.controls.kept import MANIFEST, TEXTS, read_control, require_whole
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
 from audit_pipeline.controls.training import Trained, new_model, train
 from audit_pipeline.errors import DataError
+from audit_pipeline.integrity import digests_of_folder
 from audit_pipeline.lineage import Step, package_versions, record
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import (
@@ -76,7 +77,9 @@ def is_current(entry: ControlEntry, paths: DataPaths) -> bool:
     """Whether the control is trained as its entry and documents say now; False, too, where those are not there."""
     try:
         _, versions = documents_of(entry, paths)
-        return str(read_control(entry.name, paths)["version"]) == control_version(entry, versions)
+        version = str(read_control(entry.name, paths)["version"])
+        require_whole(paths.control_version(entry.name, version))
+        return version == control_version(entry, versions)
     except DataError:
         return False
 
@@ -91,11 +94,13 @@ def build_control(
     documents, versions = documents_of(entry, paths)
     version = control_version(entry, versions)
     folder = paths.control_version(entry.name, version)
-    if (folder / "manifest.json").exists():
-        manifest = read_json(folder / "manifest.json")
+    if _is_whole(folder):
+        manifest = read_json(folder / MANIFEST)
         _point(entry.name, version, paths)
         return ControlReport(entry, version, folder, manifest, trained=False)
 
+    # What is there is damaged, or a run died over it.
+    (folder / MANIFEST).unlink(missing_ok=True)
     texts = draw_texts(documents, entry)
     manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, tell=tell)
     manifest = {
@@ -104,6 +109,7 @@ def build_control(
         "run_id": step.run_id,
         "source_versions": dict(versions),
         **manifest,
+        "files": digests_of_folder(folder),
     }
     record(
         paths,
@@ -114,7 +120,7 @@ def build_control(
         upstream={f"documents/{name}": one for name, one in versions.items()},
     )
     # Last of the folder's files: it says that the folder is whole.
-    write_json(folder / "manifest.json", manifest)
+    write_json(folder / MANIFEST, manifest)
     _point(entry.name, version, paths)
     _remove_others(entry.name, version, paths)
     return ControlReport(entry, version, folder, manifest, trained=True)
@@ -134,7 +140,7 @@ def train_into(
 
     Returns what the manifest says of it.
     """
-    write_table(folder / "texts.parquet", texts_table(texts))
+    write_table(folder / TEXTS, texts_table(texts))
     base = _base(entry, paths)
     tokenizer, start_id = _tokenizer(texts, entry, base)
     models = {}
@@ -212,6 +218,14 @@ def _save(folder: Path, done: Trained, tokenizer: PreTrainedTokenizerBase) -> di
         "losses": [round(loss, 4) for loss in done.losses],
         "device": done.device,
     }
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        require_whole(folder)
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
 
 
 def _point(name: str, version: str, paths: DataPaths) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,11 +90,23 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def known_digests(paths: DataPaths) -> dict[str, str]:
+    """The digests of large files that are remembered, by path, size and time; none where they cannot be read."""
+    try:
+        known: dict[str, str] = read_json(paths.digest_cache)
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        warnings.warn(f"{paths.digest_cache} cannot be read, so files are read again: {error}", stacklevel=2)
+        return {}
+    return known
+
+
 def _file_digest(path: Path, paths: DataPaths) -> str:
     """sha256 of a large file, remembered under the data folder as long as its size and time stand."""
     stat = path.stat()
     key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
-    known: dict[str, str] = read_json(paths.digest_cache) if paths.digest_cache.exists() else {}
+    known = known_digests(paths)
     if key not in known:
         known[key] = _sha256(path)
         write_json(paths.digest_cache, known)

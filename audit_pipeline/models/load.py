@@ -6,6 +6,7 @@ What belongs here: from_pretrained and what surrounds it. What does not: running
 from __future__ import annotations
 
 import struct
+import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ModelError
+from audit_pipeline.integrity import digests_of_folder, require_folder
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import Identity, identify
 from audit_pipeline.models.locate import LocatedModel, locate
@@ -32,6 +34,7 @@ _FAMILY_START_TOKENS = {
     "llama": "<s>",
     "baichuan": "</s>",
 }
+_SUMMARY = "model_summary.json"
 _READ_ERRORS = (OSError, ValueError, KeyError, IndexError, RuntimeError, struct.error, SafetensorError)
 
 
@@ -107,9 +110,15 @@ def _from_folder(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, dict[s
 def _from_gguf(located: LocatedModel, folder: Path) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
     """Tokenizer and configuration of a .gguf, converted into ``folder`` the first time."""
     assert located.gguf is not None
-    summary_file = folder / "model_summary.json"
+    summary_file = folder / _SUMMARY
     if summary_file.exists():
-        return AutoTokenizer.from_pretrained(folder), read_json(summary_file)
+        try:
+            summary = require_converted(folder)
+        except ValueError as error:
+            warnings.warn(f"{error}; it is converted anew", stacklevel=2)
+            summary_file.unlink()
+        else:
+            return AutoTokenizer.from_pretrained(folder), summary
     try:
         config = AutoConfig.from_pretrained(located.folder, gguf_file=located.gguf.name)
         tokenizer = AutoTokenizer.from_pretrained(located.folder, gguf_file=located.gguf.name)
@@ -118,8 +127,18 @@ def _from_gguf(located: LocatedModel, folder: Path) -> tuple[PreTrainedTokenizer
     tokenizer.save_pretrained(folder)
     config.save_pretrained(folder)
     # Written last: it says that the folder is whole.
-    write_json(summary_file, _summary(config))
+    write_json(summary_file, {**_summary(config), "files": digests_of_folder(folder)})
     return tokenizer, _summary(config)
+
+
+def require_converted(folder: Path) -> dict[str, Any]:
+    """What is kept of a converted model's configuration in ``folder``.
+
+    Raises DamagedError where a file there is not as it was written, and json.JSONDecodeError.
+    """
+    summary: dict[str, Any] = read_json(folder / _SUMMARY)
+    require_folder(folder, summary.get("files", {}), "a converted tokenizer")
+    return summary
 
 
 def _summary(config: Any) -> dict[str, Any]:
@@ -201,7 +220,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
     """Record what the fingerprint stands for (data/models/<fingerprint>.json); a second load changes nothing but
     what was not known before."""
     path = paths.model_card(tokenized.identity.model_fingerprint)
-    earlier = read_json(path) if path.exists() else {}
+    earlier = _card_before(path)
     entry = tokenized.entry
     card = {
         "fingerprint": tokenized.identity.model_fingerprint,
@@ -225,6 +244,17 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
     }
     if card != earlier:
         write_json(path, card)
+
+
+def _card_before(path: Path) -> dict[str, Any]:
+    try:
+        card: dict[str, Any] = read_json(path)
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        warnings.warn(f"{path} cannot be read and is written anew: {error}", stacklevel=2)
+        return {}
+    return card
 
 
 def with_overrides(

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.tables import open_parquet
 from audit_pipeline.text_rows import TXT_COLUMN, Row, Skipped, chosen_column, text_of, unicode_problem
 from audit_pipeline.yaml_files import one_line
 
@@ -186,7 +186,7 @@ def _csv_row(location: str, index: int, header: list[str], record: list[str]) ->
 
 
 def _parquet_texts(path: Path, name: str, column: str | None) -> Iterator[str | Skipped]:
-    with pq.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         names: list[str] = file.schema_arrow.names
         if len(set(names)) != len(names):
             raise UnreadableFileError(f"names a column twice: {', '.join(names)}")

@@ -4,16 +4,17 @@ What belongs here: part files, their keys, flushing, compaction, damaged files, 
 what a row means (contracts.py), what a key is made of (encode.py).
 
 Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
-parts; a row that stands in two parts is the same row, and readers take the first. Compaction writes the merged part
-before it removes the old ones, under a lock that other compactions (not readers or writers) respect. Taking texts away
-does the same: whatever moment it is stopped at, no row of another text is missing.
+parts; a row that stands in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
+bytes, and whoever reads it compares the two; parts of earlier versions lack it until a compaction writes them anew.
+Compaction writes the merged part before it removes the old ones, under a lock that other compactions (not readers or
+writers) respect. Taking texts away does the same: whatever moment it is stopped at, no row of another text is missing.
 """
 
 from __future__ import annotations
 
+import re
 import time
-import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +23,18 @@ from typing import Any
 import filelock
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.tables import checked, write_table
+from audit_pipeline.integrity import DamagedError, file_sha256, known_sha256
+from audit_pipeline.tables import checked, read_parquet, write_parquet, write_then_name
 
 COMPACTION_LOCK = ".compaction.lock"
 LOCK_SECONDS = 600.0
 """How long those who take rows away wait for a compaction to end."""
 
 _SMALL_PART_BYTES = 128 << 20
+_DIGITS = 32
+_SELF_NAMED = re.compile(rf"part-\d+-([0-9a-f]{{{_DIGITS}}})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,14 @@ class PartCache:
         self._flush_bytes = flush_bytes
         self._pending: list[Mapping[str, object]] = []
         self._pending_bytes = 0
-        self._next_part: Path | None = None
+        self._next_part: int | None = None
         self._last_flush = time.monotonic()
 
     def keys(self) -> set[str]:
         """The keys of every row on disk that can be read.
 
-        Every column is read, a part at a time: a part that is damaged anywhere is set aside now, so that its texts
-        count as missing and are run again.
+        A part that is damaged anywhere is set aside now, so that its texts count as missing and are run again. One
+        whose name does not tell its digest is read to its end for that.
         """
         return set(self.keys_with("key"))
 
@@ -70,14 +73,14 @@ class PartCache:
         """As :func:`keys`, each key with its row's value in ``column``."""
         return {
             key: value
-            for table in self._tables()
+            for table in self._tables(dict.fromkeys(["key", column]))
             for key, value in zip(table.column("key").to_pylist(), table.column(column).to_pylist(), strict=True)
         }
 
     def read(self, keys: Iterable[str]) -> pa.Table:
         """The rows of ``keys`` that are on disk, each once, in no particular order."""
         wanted = pa.array(sorted(set(keys)), pa.string())
-        tables = self._tables(pc.field("key").isin(wanted))
+        tables = self._tables(self.schema.names, pc.field("key").isin(wanted))
         return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *tables]))
 
     def add(self, row: Mapping[str, object], size: int) -> None:
@@ -91,53 +94,86 @@ class PartCache:
         """Write what is pending as one new part. After an error (a full disk) the rows are still pending."""
         if self._pending:
             # One name until the rows are no longer pending: an interrupt in between writes them again in place.
-            self._next_part = self._next_part or _new_part(self.folder)
+            self._next_part = self._next_part or time.time_ns()
             self._write(pa.Table.from_pylist(list(self._pending), schema=self.schema), self._next_part)
             self._pending, self._pending_bytes = [], 0
             self._next_part = None
         self._last_flush = time.monotonic()
 
     def compact(self) -> None:
-        """Merge small parts into larger ones; leaves it to the other process where one is at it."""
+        """Merge small parts into larger ones, and write those of earlier versions anew, under names of their own.
+
+        Leaves it to the other process where one is at it.
+        """
         try:
             with filelock.FileLock(self.folder / COMPACTION_LOCK, timeout=0):
-                for parts in _piles(_parts(self.folder)):
+                for parts in _piles(parts_of(self.folder)):
                     self._merge(parts)
         except filelock.Timeout:
             return
 
     def _merge(self, parts: Sequence[Path]) -> None:
+        if _are_settled(parts):
+            return
         tables = {path: table for path in parts if (table := self._read_part(path)) is not None}
-        if len(tables) > 1:
-            self._write(_first_of_each_key(pa.concat_tables(tables.values())), _new_part(self.folder))
+        if not _are_settled(tables):
+            self._write(_first_of_each_key(pa.concat_tables(tables.values())), time.time_ns())
             for path in tables:
                 path.unlink()
 
-    def _write(self, table: pa.Table, part: Path) -> None:
-        write_table(part, checked(table, self.schema))
+    def _write(self, table: pa.Table, number: int) -> Path:
+        return _write_part(self.folder, checked(table, self.schema), number)
 
-    def _tables(self, filters: pc.Expression | None = None) -> Iterator[pa.Table]:
+    def _tables(self, columns: Iterable[str], filters: pc.Expression | None = None) -> Iterator[pa.Table]:
         """Every part, including those that another process's compaction puts in the place of parts being read."""
         seen: set[Path] = set()
-        while new := [path for path in _parts(self.folder) if path not in seen]:
+        while new := [path for path in parts_of(self.folder) if path not in seen]:
             for path in new:
                 seen.add(path)
                 try:
-                    table = self._read_part(path, filters)
+                    whole = digest_in_name(path) is None
+                    table = self._read_part(path, self.schema.names if whole else list(columns), filters)
                 except FileNotFoundError:
                     # Merged meanwhile: its rows stand in a part that the next look finds.
                     continue
                 if table is not None:
                     yield table
 
-    def _read_part(self, path: Path, filters: pc.Expression | None = None) -> pa.Table | None:
+    def _read_part(
+        self, path: Path, columns: Sequence[str] | None = None, filters: pc.Expression | None = None
+    ) -> pa.Table | None:
         try:
-            return pq.read_table(path, columns=self.schema.names, filters=filters, partitioning=None)
-        except (pa.ArrowInvalid, OSError) as error:
-            if not _is_damage(error):
-                raise
+            return read_part(path, columns or self.schema.names, filters)
+        except DamagedError:
             self.unreadable.append(_set_aside(path))
             return None
+
+
+def read_part(path: Path, columns: Sequence[str] | None = None, filters: pc.Expression | None = None) -> pa.Table:
+    """A part, whole or in part, compared with the digest in its name.
+
+    Raises DamagedError where it is not as it was written, and OSError where it cannot be reached.
+    """
+    require_part(path)
+    try:
+        return read_parquet(path, columns, filters)
+    except (pa.ArrowException, OSError) as error:
+        if not _is_damage(error):
+            raise
+        raise DamagedError(f"{path} is damaged: {error}") from error
+
+
+def require_part(path: Path) -> None:
+    """Raise DamagedError where a part's bytes are not those that its name tells; one of an earlier version passes."""
+    named = digest_in_name(path)
+    if named is not None and known_sha256(path)[:_DIGITS] != named:
+        raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not the one in its name)")
+
+
+def digest_in_name(path: Path) -> str | None:
+    """The first digits of the sha256 that a part's name tells; None for a part of an earlier version."""
+    found = _SELF_NAMED.fullmatch(path.name)
+    return found.group(1) if found else None
 
 
 @contextmanager
@@ -160,13 +196,11 @@ def weigh(folder: Path, text_sha256: Collection[str]) -> Weight:
     """
     wanted = pa.array(sorted(text_sha256), pa.string())
     rows, size = 0, 0.0
-    for part in _parts(folder):
+    for part in parts_of(folder):
         try:
-            texts = pq.read_table(part, columns=["text_sha256"], partitioning=None).column("text_sha256")
+            texts = read_part(part, ["text_sha256"]).column("text_sha256")
             part_size = part.stat().st_size
-        except (pa.ArrowInvalid, OSError) as error:
-            if not _is_damage(error) and not isinstance(error, FileNotFoundError):
-                raise
+        except (DamagedError, FileNotFoundError):
             continue
         found = int(pc.sum(pc.is_in(texts, wanted)).as_py() or 0)
         rows += found
@@ -184,52 +218,61 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
     unwanted = pa.array(sorted(text_sha256), pa.string())
     rows, size = 0, 0
     with no_compaction(folder):
-        for part in _parts(folder):
+        for part in parts_of(folder):
             try:
-                texts = pq.read_table(part, columns=["text_sha256"], partitioning=None).column("text_sha256")
+                texts = read_part(part, ["text_sha256"]).column("text_sha256")
                 keep = pc.invert(pc.is_in(texts, unwanted))
                 if pc.all(keep).as_py():
                     continue
-                kept = pq.read_table(part, partitioning=None).filter(keep)
-            except (pa.ArrowInvalid, OSError) as error:
-                if not _is_damage(error):
-                    raise
+                kept = read_part(part).filter(keep)
+            except DamagedError:
                 _set_aside(part)
                 continue
             size += part.stat().st_size
             if len(kept):
-                replacement = _new_part(folder)
-                write_table(replacement, kept)
-                size -= replacement.stat().st_size
+                size -= _write_part(folder, kept, time.time_ns()).stat().st_size
             part.unlink()
             rows += len(texts) - len(kept)
     return Weight(rows, size)
 
 
-def set_aside_damaged(folder: Path, schema: pa.Schema | None) -> list[Path]:
-    """Read every part of ``folder`` to its end and set those aside that cannot be read; their new names.
+def set_aside_damaged(
+    folder: Path, schema: pa.Schema | None, look: Callable[[Path], object] = lambda part: None
+) -> list[Path]:
+    """Read every part of ``folder`` to its end and set those aside that are damaged; their new names.
 
-    ``schema`` is that of the parts' kind; None reads the columns that a part has.
+    ``schema`` is that of the parts' kind; None reads the columns that a part has. ``look`` is told of each part before.
     """
     damaged = []
-    for part in _parts(folder):
+    for part in parts_of(folder):
+        look(part)
         try:
-            pq.read_table(part, columns=None if schema is None else schema.names, partitioning=None)
-        except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, FileNotFoundError):
-                continue
-            if not _is_damage(error):
-                raise
+            read_part(part, None if schema is None else schema.names)
+        except FileNotFoundError:
+            continue
+        except DamagedError:
             damaged.append(_set_aside(part))
     return damaged
 
 
-def _new_part(folder: Path) -> Path:
-    return folder / f"part-{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet"
+def _write_part(folder: Path, table: pa.Table, number: int) -> Path:
+    """Write a part, whose name is made of its bytes: it never changes. ``number`` (nanoseconds) puts it in order."""
+    return write_then_name(
+        folder,
+        f"part-{number}",
+        lambda temporary: write_parquet(temporary, table),
+        lambda temporary: f"part-{number}-{file_sha256(temporary)[:_DIGITS]}.parquet",
+    )
 
 
-def _parts(folder: Path) -> list[Path]:
+def parts_of(folder: Path) -> list[Path]:
+    """The parts of ``folder``, oldest first."""
     return sorted(folder.glob("part-*.parquet"))
+
+
+def _are_settled(parts: Collection[Path]) -> bool:
+    """Whether there is nothing to merge, and nothing to write anew."""
+    return not parts or (len(parts) == 1 and all(digest_in_name(part) is not None for part in parts))
 
 
 def _is_damage(error: Exception) -> bool:
@@ -244,12 +287,14 @@ def _set_aside(part: Path) -> Path:
 
 
 def _piles(parts: Iterable[Path]) -> list[list[Path]]:
-    """Small parts in piles that are small enough to be in memory at once."""
+    """Small parts in piles that are small enough to be in memory at once; large ones of earlier versions alone."""
     piles: list[list[Path]] = []
     height = _SMALL_PART_BYTES
     for path in parts:
         size = path.stat().st_size
         if size >= _SMALL_PART_BYTES:
+            if digest_in_name(path) is None:
+                piles.insert(0, [path])
             continue
         if height + size > _SMALL_PART_BYTES:
             piles.append([])

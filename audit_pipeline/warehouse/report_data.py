@@ -110,7 +110,7 @@ def read_site(connection: Connection) -> Site:
         not_audited=rows(connection, "FROM not_audited"),
         config_is_known=bool(rows(connection, _CONFIG_IS_KNOWN)),
         given=read_given(connection),
-        gaps=rows(connection, "FROM lineage_gaps"),
+        gaps=rows(connection, "FROM lineage_gaps WHERE rows > 0"),
         tested=frozenset(row["model"] for row in rows(connection, "SELECT DISTINCT model FROM current_corpus_tests")),
     )
 

@@ -12,6 +12,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 from made_workspace import COLLECTIONS, SOURCE, Workspace, count_loads, made_documents, made_text, temporal
+from written import read_all
 
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
 from audit_pipeline.benchmarks.checks import CHECKS
@@ -23,7 +24,6 @@ from audit_pipeline.orchestration.partitions import register
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.store import read_documents
 from audit_pipeline.stages import audit_selection
-from audit_pipeline.tables import read_all
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIRS = ["made_8|one", "made_8|two", "made_12|one", "made_12|two"]

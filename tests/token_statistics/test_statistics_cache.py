@@ -135,7 +135,7 @@ def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, mon
     def refuse(*args: object, **kwargs: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(cache_module.pq, "read_table", refuse)
+    monkeypatch.setattr(cache_module, "read_parquet", refuse)
     with pytest.raises(PermissionError):
         open_cache(tmp_path).keys()
     assert len(parts(tmp_path)) == 1
@@ -205,7 +205,7 @@ def test_a_full_disk_surfaces_and_keeps_what_was_there(tmp_path: Path, monkeypat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(cache_module, "write_table", full)
+        patched.setattr(cache_module, "write_parquet", full)
         with pytest.raises(OSError, match="No space left"):
             cache.flush()
     assert stored(tmp_path) == {"a": [1.0]}

@@ -13,7 +13,9 @@ CREATE TABLE lineage (
     benchmark_digest VARCHAR,
     started_at TIMESTAMPTZ NOT NULL,
     finished_at TIMESTAMPTZ NOT NULL,
-    package_versions VARCHAR NOT NULL
+    package_versions VARCHAR NOT NULL,
+    file_sha256 VARCHAR,
+    row_sha256 VARCHAR
 );
 
 COMMENT ON TABLE lineage IS
@@ -31,3 +33,7 @@ COMMENT ON COLUMN lineage.benchmark_digest IS 'config entry and sources of the b
 COMMENT ON COLUMN lineage.started_at IS 'when the step started';
 COMMENT ON COLUMN lineage.finished_at IS 'when the rows were ready to be moved into place';
 COMMENT ON COLUMN lineage.package_versions IS 'canonical JSON: package -> version';
+COMMENT ON COLUMN lineage.file_sha256 IS
+    'sha256 of the Parquet file that holds the rows; null: they lie in no file of their own, or an earlier version wrote them';
+COMMENT ON COLUMN lineage.row_sha256 IS
+    'sha256 of the row''s other columns (integrity.py); null where an earlier version wrote the row';
