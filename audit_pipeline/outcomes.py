@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audit_pipeline.contracts import OUTCOMES, Pair
-from audit_pipeline.integrity import require_row, with_row_sha256
+from audit_pipeline.errors import DataError
+from audit_pipeline.integrity import with_row_sha256
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_table, table_from_rows, write_table
+from audit_pipeline.tables import read_rows, table_from_rows, write_table
 
 Status = Literal["not_applicable", "failed"]
 
@@ -87,10 +88,10 @@ def latest_outcome(paths: DataPaths, pair: Pair) -> Outcome | None:
 
 def _read(path: Path, what: str) -> list[Outcome]:
     """The outcomes in a file; raises DataError where it cannot be read or is not as it was written."""
-    rows = read_table(path, OUTCOMES, what=what).to_pylist()
-    for row in rows:
-        require_row(row, path)
-    return [_outcome(row) for row in rows]
+    try:
+        return [_outcome(row) for row in read_rows(path, what=what)]
+    except KeyError as error:
+        raise DataError(f"{what} cannot be read ({path}): the column {error} is missing") from error
 
 
 def _outcome(row: Mapping[str, Any]) -> Outcome:

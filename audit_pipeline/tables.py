@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from audit_pipeline.contracts import is_later
 from audit_pipeline.errors import DataError
-from audit_pipeline.integrity import as_json, sealed, unsealed
+from audit_pipeline.integrity import as_json, require_row, sealed, unsealed
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -147,11 +147,15 @@ def read_table(path: Path, schema: pa.Schema, *, what: str) -> pa.Table:
 def read_rows(path: Path, *, what: str) -> list[dict[str, Any]]:
     """The rows of a small file as they stand there, in a sixth of the time that :func:`read_table` takes.
 
-    For reading thousands. Raises DataError, naming ``what``, where it cannot be read.
+    For reading thousands. Raises DataError, naming ``what``, where it cannot be read, and DamagedError where a row that
+    carries its own digest is not as it was written.
     """
     try:
         with open_parquet(path) as file:
             rows: list[dict[str, Any]] = file.read(use_threads=False).to_pylist()
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError, KeyError) as error:
+        # KeyError: a time zone that there is not.
         raise DataError(f"{what} cannot be read ({path}): {error}") from error
+    for row in rows:
+        require_row(row, path)
     return rows

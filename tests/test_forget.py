@@ -415,7 +415,7 @@ def test_a_reader_that_has_begun_finds_the_rows_in_the_new_part(tmp_path: Path) 
     part_of(tmp_path, "a", "b", name="part-1.parquet")
     part_of(tmp_path, "c", name="part-2.parquet")
     reader = PartCache(tmp_path, KINDS["logits"])
-    tables = reader._tables()
+    tables = reader._tables(reader.schema.names)
     first = next(tables)
     discard(tmp_path, {"a", "c"})
     seen = {text for table in [first, *tables] for text in table.column("text_sha256").to_pylist()}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from audit_pipeline.contracts import SCHEMAS, is_later
 from audit_pipeline.errors import AuditError
@@ -24,12 +25,15 @@ from audit_pipeline.warehouse.files import Unreadable
 from audit_pipeline.warehouse.query import one_line
 from audit_pipeline.warehouse.schema import Table, literal, quoted
 
+# The second: what DuckDB says of a damaged file may quote bytes that are no text.
+_LOAD_ERRORS = (duckdb.Error, UnicodeDecodeError)
+
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
     """Load all files in one go; where that fails, halves of them, to leave out and name those that cannot be read."""
     try:
         _of_any_version(table.name, files, lambda rows: _insert(connection, table, rows, files))
-    except duckdb.Error as error:
+    except _LOAD_ERRORS as error:
         if len(files) == 1:
             return [Unreadable(files[0], _without_query(error))]
         return [one for half in _halves(files) for one in load_parquet(connection, table, half)]
@@ -38,10 +42,16 @@ def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Seq
 
 def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
     """As :func:`load_parquet`, for a table of one row a file that carries its own digest, which is compared."""
+    if not files:
+        return []
     try:
-        wrong = _load_compared(connection, table, files)
-    except duckdb.Error as error:
+        whole, wrong = _compared(table.name, files)
+    except _LOAD_ERRORS as error:
         wrong = dict.fromkeys(files, _without_query(error))
+    else:
+        connection.register("whole", whole)
+        _insert(connection, table, "whole", files)
+        connection.unregister("whole")
     if len(files) == 1:
         return [Unreadable(*one) for one in wrong.items()]
     # Halves, down to each for itself: how one damaged file is read may change how all of them are.
@@ -53,24 +63,23 @@ def _halves(files: Sequence[Path]) -> list[Sequence[Path]]:
     return [half for half in (files[:middle], files[middle:]) if half]
 
 
-def _load_compared(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> dict[Path, str]:
-    """Load the files whose row is as it was written; the others, and why."""
-    if not files:
-        return {}
-    holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(SCHEMAS[table.name])}"
-
-    def compare(rows: str) -> None:
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE compared AS SELECT *, {holds} AS holds FROM {rows}")  # noqa: S608 - names from contracts.py
-
-    _of_any_version(table.name, files, compare)
-    _insert(connection, table, "(SELECT * EXCLUDE holds FROM compared WHERE holds)", files)
-    found = dict(connection.execute("SELECT filename, bool_and(holds) FROM compared GROUP BY filename").fetchall())
-    connection.execute("DROP TABLE compared")
+def _compared(table: str, files: Sequence[Path]) -> tuple[pa.Table, dict[Path, str]]:
+    """The rows that are as they were written; the files whose row is not, and why."""
+    holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(SCHEMAS[table])}"
+    # A database of its own: a footer that makes no sense can bring DuckDB to declare all of a database invalid.
+    with duckdb.connect() as aside:
+        _of_any_version(
+            table,
+            files,
+            lambda rows: aside.execute(f"CREATE OR REPLACE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}"),  # noqa: S608 - names from contracts.py
+        )
+        whole = aside.sql("SELECT * EXCLUDE holds FROM compared WHERE holds").to_arrow_table()
+        found = dict(aside.sql("SELECT filename, bool_and(holds) FROM compared GROUP BY filename").fetchall())
     wrong = {file: "its row is not as it was written" for file in files if found.get(str(file)) is False}
-    return wrong | {file: "it holds no row" for file in files if str(file) not in found}
+    return whole, wrong | {file: "it holds no row" for file in files if str(file) not in found}
 
 
-def _of_any_version(table: str, files: Sequence[Path], load: Callable[[str], None]) -> None:
+def _of_any_version(table: str, files: Sequence[Path], load: Callable[[str], object]) -> None:
     """Call ``load`` with SQL for the rows of Parquet files, and their column filename.
 
     Files of earlier versions lack some columns, which are null then: looking for that takes longer, so it is done where
@@ -84,7 +93,7 @@ def _of_any_version(table: str, files: Sequence[Path], load: Callable[[str], Non
     later = [field.name for field in SCHEMAS.get(table, ()) if is_later(field)]
     try:
         load(rows("false"))
-    except duckdb.Error:
+    except _LOAD_ERRORS:
         if not later:
             raise
         nulls = ", ".join(f"NULL::VARCHAR AS {quoted(name)}" for name in later)
@@ -99,7 +108,7 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, file
     connection.execute(f"INSERT INTO {table.name} BY NAME SELECT {expressions} FROM {rows}")  # noqa: S608 - names from schema.py
 
 
-def _without_query(error: duckdb.Error) -> str:
+def _without_query(error: Exception) -> str:
     """What DuckDB says is wrong with a file, without the piece of our own query that it points at."""
     return " ".join(str(error).split("\n\nLINE ")[0].split())
 

@@ -17,9 +17,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import save_model, tokenized
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models import load
 from audit_pipeline.models.config import ModelEntry, PackageFile
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, load_weights, write_card
@@ -354,6 +355,48 @@ def test_the_kept_tokenizer_encodes_as_the_one_in_the_gguf(
         assert one.identity == model.identity
 
 
+def test_a_kept_tokenizer_with_a_changed_byte_is_converted_again(
+    real_model: tuple[TokenizedModel, ForwardPass],
+    real_data: DataPaths,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, _ = real_model
+    paths = DataPaths(shutil.copytree(real_data.root, tmp_path / "data"))
+    [folder] = paths.tokenizer_cache("any").parent.iterdir()
+    file = folder / "tokenizer.json"
+    whole = file.read_bytes()
+    place = whole.index('"Ġthe"'.encode()) + 3
+    file.write_bytes(whole[:place] + b"u" + whole[place + 1 :])
+    converted = []
+    read, configured = AutoTokenizer.from_pretrained, AutoConfig.from_pretrained
+
+    # As it was converted before: converting takes longer than all of this.
+    def convert(place: Path, gguf_file: str | None = None) -> object:
+        converted.extend([gguf_file] if gguf_file else [])
+        return read(model.config_folder if gguf_file else place)
+
+    monkeypatch.setattr(load.AutoTokenizer, "from_pretrained", convert)
+    monkeypatch.setattr(load.AutoConfig, "from_pretrained", lambda *_, **__: configured(model.config_folder))
+    with pytest.warns(UserWarning, match=r"tokenizer\.json is missing or not as it was written; it is converted anew"):
+        again = load_tokenizer(model.entry, paths)
+    assert converted == [embedded().name]
+    assert again.tokenizer(SPELLINGS)["input_ids"] == model.tokenizer(SPELLINGS)["input_ids"]
+    load_tokenizer(model.entry, paths)
+    assert len(converted) == 1
+
+
+def test_a_list_of_digests_with_a_changed_byte_is_made_again(tmp_path: Path, tiny_folder: Folder) -> None:
+    paths, entry = DataPaths(tmp_path / "data"), ModelEntry(name="m", path=tiny_folder("llama"))
+    first = load_tokenizer(entry, paths).identity
+    [(key, digest)] = read_json(paths.digest_cache).items()
+    text = paths.digest_cache.read_text()
+    paths.digest_cache.write_text(text.replace(digest[:8], "00000000"))
+    with pytest.warns(UserWarning, match="files are read again"):
+        assert load_tokenizer(entry, paths).identity == first
+    assert read_json(paths.digest_cache) == {key: digest}
+
+
 def test_the_card_says_what_a_fingerprint_stands_for(
     real_model: tuple[TokenizedModel, ForwardPass], tmp_path: Path
 ) -> None:
@@ -370,3 +413,7 @@ def test_the_card_says_what_a_fingerprint_stands_for(
     before = path.stat().st_mtime_ns
     write_card(model, paths)
     assert path.stat().st_mtime_ns == before
+    path.write_text(path.read_text().replace("134515008", "134515009"))
+    with pytest.warns(UserWarning, match="is written anew"):
+        write_card(model, paths)
+    assert read_json(path)["parameters"] is None
