@@ -13,6 +13,7 @@ from pathlib import Path
 
 from audit_pipeline.benchmarks.build import count_examples, read_manifest
 from audit_pipeline.contracts import MEMBER, Pair, digest
+from audit_pipeline.data_folder import require_writable
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evaluation.claims import Design as DesignName
 from audit_pipeline.findings import Design, Findings, find
@@ -135,6 +136,7 @@ def _check(out: Path, asked: Asked) -> None:
         raise DataError(f"{out} is a file: name a folder to write into")
     if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise DataError(f"{out} holds something else already: name a folder of its own")
+    require_writable(out, "name another with --out")
 
 
 def _refuse_other_texts(paths: DataPaths, pair: Pair, version: str) -> None:

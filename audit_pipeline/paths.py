@@ -130,6 +130,11 @@ class DataPaths:
         return self.reports / "contamination_report.html"
 
     @property
+    def logs(self) -> Path:
+        """What libraries printed while a command met a full disk or the like."""
+        return self.root / "logs"
+
+    @property
     def rolled_day(self) -> Path:
         return self.root / "rolled_day.json"
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from audit_pipeline.contracts import is_later
+from audit_pipeline.data_folder import is_writable
 from audit_pipeline.errors import DataError
 from audit_pipeline.integrity import as_json, require_row, sealed, unsealed
 
@@ -53,12 +54,14 @@ def write_then_name(folder: Path, prefix: str, write: Callable[[Path], object], 
 
 
 def require_output(path: Path, *inputs: Path) -> None:
-    """Raise DataError unless ``path`` is a .parquet file that is none of the ``inputs``, nor in a folder of theirs."""
+    """Raise DataError unless ``path`` is a .parquet file that can be written and overwrites none of the ``inputs``."""
     if path.suffix != ".parquet":
         raise DataError(f"{path}: the output is Parquet, so its name must end in .parquet")
     for given in (given.resolve() for given in inputs):
         if path.resolve() == given or given in path.resolve().parents:
             raise DataError(f"{path}: the output would overwrite the input, or lie among it; give another place")
+    if not is_writable(path.parent):
+        raise DataError(f"{path}: nothing can be written there, so nothing was run; give another place")
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import setting, tell_step, with_interval
+from audit_pipeline.cli.shared import data_to_write, setting, tell_step, with_interval
 from audit_pipeline.console import OUT, new_table, print_table, say, tell
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.paths import DataPaths
@@ -104,6 +104,7 @@ def _run(
     logits_budget_gb: float | None,
     show: bool = True,
 ) -> None:
+    paths = data_to_write()
     from audit_pipeline.definitions import defs
     from audit_pipeline.models.config import load_models, resolve_model
     from audit_pipeline.orchestration.audit import AuditRequest
@@ -111,7 +112,6 @@ def _run(
 
     specs = _specs(benchmark)
     name = resolve_model(model, load_models()).name
-    paths = DataPaths.from_environment()
     leave_out = benchmark == _ALL
     request = AuditRequest(name, specs, refresh, device, kinds, logits_budget_gb, terminal=True, leave_out=leave_out)
     outcome = run_audit(request, defs(), paths, tell_step)
@@ -235,11 +235,11 @@ def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
 @click.argument("name")
 def study(name: str) -> None:
     """Train a control again and again with one setting changed (config/studies.yaml): what makes members tell."""
+    paths = data_to_write()
     from audit_pipeline.definitions import defs
     from audit_pipeline.orchestration.audit import study as run_study
     from audit_pipeline.warehouse.query import open_read_only
 
-    paths = DataPaths.from_environment()
     run_study(name, defs(), paths, tell_step)
     with open_read_only(paths.warehouse) as connection:
         rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import FILE, tell_step
+from audit_pipeline.cli.shared import FILE, data_to_write, tell_step
 from audit_pipeline.console import say, tell_skipped
 from audit_pipeline.paths import DataPaths
 
@@ -64,7 +64,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
     from audit_pipeline.corpus_tests import canary_test
     from audit_pipeline.progress import terminal_bar
 
-    paths = DataPaths.from_environment()
+    paths = data_to_write()
     tokenized, forward_of = _model(model, device, paths)
     with terminal_bar(model) as on_progress:
         result = canary_test(
@@ -96,7 +96,7 @@ def test_ordered(
     from audit_pipeline.progress import terminal_bar
     from audit_pipeline.text_rows import read_texts
 
-    paths = DataPaths.from_environment()
+    paths = data_to_write()
     rows, skipped = read_texts(file, text_column)
     tell_skipped(skipped)
     tokenized, forward_of = _model(model, device, paths)

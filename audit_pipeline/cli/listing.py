@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from audit_pipeline.cli.shared import tell_step
+from audit_pipeline.cli.shared import data_to_write, tell_step
 from audit_pipeline.console import new_table, print_table
 from audit_pipeline.paths import DataPaths
 
@@ -62,7 +62,7 @@ def benchmarks(build_name: str | None) -> None:
     from audit_pipeline.benchmarks.build import read_manifest
     from audit_pipeline.benchmarks.config import load_benchmarks, resolve
 
-    paths = DataPaths.from_environment()
+    paths = DataPaths.from_environment() if build_name is None else data_to_write()
     if build_name is not None:
         from audit_pipeline.definitions import defs
         from audit_pipeline.orchestration.audit import AuditRequest, prepare

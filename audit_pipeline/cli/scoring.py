@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.shared import FILE, setting, tell_step, with_interval
+from audit_pipeline.cli.shared import FILE, data_to_write, setting, tell_step, with_interval
 from audit_pipeline.console import OUT, new_table, print_table, say, tell, tell_skipped
 from audit_pipeline.paths import DataPaths
 
@@ -56,6 +56,7 @@ def score(
     """Score the texts of a file, without Dagster: one row a text, detector and setting."""
     from audit_pipeline.detectors.registry import parse_set, select
 
+    paths = data_to_write()
     names = [name.strip() for name in detectors.split(",") if name.strip()] if detectors else None
     overrides = parse_set(assignments)
     selection = select(names, grid=grid, overrides=overrides)
@@ -69,7 +70,6 @@ def score(
     entry = with_overrides(
         resolve_model(model, load_models()), dtype=dtype, start_token_policy=policy, reference_model=reference_model
     )
-    paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
 
     def forward_of(wanted: TokenizedModel) -> ForwardPass:

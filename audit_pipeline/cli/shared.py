@@ -12,8 +12,17 @@ from typing import Any
 import click
 
 from audit_pipeline.console import tell
+from audit_pipeline.data_folder import require_writable
+from audit_pipeline.paths import DataPaths
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def data_to_write() -> DataPaths:
+    """The data folder, for a command that writes there; raises DataError where that cannot be."""
+    paths = DataPaths.from_environment()
+    require_writable(paths.root)
+    return paths
 
 
 def tell_step(what: str) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.shared import tell_step
-from audit_pipeline.console import new_table, print_table, say, tell, visible
+from audit_pipeline.cli.shared import data_to_write, tell_step
+from audit_pipeline.console import new_table, print_table, say, tell, telling_what_takes_long, visible
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 @click.option("--port", default=3000, show_default=True)
 def dev(host: str, port: int) -> None:
     """Open the Dagster UI, with its daemon, on this machine."""
+    paths = data_to_write()
     from audit_pipeline.orchestration.in_process import bury_dead_runs, dagster_home, open_instance
     from audit_pipeline.paths import PROJECT_ROOT
 
-    paths = DataPaths.from_environment()
     with open_instance(paths) as instance:
         for run_id in bury_dead_runs(instance):
             tell(f"run {run_id} is marked failed: the process that ran it is gone")
@@ -51,12 +51,12 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     """
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
+    paths = data_to_write()
     from audit_pipeline.definitions import defs
     from audit_pipeline.forget import Target
     from audit_pipeline.orchestration import forgetting
 
     target = Target("benchmark", benchmark) if benchmark is not None else Target("model", model or "")
-    paths = DataPaths.from_environment()
     if dry_run:
         _show_forgotten(forgetting.plan_to_forget(target, defs(), paths), dry_run=True)
     else:
@@ -96,17 +96,22 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
 
 
 @click.command()
-def doctor() -> None:
+@click.option("--deep", is_flag=True, help="Also compare every file that was kept with its digest, byte for byte.")
+def doctor(deep: bool) -> None:
     """Check the installation, the models' files, the disk, the data folder and Dagster's runs; 1 where one is amiss.
 
     Damaged part files of the cache are set aside, as every audit does; nothing else is changed.
     """
-    from audit_pipeline.definitions import defs
-    from audit_pipeline.doctor import examine
-    from audit_pipeline.orchestration.health import examine_dagster
+    with telling_what_takes_long("looking at") as look:
+        look("the installation")
+        from audit_pipeline.definitions import defs
+        from audit_pipeline.doctor import examine
+        from audit_pipeline.orchestration.health import examine_dagster, how_runs_ended
 
-    paths = DataPaths.from_environment()
-    findings = [*examine(paths), *examine_dagster(paths, defs())]
+        paths = DataPaths.from_environment()
+        findings = examine(paths, deep=deep, how_ended=how_runs_ended(paths), look=look)
+        look("Dagster's runs")
+        findings += examine_dagster(paths, defs())
     table = new_table("", "what", "finding")
     for finding in findings:
         table.add_row("ok" if finding.ok else "!!", finding.what, finding.words)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.integrity import DamagedError, file_sha256, known_sha256
-from audit_pipeline.tables import checked, read_parquet, write_parquet, write_then_name
+from audit_pipeline.tables import checked, open_parquet, read_parquet, write_parquet, write_then_name
 
 COMPACTION_LOCK = ".compaction.lock"
 LOCK_SECONDS = 600.0
@@ -145,7 +145,7 @@ class PartCache:
         try:
             return read_part(path, columns or self.schema.names, filters)
         except DamagedError:
-            self.unreadable.append(_set_aside(path))
+            self.unreadable.append(set_aside(path))
             return None
 
 
@@ -226,7 +226,7 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
                     continue
                 kept = read_part(part).filter(keep)
             except DamagedError:
-                _set_aside(part)
+                set_aside(part)
                 continue
             size += part.stat().st_size
             if len(kept):
@@ -236,23 +236,41 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
     return Weight(rows, size)
 
 
-def set_aside_damaged(
-    folder: Path, schema: pa.Schema | None, look: Callable[[Path], object] = lambda part: None
-) -> list[Path]:
-    """Read every part of ``folder`` to its end and set those aside that are damaged; their new names.
+def damaged_parts(folder: Path, schema: pa.Schema | None, *, whole: bool) -> Iterator[Path]:
+    """The parts of ``folder`` that are damaged: with ``whole`` anywhere, else where their footers are.
 
-    ``schema`` is that of the parts' kind; None reads the columns that a part has. ``look`` is told of each part before.
+    ``schema`` is that of the parts' kind; None reads the columns that a part has.
     """
-    damaged = []
     for part in parts_of(folder):
-        look(part)
         try:
-            read_part(part, None if schema is None else schema.names)
+            if not whole:
+                _read_footer(part)
+            elif digest_in_name(part) is not None:
+                require_part(part)
+            else:
+                read_part(part, None if schema is None else schema.names)
         except FileNotFoundError:
+            # Merged meanwhile.
             continue
         except DamagedError:
-            damaged.append(_set_aside(part))
-    return damaged
+            yield part
+
+
+def set_aside(part: Path) -> Path:
+    """Give a damaged part a name under which nobody reads it; its new name."""
+    aside = part.with_suffix(".unreadable")
+    part.replace(aside)
+    return aside
+
+
+def _read_footer(part: Path) -> None:
+    try:
+        with open_parquet(part):
+            pass
+    except (pa.ArrowException, OSError) as error:
+        if not _is_damage(error):
+            raise
+        raise DamagedError(f"{part} is damaged: {error}") from error
 
 
 def _write_part(folder: Path, table: pa.Table, number: int) -> Path:
@@ -278,12 +296,6 @@ def _are_settled(parts: Collection[Path]) -> bool:
 def _is_damage(error: Exception) -> bool:
     """Whether a part is damaged; else it could not be reached (gone, no permission, no descriptors)."""
     return not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None
-
-
-def _set_aside(part: Path) -> Path:
-    aside = part.with_suffix(".unreadable")
-    part.replace(aside)
-    return aside
 
 
 def _piles(parts: Iterable[Path]) -> list[list[Path]]:

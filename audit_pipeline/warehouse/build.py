@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
 from audit_pipeline.contracts import RUN_TABLES
+from audit_pipeline.data_folder import make_private
 from audit_pipeline.errors import DataError
 from audit_pipeline.lineage_files import Entry, digests_by_file, missing_files, with_files
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
@@ -88,7 +89,7 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
     Raises DataError where another build does not end in time, or where the file cannot be written.
     """
     started = time.monotonic()
-    paths.root.mkdir(parents=True, exist_ok=True)
+    make_private(paths.root)
     with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
@@ -109,6 +110,15 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
         size,
         time.monotonic() - started,
     )
+
+
+def read_lineage(paths: DataPaths) -> tuple[list[Entry], list[Unreadable]]:
+    """What every lineage entry says of its file, and the entries that are damaged; no warehouse is built for it."""
+    (table,) = (table for table in tables(include_text=False) if table.name == "lineage")
+    with duckdb.connect() as connection:
+        create_tables(connection, [table])
+        damaged = load_self_digested(connection, table, list_files(paths, table.name).paths)
+        return _entries(connection), damaged
 
 
 def lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:

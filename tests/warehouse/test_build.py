@@ -29,6 +29,9 @@ from audit_pipeline.warehouse.schema import EXCERPT, EXCERPT_WORDS, VIEWS, Table
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
 
+AGAIN = "again-notes"
+PAIR = "notes_32|tiny-125m"
+
 
 def values(paths: DataPaths, sql: str) -> list[tuple[object, ...]]:
     with open_read_only(paths.warehouse) as connection:
@@ -180,9 +183,38 @@ def test_gaps_in_the_lineage_are_found(audited: Folder) -> None:
     build_warehouse(paths)
     with open_read_only(paths.warehouse) as connection:
         gaps = lineage_gaps(connection)
-    assert [(gap.table, gap.partition, gap.run_id, gap.rows, gap.lineage_rows) for gap in gaps] == [
-        ("examples", "notes_32", "run-examples", 60, 0),
-        ("scores", "notes_32|tiny-125m", "again-notes", 60 * 22, 2),
+    assert [(gap.table, gap.partition, gap.run_id, gap.rows, gap.lineage_rows, gap.what) for gap in gaps] == [
+        ("examples", "notes_32", "run-examples", 60, 0, "rows without an entry"),
+        ("scores", "notes_32|tiny-125m", "again-notes", 60 * 22, 2, "rows with several entries"),
+    ]
+
+
+def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
+    paths = audited.paths
+    entry = {"asset_key": "evaluations", "finished": DAY + timedelta(days=1)}
+    # Of one step, one after the other; and a last one, whose run may have died there.
+    audited.write_lineage("decisions", PAIR, AGAIN, **entry)
+    audited.write_lineage("comparisons", PAIR, AGAIN, **{**entry, "finished": DAY + timedelta(days=2)})
+    paths.documents("notes").unlink()
+    report = build_warehouse(paths)
+    with open_read_only(paths.warehouse) as connection:
+        gaps = {gap.table: (gap.rows, gap.lineage_rows, gap.what) for gap in lineage_gaps(connection)}
+    either = "an entry without its file: the run died before it was written, or the file was deleted"
+    assert gaps == {
+        "decisions": (0, 1, "an entry without its file: the file was deleted"),
+        "comparisons": (0, 1, either),
+        "documents": (0, 1, either),
+    }
+    assert report.rows["files_gone"] == 3
+    # Numbers have their lineage all the same, and reports say nothing of it.
+    assert values(paths, "SELECT count(*) FROM lineage_gaps WHERE rows > 0") == [(0,)]
+
+
+def test_a_file_without_rows_and_without_lineage_is_a_gap(audited: Folder) -> None:
+    write_table(audited.paths.run_file("decisions", PAIR, "nobody"), SCHEMAS["decisions"].empty_table())
+    build_warehouse(audited.paths)
+    assert values(audited.paths, 'SELECT "table", run_id, rows, lineage_rows FROM lineage_gaps') == [
+        ("decisions", "nobody", 0, 0)
     ]
 
 
@@ -281,10 +313,6 @@ def test_an_unreadable_file_is_named_and_left_out(audited: Folder, damage: str) 
     assert report.rows["scores"] == whole - len(table)
     where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
     assert values(paths, f"SELECT DISTINCT run_id FROM current_scores {where}") == [("run-0-notes_32",)]
-
-
-AGAIN = "again-notes"
-PAIR = "notes_32|tiny-125m"
 
 
 def with_digest(audited: Folder, table: str, partition: str, run_id: str) -> Path:
