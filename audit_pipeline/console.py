@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +23,7 @@ from rich.table import Table
 OUT = Console(emoji=False)
 TELL = Console(stderr=True, emoji=False)
 _NAMED_SKIPS = 5
+_PATIENCE, _TOLD_EVERY = 2.0, 15.0
 
 Row = Mapping[str, Any]
 Columns = Sequence[tuple[str, str | Callable[[Row], object]]]
@@ -104,6 +106,27 @@ def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
 def tell(words: str, style: str | None = None) -> None:
     """One line on standard error; what a file or a name holds is shown, never obeyed."""
     TELL.print(visible(words), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def telling_what_takes_long(doing: str) -> Iterator[Callable[[str], None]]:
+    """A callback that is told what is being done now, in a few words, for whoever waits longer than two seconds.
+
+    On a terminal a line on standard error that is gone in the end; else a line there now and then.
+    """
+    if TELL.is_terminal:
+        with TELL.status(doing) as status:
+            yield lambda what: status.update(visible(f"{doing} {what}"))
+        return
+    told = time.monotonic() - _TOLD_EVERY + _PATIENCE
+
+    def tell_now_and_then(what: str) -> None:
+        nonlocal told
+        if time.monotonic() - told >= _TOLD_EVERY:
+            told = time.monotonic()
+            tell(f"• {doing} {what}")
+
+    yield tell_now_and_then
 
 
 def visible(text: str) -> str:

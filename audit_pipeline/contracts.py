@@ -15,6 +15,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from audit_pipeline.integrity import ROW_SHA256
+
 Split = Literal["calibration", "evaluation"]
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
@@ -26,8 +28,10 @@ MEMBER = 1
 NON_MEMBER = 0
 
 
-def _column(name: str, type_: pa.DataType, description: str, *, null: bool = False) -> pa.Field:
-    return pa.field(name, type_, nullable=null, metadata={"description": description})
+def _column(name: str, type_: pa.DataType, description: str, *, null: bool = False, later: bool = False) -> pa.Field:
+    """A column; ``later``: files of earlier versions lack it, and it is null there."""
+    metadata = {"description": description, **({"later": "yes"} if later else {})}
+    return pa.field(name, type_, nullable=null or later, metadata=metadata)
 
 
 def _list(type_: pa.DataType) -> pa.DataType:
@@ -35,6 +39,12 @@ def _list(type_: pa.DataType) -> pa.DataType:
 
 
 RUN_ID = _column("run_id", pa.string(), "the run that wrote the row; joins to lineage.run_id")
+ROW_SHA256_COLUMN = _column(
+    ROW_SHA256,
+    pa.string(),
+    "sha256 of the row's other columns (integrity.py); null where an earlier version wrote the row",
+    later=True,
+)
 
 DOCUMENTS = pa.schema(
     [
@@ -291,7 +301,7 @@ GROUP_TESTS = pa.schema(
             pa.string(),
             "which of the pair's labelled texts the detector scores higher: training (members) | opposite "
             "(non-members) | none (neither, clearly); null: no texts of a side are known, or of an earlier version",
-            null=True,
+            later=True,
         ),
         RUN_ID,
     ]
@@ -389,7 +399,7 @@ CORPUS_TESTS = pa.schema(
             pa.string(),
             "which texts score higher where a difference is found (5%): training (audited ones) | opposite (held-out "
             "ones) | none; null: the test knows one direction only, was refused, or is of an earlier version",
-            null=True,
+            later=True,
         ),
         RUN_ID,
     ]
@@ -431,8 +441,16 @@ LINEAGE = pa.schema(
             "settings",
             pa.string(),
             "canonical JSON of the options that the command was given, as in the scores of evaluate; null: not kept",
-            null=True,
+            later=True,
         ),
+        _column(
+            "file_sha256",
+            pa.string(),
+            "sha256 of the Parquet file that holds the rows; null: they lie in no file of their own, "
+            "or an earlier version wrote them",
+            later=True,
+        ),
+        ROW_SHA256_COLUMN,
     ]
 )
 
@@ -445,6 +463,7 @@ OUTCOMES = pa.schema(
         _column("reason", pa.string(), "why, in one line of at most 500 characters"),
         RUN_ID,
         _column("at", pa.timestamp("us", tz="UTC"), "when the run gave the pair up"),
+        ROW_SHA256_COLUMN,
     ]
 )
 
@@ -517,12 +536,9 @@ RUN_TABLES = (
 """Append-only: a run adds one file for a benchmark and model, and every row of it joins to one lineage entry."""
 
 
-LATER_COLUMNS: Mapping[str, frozenset[str]] = {
-    "group_tests": frozenset({"direction"}),
-    "corpus_tests": frozenset({"direction"}),
-    "lineage": frozenset({"settings"}),
-}
-"""Columns that files of earlier versions lack; they are null there. Any other column that is missing is a fault."""
+def is_later(field: pa.Field) -> bool:
+    """Whether files of earlier versions lack the column; it is null there."""
+    return b"later" in (field.metadata or {})
 
 
 def description_of(field: pa.Field) -> str:

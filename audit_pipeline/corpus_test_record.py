@@ -8,10 +8,10 @@ from __future__ import annotations
 from audit_pipeline.contracts import CORPUS_TESTS, Pair
 from audit_pipeline.corpus_tests import CorpusTest
 from audit_pipeline.errors import DataError
-from audit_pipeline.lineage import Step, record, table_version
+from audit_pipeline.lineage import Step, keep, table_version
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import table_from_rows, write_table
+from audit_pipeline.tables import table_from_rows
 
 CODE_VERSION = "1"
 
@@ -23,9 +23,10 @@ def keep_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPaths
     step = Step.now(run_id, "corpus_test", CODE_VERSION)
     pair = Pair(result.benchmark, result.model)
     table = table_from_rows([result.row(run_id)], CORPUS_TESTS)
-    record(
+    keep(
         paths,
         step,
+        table,
         table="corpus_tests",
         partition=pair.partition,
         data_version=table_version(table),
@@ -33,4 +34,3 @@ def keep_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPaths
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
     )
-    write_table(paths.run_file("corpus_tests", pair.partition, run_id), table)

@@ -1,7 +1,7 @@
 """The command `corpus-audit doctor`: is this installation fit to audit, and is what it has kept intact?
 
-What belongs here: looking, and saying in one line what is wrong and what to do. What does not: repairing (but damaged
-part files of the cache are set aside, as every run does), Dagster's own state (orchestration/health.py).
+What belongs here: looking, and saying in one line what is wrong and what to do. What does not: the files that were kept
+(doctor_files.py), repairing, Dagster's own state (orchestration/health.py).
 """
 
 from __future__ import annotations
@@ -11,48 +11,51 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import duckdb
 import filelock
-import pyarrow as pa
 from packaging.requirements import Requirement
 
 from audit_pipeline import forget
 from audit_pipeline.config.whole import FILES, load_configuration
+from audit_pipeline.data_folder import is_open_to_others, is_writable
+from audit_pipeline.doctor_files import HowEnded, examine_files
 from audit_pipeline.errors import AuditError
 from audit_pipeline.lineage import package_versions
+from audit_pipeline.looked_at import Finding, Look, named
 from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.fingerprint import identify
+from audit_pipeline.models.kept import kept_tokenizer
 from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.locate import locate
 from audit_pipeline.models.weights import default_device
 from audit_pipeline.paths import OWN_CONFIGURATION, DataPaths, is_shipped
-from audit_pipeline.token_statistics.cache import set_aside_damaged
-from audit_pipeline.token_statistics.run import KINDS
 from audit_pipeline.warehouse.query import open_read_only
 
 _DISTRIBUTION = "corpus-audit"
 _LOW_DISK_BYTES = 2 << 30
-_NAMED = 5
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at."""
+def examine(
+    paths: DataPaths,
+    *,
+    deep: bool = False,
+    how_ended: HowEnded = lambda run_id: None,
+    look: Look = lambda what: None,
+) -> list[Finding]:
+    """Everything that is looked at, in order; hub models are not fetched for it.
 
-    what: str
-    ok: bool
-    words: str
-
-
-def examine(paths: DataPaths) -> list[Finding]:
-    """Everything that is looked at, in order; hub models are not fetched for it."""
+    ``deep`` compares every file that is kept with its digest. ``how_ended`` says of a run how it ended, ``look`` is
+    told what is looked at now.
+    """
+    look("the installation")
     return [
         *_installation(),
         *_data_folder(paths),
-        *_configuration(paths),
-        *_cache(paths),
+        *_configuration(paths, look),
+        *examine_files(paths, how_ended, look, deep=deep),
         *_left_behind(paths),
         *_locks(paths),
         *_warehouse(paths),
@@ -93,14 +96,20 @@ def _data_folder(paths: DataPaths) -> Iterator[Finding]:
     except OSError as error:
         yield Finding("data folder", ok=False, words=f"{paths.root} cannot be written: {error}; set CORPUS_AUDIT_DATA")
         return
-    made = there == paths.root
-    yield Finding("data folder", ok=True, words=str(paths.root) if made else f"{paths.root}, made by the first audit")
+    if there != paths.root:
+        words = f"{paths.root}, made by the first audit"
+    elif is_open_to_others(paths.root):
+        words = f"{paths.root}; others on this machine can read it, and it holds full texts: chmod 700 {paths.root}"
+    else:
+        words = str(paths.root)
+    yield Finding("data folder", ok=True, words=words)
     free = shutil.disk_usage(there).free
     yield Finding("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
 
 
-def _configuration(paths: DataPaths) -> Iterator[Finding]:
+def _configuration(paths: DataPaths, look: Look) -> Iterator[Finding]:
     """Every file, with all that is wrong in it and between it and the others; then the models that can be looked at."""
+    look("the configuration")
     config = load_configuration()
     folder = str(config.folder)
     if is_shipped(config.folder):
@@ -116,43 +125,31 @@ def _configuration(paths: DataPaths) -> Iterator[Finding]:
         models = config.models
     except AuditError:
         return
-    for entry in models.values():
-        yield _model(entry, paths)
+    with tempfile.TemporaryDirectory() as folder_for_a_look:
+        # What is derived of a model's files is kept in the data folder, which is not made for a look.
+        place = paths if paths.root.exists() else DataPaths(Path(folder_for_a_look))
+        for entry in models.values():
+            look(f"model {entry.name}")
+            yield _model(entry, place)
 
 
 def _model(entry: ModelEntry, paths: DataPaths) -> Finding:
     what = f"model {entry.name}"
     if entry.hub is not None:
         return Finding(what, ok=True, words=f"on the hub as {entry.hub}; fetched when it is first used")
+    if entry.control is not None and not paths.control_pointer(entry.control.name).exists():
+        words = f"trained when it is first asked for: corpus-audit control {entry.control.name}"
+        return Finding(what, ok=True, words=words)
     try:
-        model = load_tokenizer(entry, paths)
+        located = locate(entry, paths)
+        identity = identify(located, paths)
+        # Reading one out of a .gguf takes long: it is looked at once it is kept.
+        if located.gguf is None or kept_tokenizer(identity, paths).exists():
+            load_tokenizer(entry, paths)
     except (AuditError, OSError) as error:
         # OSError: what is derived of its files is kept in a data folder that cannot be written.
         return Finding(what, ok=False, words=str(error))
-    words = f"{model.located.resolved_from}, fingerprint {model.identity.model_fingerprint}"
-    return Finding(what, ok=True, words=words)
-
-
-def _cache(paths: DataPaths) -> Iterator[Finding]:
-    """Every part is read to its end; damaged ones are set aside, and the next run computes their texts again."""
-    folders = sorted(path for path in paths.table("token_statistics").glob("kind=*/model=*") if path.is_dir())
-    earlier = [path for folder in folders for path in sorted(folder.glob("part-*.unreadable"))]
-    damaged = [aside for folder in folders for aside in set_aside_damaged(folder, _schema_of(folder))]
-    parts = sum(1 for folder in folders for _ in folder.glob("part-*.parquet"))
-    words = f"{parts} part files"
-    if damaged:
-        names = _named([str(path.with_suffix(".parquet")) for path in damaged])
-        words = f"damaged: {names}: set aside as .unreadable; their texts are run again by the next audit"
-    yield Finding("cache", not damaged, words)
-    if earlier:
-        words = f"{len(earlier)} damaged part file(s), the first {earlier[0]}: their texts are run again; delete them"
-        yield Finding("set aside", ok=False, words=words)
-
-
-def _schema_of(folder: Path) -> pa.Schema | None:
-    """The columns of the folder's kind; None where a later version made it."""
-    kind = folder.parent.name.partition("=")[2]
-    return next((schema for name, schema in KINDS.items() if name == kind), None)
+    return Finding(what, ok=True, words=f"{located.resolved_from}, fingerprint {identity.model_fingerprint}")
 
 
 def _left_behind(paths: DataPaths) -> Iterator[Finding]:
@@ -164,9 +161,7 @@ def _left_behind(paths: DataPaths) -> Iterator[Finding]:
         size = sum(stat.st_size for stat in temporary.values())
         dead = [path for path, stat in temporary.items() if time.time() - stat.st_mtime > forget.DEAD_AFTER_SECONDS]
         state = f"{len(dead)} older than an hour: delete those" if dead else "being written just now, or soon dead"
-        words = (
-            f"{len(temporary)} file(s), {size:,} bytes, {state}: {_named([str(path) for path in dead or temporary])}"
-        )
+        words = f"{len(temporary)} file(s), {size:,} bytes, {state}: {named([str(path) for path in dead or temporary])}"
         yield Finding("temporary files", not dead, words)
     for target in forget.unfinished(paths):
         words = f"{target} is removed in part: end it with corpus-audit forget --{target.dimension} '{target.name}'"
@@ -176,9 +171,11 @@ def _left_behind(paths: DataPaths) -> Iterator[Finding]:
 def _locks(paths: DataPaths) -> Iterator[Finding]:
     """A lock is the operating system's: it is free as soon as its holder is gone, whatever became of it."""
     locks = sorted(path for path in paths.root.rglob("*.lock") if path.is_file())
-    if locks:
+    if locks and not is_writable(paths.root):
+        yield Finding("locks", ok=True, words=f"{len(locks)}, which nobody can take: nothing can be written there")
+    elif locks:
         held = [str(path) for path in locks if _is_held(path)]
-        words = f"{len(locks)}, held by a living process: {_named(held)}" if held else f"{len(locks)}, all free"
+        words = f"{len(locks)}, held by a living process: {named(held)}" if held else f"{len(locks)}, all free"
         yield Finding("locks", ok=True, words=words)
 
 
@@ -210,9 +207,3 @@ def _opened(warehouse: Path) -> Finding:
         words = f"{warehouse}: {' '.join(str(error).split())}; build it again: corpus-audit report"
         return Finding("warehouse", ok=False, words=words)
     return Finding("warehouse", ok=True, words=f"{warehouse}, {count} evaluations")
-
-
-def _named(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

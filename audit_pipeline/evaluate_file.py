@@ -18,15 +18,16 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.build import count_examples, read_manifest
 from audit_pipeline.contracts import MEMBER, NON_MEMBER, Pair, digest
+from audit_pipeline.data_folder import require_writable
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evaluate_options import Asked
 from audit_pipeline.evaluation.claims import WHOEVER_RAN_THIS
 from audit_pipeline.findings import Design, Findings, find
 from audit_pipeline.given_scores import GivenScores, read_given
-from audit_pipeline.lineage import Step, record, table_version
+from audit_pipeline.lineage import Step, keep, table_version
 from audit_pipeline.paths import DataPaths, unsegment
 from audit_pipeline.stages import assess_split, write_findings
-from audit_pipeline.tables import write_json, write_table
+from audit_pipeline.tables import write_json
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.report import build_reports
 
@@ -74,9 +75,10 @@ def evaluate_file(asked: Asked) -> Evaluated:
     _refuse_other_texts(paths, pair, version, design)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
     examples = Step.now(run_id, "given_examples", CODE_VERSION)
-    record(
+    keep(
         paths,
         examples,
+        given.examples,
         table="examples",
         partition=pair.benchmark,
         data_version=version,
@@ -84,14 +86,13 @@ def evaluate_file(asked: Asked) -> Evaluated:
         upstream={},
         benchmark_digest=version,
     )
-    manifest = _manifest(paths, version, asked, design, given)
-    write_table(paths.examples(pair.benchmark), given.examples)
-    write_json(paths.benchmark_manifest(pair.benchmark), manifest)
+    write_json(paths.benchmark_manifest(pair.benchmark), _manifest(paths, version, asked, design, given))
     scores = Step.now(run_id, "given_scores", CODE_VERSION)
     scores_version = table_version(given.scores)
-    record(
+    keep(
         paths,
         scores,
+        given.scores,
         table="scores",
         partition=pair.partition,
         data_version=scores_version,
@@ -99,7 +100,6 @@ def evaluate_file(asked: Asked) -> Evaluated:
         benchmark_digest=version,
         settings=settings,
     )
-    write_table(paths.run_file("scores", pair.partition, run_id), given.scores)
     write_findings(
         findings,
         pair,
@@ -133,6 +133,7 @@ def _check(asked: Asked) -> None:
         raise DataError(f"{out} is a file: name a folder to write into")
     if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise DataError(f"{out} holds something else already: name a folder of its own")
+    require_writable(out, "name another with --out")
 
 
 def _check_headline(asked: Asked, scores: pa.Table) -> None:

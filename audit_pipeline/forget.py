@@ -9,7 +9,6 @@ models' fingerprints. So a removal that was killed is finished by a second one.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter
@@ -19,14 +18,13 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from audit_pipeline.contracts import RUN_TABLES, Pair, text_sha256, texts_read
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.kept import converted_of
 from audit_pipeline.passes import lowercased
 from audit_pipeline.paths import DataPaths, unsegment
-from audit_pipeline.tables import read_json, write_json
+from audit_pipeline.tables import open_parquet, read_json, read_parquet, write_json
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, discard, no_compaction, weigh
 
 Dimension = Literal["benchmark", "model"]
@@ -327,15 +325,15 @@ def _texts(paths: DataPaths, benchmark: str) -> tuple[set[str], set[str]]:
 
 def _column(path: Path, *names: str) -> pa.Table:
     try:
-        return pq.read_table(path, columns=list(names), partitioning=None)
-    except (pa.ArrowInvalid, OSError) as error:
+        return read_parquet(path, names)
+    except (pa.ArrowException, OSError) as error:
         raise DataError(_undecided(path, error)) from error
 
 
 def _card(path: Path) -> dict[str, object]:
     try:
         card = read_json(path)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(_undecided(path, error)) from error
     if not isinstance(card, dict):
         raise DataError(_undecided(path, "not a JSON object"))
@@ -448,8 +446,9 @@ def _rows(path: Path) -> int:
     if path.suffix != ".parquet":
         return 0
     try:
-        return int(pq.read_metadata(path).num_rows)
-    except (pa.ArrowInvalid, FileNotFoundError):
+        with open_parquet(path) as file:
+            return int(file.metadata.num_rows)
+    except (pa.ArrowException, FileNotFoundError):
         return 0
 
 

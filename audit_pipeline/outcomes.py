@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from audit_pipeline.contracts import OUTCOMES, Pair
+from audit_pipeline.errors import DataError
+from audit_pipeline.integrity import with_row_sha256
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_all, read_table, table_from_rows, write_table
+from audit_pipeline.tables import read_rows, table_from_rows, write_table
 
 Status = Literal["not_applicable", "failed"]
 
@@ -56,7 +59,8 @@ def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, rea
         "run_id": outcome.run_id,
         "at": outcome.at,
     }
-    write_table(paths.run_file(TABLE, pair.partition, run_id), table_from_rows([row], OUTCOMES))
+    rows = table_from_rows([with_row_sha256(row)], OUTCOMES)
+    write_table(paths.run_file(TABLE, pair.partition, run_id), rows)
     return outcome
 
 
@@ -68,8 +72,8 @@ def outcome_of_run(paths: DataPaths, pair: Pair, run_id: str) -> Outcome | None:
     path = paths.run_file(TABLE, pair.partition, run_id)
     if not path.exists():
         return None
-    (row,) = read_table(path, OUTCOMES, what=f"the outcome of {pair.partition} in run {run_id}").to_pylist()
-    return _outcome(row)
+    (outcome,) = _read(path, f"the outcome of {pair.partition} in run {run_id}")
+    return outcome
 
 
 def latest_outcome(paths: DataPaths, pair: Pair) -> Outcome | None:
@@ -78,8 +82,16 @@ def latest_outcome(paths: DataPaths, pair: Pair) -> Outcome | None:
     Raises DataError, naming the file, where one cannot be read.
     """
     folder = paths.run_file(TABLE, pair.partition, "any").parent
-    rows = read_all(folder, OUTCOMES).to_pylist()
-    return _outcome(max(rows, key=lambda row: (row["at"], row["run_id"]))) if rows else None
+    outcomes = [outcome for path in sorted(folder.glob("*.parquet")) for outcome in _read(path, path.name)]
+    return max(outcomes, key=lambda outcome: (outcome.at, outcome.run_id), default=None)
+
+
+def _read(path: Path, what: str) -> list[Outcome]:
+    """The outcomes in a file; raises DataError where it cannot be read or is not as it was written."""
+    try:
+        return [_outcome(row) for row in read_rows(path, what=what)]
+    except KeyError as error:
+        raise DataError(f"{what} cannot be read ({path}): the column {error} is missing") from error
 
 
 def _outcome(row: Mapping[str, Any]) -> Outcome:

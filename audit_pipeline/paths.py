@@ -7,7 +7,9 @@ What does not: reading or writing (see tables.py), and what the files hold (see 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -26,6 +28,7 @@ _CODE_LOCATION = "audit_pipeline.definitions"
 _LONGEST = {"benchmark": 60, "model": 180}
 
 
+@lru_cache(maxsize=4096)
 def segment(name: str) -> str:
     """``name`` as one path segment, reversible with :func:`unsegment` (a hub id holds slashes)."""
     quoted = quote(name, safe=" ()+,-.=@_")
@@ -180,6 +183,23 @@ class DataPaths:
         """The one file that a run adds to an append-only table for one partition."""
         return self.table(table) / f"partition={segment(partition)}" / f"run_id={segment(run_id)}.parquet"
 
+    def file_of(self, table: str, partition: str, run_id: str) -> Path | None:
+        """The file that a lineage entry explains; None for token statistics, which lie in the parts of the cache.
+
+        Of a trained control it is the pointer to its current version.
+        """
+        rewritten: dict[str, Callable[[str], Path]] = {
+            "documents": self.documents,
+            "examples": self.examples,
+            "split_quality": self.split_quality,
+            "control_studies": self.study,
+            "controls": self.control_pointer,
+            "token_frequencies": lambda name: self.token_frequencies(*name.rsplit("|", 1)),
+        }
+        if table == "token_statistics":
+            return None
+        return rewritten[table](partition) if table in rewritten else self.run_file(table, partition, run_id)
+
     @property
     def warehouse(self) -> Path:
         return self.root / "audit.duckdb"
@@ -191,6 +211,11 @@ class DataPaths:
     @property
     def report(self) -> Path:
         return self.reports / "contamination_report.html"
+
+    @property
+    def logs(self) -> Path:
+        """What libraries printed while a command met a full disk or the like."""
+        return self.root / "logs"
 
     @property
     def rolled_day(self) -> Path:

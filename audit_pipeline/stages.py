@@ -32,7 +32,7 @@ from audit_pipeline.evaluation.evaluate import MARGIN, Evaluation, ScoreColumn, 
 from audit_pipeline.evaluation.split_quality.quality import MOST_PER_SIDE, Quality, split_quality
 from audit_pipeline.findings import Design, Findings, find
 from audit_pipeline.highlights import highlights
-from audit_pipeline.lineage import Step, latest_run, record, table_version
+from audit_pipeline.lineage import Step, keep, latest_run, read_kept, record, table_version
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.passes import (
@@ -49,7 +49,7 @@ from audit_pipeline.paths import DataPaths
 from audit_pipeline.references.frequencies import FrequencyLookup, frequencies_of, read_frequencies
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
-from audit_pipeline.tables import checked, read_table, write_table
+from audit_pipeline.tables import checked
 from audit_pipeline.token_statistics.encode import KIND_VERSIONS, window_and_stride
 from audit_pipeline.token_statistics.run import Kind, Progress, compute
 
@@ -115,10 +115,11 @@ class EvaluationReport:
 def refresh_source(source: str, paths: DataPaths, step: Step) -> SourceReport:
     """Fetch a source and keep what it brought; raises SourceError where nothing arrived and nothing was there."""
 
-    def before_writing(report: SourceReport) -> None:
-        record(paths, step, table="documents", partition=source, data_version=report.data_version, upstream={})
+    def write(report: SourceReport) -> None:
+        version = report.data_version
+        keep(paths, step, report.table, table="documents", partition=source, data_version=version, upstream={})
 
-    return refresh(source, paths, step.run_id, load_source_settings(), before_writing)
+    return refresh(source, paths, step.run_id, load_source_settings(), write)
 
 
 def spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
@@ -136,10 +137,11 @@ def spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
 def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildReport:
     """Build a benchmark's examples from its sources' documents or its labelled files."""
 
-    def before_writing(report: BuildReport) -> None:
-        record(
+    def write(report: BuildReport) -> None:
+        keep(
             paths,
             step,
+            report.examples,
             table="examples",
             partition=spec.name,
             data_version=report.digest,
@@ -150,7 +152,7 @@ def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildR
             benchmark_digest=report.digest,
         )
 
-    return build(spec, paths, step.run_id, before_writing=before_writing)
+    return build(spec, paths, step.run_id, write=write)
 
 
 def assess_split(benchmark: str, paths: DataPaths, step: Step, *, most_per_side: int = MOST_PER_SIDE) -> SplitReport:
@@ -173,16 +175,16 @@ def assess_split(benchmark: str, paths: DataPaths, step: Step, *, most_per_side:
         most_per_side=most_per_side,
     )
     version = table_version(quality.table)
-    record(
+    keep(
         paths,
         step,
+        quality.table,
         table="split_quality",
         partition=benchmark,
         data_version=version,
         upstream={f"examples/{benchmark}": manifest["digest"]},
         benchmark_digest=manifest["digest"],
     )
-    write_table(paths.split_quality(benchmark), quality.table)
     return SplitReport(benchmark, quality, manifest["design"], manifest.get(MATCHED), version)
 
 
@@ -432,9 +434,10 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
         "scores": (table, version, {**upstream, **passes.upstream}),
     }
     for name, (rows, data_version, from_what) in written.items():
-        record(
+        keep(
             paths,
             step,
+            rows,
             table=name,
             partition=pair.partition,
             data_version=data_version,
@@ -443,7 +446,6 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
             tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
             benchmark_digest=benchmark,
         )
-        write_table(paths.run_file(name, pair.partition, step.run_id), rows)
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
     columns = score_columns(table, examples, model=pair.model, benchmark=pair.benchmark, overrides=overrides)
     return ScoreReport(pair, len(table), Counter(table.column("status").to_pylist()), reasons, version, columns)
@@ -484,8 +486,13 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
     if written.upstream.get(statistics) != version_now:
         raise DataError(f"the scores of {pair.partition} are of other weights or another start token: score it again")
-    scores = read_table(
-        paths.run_file("scores", pair.partition, written.run_id), SCORES, what=f"the scores of {pair.partition}"
+    scores = read_kept(
+        paths,
+        SCORES,
+        table="scores",
+        partition=pair.partition,
+        run_id=written.run_id,
+        what=f"the scores of {pair.partition}",
     )
     examples = read_examples(paths, pair.benchmark)
     design = Design(manifest["design"], _language(examples), MATCHED in manifest, overrides_of(pair.benchmark, paths))
@@ -524,9 +531,10 @@ def write_findings(
     versions = {}
     for name, table in findings.tables.items():
         versions[name] = table_version(table)
-        record(
+        keep(
             paths,
             step,
+            table,
             table=name,
             partition=pair.partition,
             data_version=versions[name],
@@ -535,7 +543,6 @@ def write_findings(
             tokenizer_fingerprint=tokenizer_fingerprint,
             benchmark_digest=benchmark_digest,
         )
-        write_table(paths.run_file(name, pair.partition, step.run_id), table)
     return versions
 
 

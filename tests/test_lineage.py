@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import random
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from written import read_all
 
 from audit_pipeline.contracts import LINEAGE
 from audit_pipeline.errors import DataError
-from audit_pipeline.lineage import Step, latest_run, package_versions, record, table_version
+from audit_pipeline.integrity import DamagedError, file_sha256, row_sha256
+from audit_pipeline.lineage import Step, keep, latest_run, package_versions, read_kept, record, table_version
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_all, write_table
+from audit_pipeline.tables import write_table
 
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -125,3 +129,131 @@ def test_a_damaged_entry_is_named(paths: DataPaths) -> None:
     entry.write_bytes(entry.read_bytes()[:40])
     with pytest.raises(DataError, match=r"run_id=run-1\.parquet cannot be read"):
         latest_run(paths, "scores", "b|m")
+
+
+def rows_of(run_id: str, *scores: float) -> pa.Table:
+    return table([{"name": "a", "score": score, "run_id": run_id} for score in scores])
+
+
+def keep_rows(paths: DataPaths, table_name: str, partition: str, run_id: str, rows: pa.Table) -> Path:
+    keep(paths, step(run_id), rows, table=table_name, partition=partition, data_version="v", upstream={})
+    file = paths.file_of(table_name, partition, run_id)
+    assert file is not None
+    return file
+
+
+def flip(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 4
+    file.write_bytes(content)
+
+
+def test_a_lineage_row_names_the_digest_of_its_file(paths: DataPaths) -> None:
+    file = keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
+    [row] = read_all(paths.table("lineage"), LINEAGE).to_pylist()
+    assert row["file_sha256"] == file_sha256(file)
+    assert row["row_sha256"] == row_sha256(row)
+    assert file == paths.run_file("scores", "b|m", "run-1")
+
+
+@pytest.mark.parametrize("place", [30, -200, -3])
+def test_a_file_with_a_flipped_bit_is_refused_wherever_it_is(paths: DataPaths, place: int) -> None:
+    file = keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
+    read = partial(read_kept, paths, SCHEMA, table="scores", partition="b|m", run_id="run-1", what="the scores of b|m")
+    assert read().to_pylist() == rows_of("run-1", 0.5).to_pylist()
+    flip(file, place)
+    with pytest.raises(DamagedError, match=r"the scores of b\|m is damaged: .*run-1\.parquet is not as it was written"):
+        read()
+    file.unlink()
+    with pytest.raises(DataError, match="has not been built yet"):
+        read()
+
+
+def test_a_file_that_every_run_writes_anew_may_be_of_any_run(paths: DataPaths) -> None:
+    read = partial(read_kept, paths, SCHEMA, table="examples", partition="b", what="b")
+    file = keep_rows(paths, "examples", "b", "run-1", rows_of("run-1", 1.0))
+    before = file.read_bytes()
+    keep_rows(paths, "examples", "b", "run-2", rows_of("run-2", 2.0))
+    assert read()["score"].to_pylist() == [2.0]
+    # A run that died between its entry and its rows leaves those of the run before.
+    file.write_bytes(before)
+    assert read()["score"].to_pylist() == [1.0]
+    write_table(file, rows_of("run-3", 3.0))
+    with pytest.raises(DamagedError):
+        read()
+
+
+def test_files_of_earlier_versions_are_read_as_they_are(paths: DataPaths) -> None:
+    record(paths, step("run-1"), table="examples", partition="b", data_version="v", upstream={})
+    file = paths.examples("b")
+    write_table(file, rows_of("run-1", 1.0))
+    [entry] = paths.table("lineage").rglob("*.parquet")
+    rows = pq.read_table(entry, partitioning=None)
+    pq.write_table(rows.drop_columns(["file_sha256", "row_sha256"]), entry)
+    read = partial(read_kept, paths, SCHEMA, table="examples", partition="b", what="b")
+    assert read().num_rows == 1
+    # As soon as a run has named one, what has another is not as it was written.
+    keep_rows(paths, "examples", "b", "run-2", rows_of("run-2", 2.0))
+    write_table(file, rows_of("run-1", 1.0))
+    with pytest.raises(DamagedError):
+        read()
+
+
+def test_an_entry_that_is_not_as_it_was_written_is_refused(paths: DataPaths) -> None:
+    keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
+    [entry] = paths.table("lineage").rglob("*.parquet")
+    rows = pq.read_table(entry, partitioning=None)
+    place = rows.column_names.index("data_version")
+    pq.write_table(rows.set_column(place, "data_version", pa.array(["w"])), entry)
+    with pytest.raises(DamagedError, match=r"run_id=run-1\.parquet is damaged: its row is not as it was written"):
+        latest_run(paths, "scores", "b|m")
+
+
+@pytest.mark.parametrize("stopped_by", [OSError("full"), KeyboardInterrupt()], ids=str)
+def test_an_entry_whose_rows_did_not_follow_is_taken_back(
+    paths: DataPaths, monkeypatch: pytest.MonkeyPatch, stopped_by: BaseException
+) -> None:
+    move, moved = Path.replace, paths.run_file("scores", "b|m", "run-1")
+
+    def stop(self: Path, target: Path) -> Path:
+        if target == moved:
+            raise stopped_by
+        return move(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stop)
+        with pytest.raises(type(stopped_by)):
+            keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
+    assert list(paths.root.rglob("*.parquet")) == []
+
+    def stop_a_moment_later(self: Path, target: Path) -> Path:
+        found = move(self, target)
+        if target == moved:
+            raise stopped_by
+        return found
+
+    monkeypatch.setattr(Path, "replace", stop_a_moment_later)
+    with pytest.raises(type(stopped_by)):
+        keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
+    assert moved.exists()
+    assert latest_run(paths, "scores", "b|m").run_id == "run-1", "rows are never without their entry"
+
+
+@pytest.mark.parametrize(
+    ("table_name", "partition", "name"),
+    [
+        ("documents", "sotu", "documents/source=sotu/documents.parquet"),
+        ("examples", "b_8", "examples/benchmark=b_8/examples.parquet"),
+        ("split_quality", "b_8", "split_quality/benchmark=b_8/quality.parquet"),
+        ("token_frequencies", "a|b|fingerprint", "token_frequencies/corpus=a%7Cb/tokenizer=fingerprint.parquet"),
+        ("control_studies", "s", "control_studies/study=s/results.parquet"),
+        ("controls", "c", "controls/c/current.json"),
+        ("scores", "b|m", "scores/partition=b%7Cm/run_id=r.parquet"),
+        ("token_statistics", "b|m", None),
+    ],
+)
+def test_every_entry_says_which_file_it_explains(
+    paths: DataPaths, table_name: str, partition: str, name: str | None
+) -> None:
+    file = paths.file_of(table_name, partition, "r")
+    assert (None if file is None else file.relative_to(paths.root).as_posix()) == name

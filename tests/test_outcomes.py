@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from written import read_all
 
 from audit_pipeline import outcomes
 from audit_pipeline.contracts import OUTCOMES, Pair
 from audit_pipeline.errors import DataError
 from audit_pipeline.outcomes import MAX_REASON, Outcome, latest_outcome, outcome_of_run, record_outcome
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_all
 
 PAIR = Pair("notes_32", "owner/name")
 

@@ -11,15 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
+from written import read_all
 
 from audit_pipeline import findings, stages
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
 from audit_pipeline.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.errors import DataError
+from audit_pipeline.integrity import file_sha256
 from audit_pipeline.lineage import Step
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.sources import store
-from audit_pipeline.tables import read_all, read_json, read_table, write_json
+from audit_pipeline.sources.store import read_documents
+from audit_pipeline.tables import read_json, read_table, write_json
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -156,17 +158,25 @@ def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
 
 def test_rows_are_never_without_their_lineage_entry(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = workspace.paths
+    seen: list[bool] = []
+    move = Path.replace
 
-    def full(path: Path, table: object) -> None:
-        raise OSError(28, "No space left on device", str(path))
+    def full(self: Path, target: Path) -> Path:
+        if target == paths.documents(SOURCE):
+            seen.append(("documents", "full") in lineage(workspace))
+            raise OSError(28, "No space left on device", str(target))
+        return move(self, target)
 
-    monkeypatch.setattr(store, "write_table", full)
     before = pq.read_table(paths.documents(SOURCE), partitioning=None)
     workspace.hold(*made_documents(1, 30))
-    with pytest.raises(OSError, match="No space left"):
-        stages.refresh_source(SOURCE, paths, step("full"))
-    assert ("documents", "full") in lineage(workspace), "the entry comes first"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            stages.refresh_source(SOURCE, paths, step("full"))
+    assert seen == [True], "the entry comes first"
+    assert ("documents", "full") not in lineage(workspace), "and is taken back where the rows did not follow"
     assert pq.read_table(paths.documents(SOURCE), partitioning=None).equals(before)
+    assert read_documents(paths, SOURCE).equals(before), "they are still those that their own entry names"
 
 
 def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: Workspace) -> None:
@@ -208,17 +218,10 @@ def test_out_of_range_counts_values_and_interval_ends(workspace: Workspace) -> N
     assert changed.out_of_range == 3
 
 
-def test_a_split_is_assessed_with_lineage_before_its_rows(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     paths = workspace.paths
     with pytest.raises(DataError, match="other_8 has not been built"):
         stages.assess_split("other_8", paths, step("early"))
-    with monkeypatch.context() as patch:
-        patch.setattr(stages, "write_table", raise_full)
-        with pytest.raises(OSError, match="full"):
-            stages.assess_split("made_8", paths, step("killed"))
-    assert not paths.split_quality("made_8").exists()
     report = stages.assess_split("made_8", paths, step("assessed"))
     manifest = read_manifest(paths, "made_8")
     written = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, what="the quality")
@@ -226,20 +229,16 @@ def test_a_split_is_assessed_with_lineage_before_its_rows(
     assert set(written.column("run_id").to_pylist()) == {"assessed"}
     assert (report.benchmark, report.design, report.matched) == ("made_8", "temporal", None)
     rows = lineage(workspace)
-    for run_id in ("killed", "assessed"):
-        row = rows["split_quality", run_id]
-        assert (row["partition"], row["data_version"]) == ("made_8", report.data_version)
-        assert json.loads(str(row["upstream_data_versions"])) == {"examples/made_8": manifest["digest"]}
-        assert row["benchmark_digest"] == manifest["digest"]
+    row = rows["split_quality", "assessed"]
+    assert (row["partition"], row["data_version"]) == ("made_8", report.data_version)
+    assert json.loads(str(row["upstream_data_versions"])) == {"examples/made_8": manifest["digest"]}
+    assert row["benchmark_digest"] == manifest["digest"]
+    assert row["file_sha256"] == file_sha256(paths.split_quality("made_8"))
     # The texts of a side are counted, however few of them are read.
     few = stages.assess_split("made_8", paths, step("few"), most_per_side=2)
     members = [row for row in few.quality.table.to_pylist() if (row["measure"], row["side"]) == ("texts", "members")]
     assert members[0]["value"] == manifest["counts"]["members"] > 2
     assert any("read on 2 of" in method for method in few.quality.table["method"].to_pylist())
-
-
-def raise_full(*_: object) -> None:
-    raise OSError("the disk is full")
 
 
 def test_the_words_are_those_of_the_benchmarks_unit(workspace: Workspace) -> None:

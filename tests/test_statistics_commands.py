@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from made_workspace import Workspace, made_documents, make_workspace, temporal
+from written import read_all
 
 from audit_pipeline.cli import main
 from audit_pipeline.contracts import CORPUS_TESTS
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_all
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread")

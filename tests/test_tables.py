@@ -10,12 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from written import read_all
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.tables import (
     checked,
-    read_all,
     read_json,
+    read_rows,
     read_table,
     require_output,
     table_from_rows,
@@ -127,3 +128,23 @@ def test_an_output_never_overwrites_an_input(tmp_path: Path) -> None:
         require_output(corpus / "new.parquet", corpus)
     with pytest.raises(DataError, match=r"must end in \.parquet"):
         require_output(tmp_path / "texts.jsonl", given)
+
+
+def test_a_page_that_is_not_what_its_checksum_says_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, pa.table({"a": pa.array(range(1000), pa.int32()), "b": [str(n) for n in range(1000)]}))
+    column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    content = bytearray(path.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 20] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"the table cannot be read .*(?i:crc|checksum)"):
+        read_table(path, SCHEMA, what="the table")
+    with pytest.raises(DataError, match=r"the rows cannot be read .*(?i:crc|checksum)"):
+        read_rows(path, what="the rows")
+
+
+def test_columns_of_a_later_version_are_null_where_they_are_not_there() -> None:
+    later = pa.schema([*SCHEMA, pa.field("c", pa.string(), metadata={"later": "yes"})])
+    found = checked(pa.table({"a": pa.array([7], pa.int32()), "b": ["x"]}), later)
+    assert found.to_pylist() == [{"a": 7, "b": "x", "c": None}]
+    assert checked(pa.table({"c": ["y"], "a": pa.array([7], pa.int32()), "b": ["x"]}), later)["c"].to_pylist() == ["y"]

@@ -6,7 +6,6 @@ What does not: how examples are chosen (a module a builder) and what must be tru
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,10 +21,11 @@ from audit_pipeline.benchmarks.inputs import Builder, Inputs, ReadDocuments, rea
 from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
+from audit_pipeline.lineage import read_kept
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.registry import source_named
 from audit_pipeline.sources.store import harvest_version, read_documents
-from audit_pipeline.tables import read_json, read_table, write_json, write_table
+from audit_pipeline.tables import read_json, write_json, write_table
 
 MAX_NAMED = 20
 
@@ -95,11 +95,11 @@ def build(
     paths: DataPaths,
     run_id: str,
     read: ReadDocuments | None = None,
-    before_writing: Callable[[BuildReport], None] | None = None,
+    write: Callable[[BuildReport], None] | None = None,
 ) -> BuildReport:
     """Draw the examples of ``spec`` and write them with their manifest, the table first.
 
-    ``before_writing`` gets the report just before anything is written (for lineage).
+    ``write`` writes the table in place of this (with its lineage).
     Raises DataError (SourceError) where there is nothing to draw from or one side is empty; what was there before is
     then left alone. A failed check raises nothing: see ``BuildReport.failed``.
     """
@@ -119,9 +119,10 @@ def build(
         checks=checks,
         manifest=manifest,
     )
-    if before_writing is not None:
-        before_writing(report)
-    write_table(paths.examples(spec.name), report.examples)
+    if write is None:
+        write_table(paths.examples(spec.name), report.examples)
+    else:
+        write(report)
     write_json(paths.benchmark_manifest(spec.name), report.manifest)
     return report
 
@@ -146,7 +147,7 @@ def version_of_source(source: str, paths: DataPaths) -> str:
 
 def read_examples(paths: DataPaths, benchmark: str) -> pa.Table:
     """The examples of a benchmark (schema EXAMPLES); raises DataError where it is not built or cannot be read."""
-    return read_table(paths.examples(benchmark), EXAMPLES, what=f"the benchmark {benchmark}")
+    return read_kept(paths, EXAMPLES, table="examples", partition=benchmark, what=f"the benchmark {benchmark}")
 
 
 def read_manifest(paths: DataPaths, benchmark: str) -> Mapping[str, Any]:
@@ -156,8 +157,10 @@ def read_manifest(paths: DataPaths, benchmark: str) -> Mapping[str, Any]:
         content = read_json(path)
     except FileNotFoundError as error:
         raise DataError(f"the benchmark {benchmark} has not been built yet: {path} is missing") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(f"the manifest of {benchmark} cannot be read ({path}): {error}; build it again") from error
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"the manifest of {benchmark} cannot be read ({path}): {error}; delete it and build it again"
+        ) from error
     if not isinstance(content, dict):
         raise DataError(f"the manifest of {benchmark} is not a JSON object ({path}); build it again")
     return content

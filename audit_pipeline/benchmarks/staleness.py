@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from functools import cache
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from audit_pipeline.benchmarks.build import (
     VersionOf,
@@ -25,6 +24,7 @@ from audit_pipeline.benchmarks.settings import RowsSettings
 from audit_pipeline.contracts import EXAMPLES
 from audit_pipeline.errors import AuditError
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import open_parquet
 
 
 def is_stale(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> bool:
@@ -53,8 +53,9 @@ def is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
     if not (examples.exists() and paths.benchmark_manifest(spec.name).exists()):
         return False
     try:
-        return bool(pq.read_schema(examples).names == EXAMPLES.names)
-    except (pa.ArrowInvalid, OSError):
+        with open_parquet(examples) as file:
+            return bool(file.schema_arrow.names == EXAMPLES.names)
+    except (pa.ArrowException, OSError):
         # A damaged file is for whoever reads it to tell.
         return True
 

@@ -18,6 +18,7 @@ import click
 
 from audit_pipeline.cli.answers import say_conclusions
 from audit_pipeline.cli.shared import (
+    data_to_write,
     detector_and_setting,
     json_option,
     sides,
@@ -151,6 +152,7 @@ def _audit(model: str, benchmark: str, asked: _Asked) -> _Audited:
     if not asked.refresh and asked.kinds == ("base",) and nothing_to_do(entry, specs, paths):
         tell_step(f"{entry.name} on {', '.join(names)}: everything is up to date, nothing is run")
         return _Audited(entry.name, names, ran=False, failed=None)
+    data_to_write()
 
     from audit_pipeline.definitions import defs
     from audit_pipeline.orchestration.audit import AuditRequest
@@ -317,12 +319,12 @@ def study(name: str) -> None:
     config = whole_configuration()
     config.studies.named(name)
     tell_problems(config.problems)
+    paths = data_to_write()
 
     from audit_pipeline.definitions import defs
     from audit_pipeline.orchestration.audit import study as run_study
     from audit_pipeline.warehouse.query import open_read_only
 
-    paths = DataPaths.from_environment()
     run_study(name, defs(), paths, tell_step)
     with open_read_only(paths.warehouse) as connection:
         rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})

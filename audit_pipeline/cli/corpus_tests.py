@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import FILE, PATH, loader, model_named, tell_step
+from audit_pipeline.cli.shared import FILE, PATH, data_to_write, loader, model_named, tell_step
 from audit_pipeline.console import say, tell, tell_skipped
 from audit_pipeline.paths import DataPaths
 
@@ -63,7 +63,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
     from audit_pipeline.corpus_tests import canary_test
     from audit_pipeline.progress import terminal_bar
 
-    paths = DataPaths.from_environment()
+    paths = data_to_write()
     tokenized, forward_of = _known(model, paths), loader(paths, device)
     with terminal_bar(model) as on_progress:
         result = canary_test(
@@ -95,7 +95,7 @@ def test_ordered(
     from audit_pipeline.fetch.read import open_texts
     from audit_pipeline.progress import terminal_bar
 
-    paths = DataPaths.from_environment()
+    paths = data_to_write()
     items = open_texts(file, text_column)
     if items.rows.note is not None:
         tell(items.rows.note)

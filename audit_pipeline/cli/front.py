@@ -14,6 +14,7 @@ import click
 from audit_pipeline.cli import auditing, conclusions, corpus_tests, listing, published, scoring, upkeep
 from audit_pipeline.console import tell
 from audit_pipeline.errors import AuditError, one_line
+from audit_pipeline.library_output import held_back
 from audit_pipeline.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
 
@@ -21,25 +22,30 @@ class _Front(click.Group):
     """Errors that a user can act on become one line and exit code 2, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            # The reader of a pipe has enough: click ends quietly.
-            raise
-        except KeyboardInterrupt:
-            tell("stopped; what was finished is kept")
-            sys.exit(130)
-        except Exception as error:
-            from audit_pipeline.full_disk import full_disk
+        with held_back() as libraries:
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError:
+                # The reader of a pipe has enough: click ends quietly.
+                raise
+            except KeyboardInterrupt:
+                libraries.release()
+                tell("stopped; what was finished is kept")
+                sys.exit(130)
+            except Exception as error:
+                from audit_pipeline.full_disk import full_disk
 
-            # Whoever met it: Dagster's own databases and DuckDB tell of a full disk in words of their own.
-            full = full_disk(error, DataPaths.from_environment().root)
-            if full is not None:
-                _fail(AuditError(full))
-            # OSError: the machine said no: no permission, a folder where a file should be.
-            if isinstance(error, AuditError | OSError):
-                _fail(error)
-            raise
+                paths = DataPaths.from_environment()
+                # Whoever met it: Dagster's own databases and DuckDB tell of a full disk in words of their own.
+                full = full_disk(error, paths.root)
+                if full is not None:
+                    kept = libraries.keep(paths.logs)
+                    _fail(AuditError(full if kept is None else f"{full}; what libraries printed of it: {kept}"))
+                libraries.release()
+                # OSError: the machine said no: no permission, a folder where a file should be.
+                if isinstance(error, AuditError | OSError):
+                    _fail(error)
+                raise
 
 
 def _fail(error: AuditError | OSError) -> NoReturn:

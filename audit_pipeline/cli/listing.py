@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from audit_pipeline.cli.shared import json_option, tell_problems, tell_step, whole_configuration
+from audit_pipeline.cli.shared import data_to_write, json_option, tell_problems, tell_step, whole_configuration
 from audit_pipeline.console import Row, show_table
 from audit_pipeline.paths import DataPaths
 
@@ -96,7 +96,7 @@ def benchmarks(build_name: str | None) -> None:
     from audit_pipeline.benchmarks.build import read_manifest
     from audit_pipeline.benchmarks.config import FILE_NAME
 
-    paths = DataPaths.from_environment()
+    paths = DataPaths.from_environment() if build_name is None else data_to_write()
     config = whole_configuration()
     if build_name is not None:
         specs = config.benchmarks_named(build_name)

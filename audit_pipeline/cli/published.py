@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli.shared import FILE, json_option, tell_step
-from audit_pipeline.console import answers_in_json, say, show_table
+from audit_pipeline.console import answers_in_json, say, show_table, tell
+from audit_pipeline.data_folder import is_writable, require_writable
 from audit_pipeline.errors import AuditError
 from audit_pipeline.paths import DataPaths
 
@@ -36,15 +37,24 @@ if TYPE_CHECKING:
 )
 def report(open_it: bool, no_text: bool) -> None:
     """Rebuild the warehouse and the report from what has been audited."""
+    paths = DataPaths.from_environment()
+    if open_it and paths.report.exists() and not is_writable(paths.root):
+        tell(f"{paths.root} cannot be written: this is the report as it was built last")
+        _open(paths)
+        return
+    require_writable(paths.root)
     from audit_pipeline.definitions import defs
     from audit_pipeline.orchestration.audit import publish
 
-    paths = DataPaths.from_environment()
     include_text = not no_text and "CORPUS_AUDIT_NO_TEXT" not in os.environ
     publish(defs(), paths, tell_step, include_text=include_text)
     say(f"Report: {paths.report}")
     if open_it:
-        webbrowser.open(paths.report.as_uri())
+        _open(paths)
+
+
+def _open(paths: DataPaths) -> None:
+    webbrowser.open(paths.report.as_uri())
 
 
 @click.command()

@@ -15,6 +15,7 @@ import click
 from audit_pipeline.cli.shared import (
     FILE,
     PATH,
+    data_to_write,
     detector_and_setting,
     json_option,
     loader,
@@ -72,6 +73,7 @@ def score(
     from audit_pipeline.detectors.registry import parse_set, select
     from audit_pipeline.tables import require_output
 
+    paths = data_to_write()
     names = [name.strip() for name in detectors.split(",") if name.strip()] if detectors else None
     overrides = parse_set(assignments)
     selection = select(names, grid=grid, overrides=overrides)
@@ -85,7 +87,6 @@ def score(
     from audit_pipeline.scoring.file import Beside, Told, score_file
 
     entry = with_overrides(configured, dtype=dtype, start_token_policy=policy, reference_model=reference_model)
-    paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
 
     with file_bar(entry.name) as on_progress:

@@ -15,6 +15,7 @@ import click
 
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.console import Row, answering, tell
+from audit_pipeline.data_folder import require_writable
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ def json_option(command: Callable[..., None]) -> Callable[..., None]:
             command(*arguments, **options)
 
     return run
+
+
+def data_to_write() -> DataPaths:
+    """The data folder, for a command that writes there; raises DataError where that cannot be."""
+    paths = DataPaths.from_environment()
+    require_writable(paths.root)
+    return paths
 
 
 def tell_step(what: str) -> None:

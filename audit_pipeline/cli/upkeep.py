@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.shared import json_option, tell_step
-from audit_pipeline.console import Row, say, show_table, tell, visible
+from audit_pipeline.cli.shared import data_to_write, json_option, tell_step
+from audit_pipeline.console import Row, say, show_table, tell, telling_what_takes_long, visible
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def init(folder: Path) -> None:
 @click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535))
 def dev(host: str, port: int) -> None:
     """Open the Dagster UI, with its daemon, on this machine."""
+    paths = data_to_write()
     from audit_pipeline.orchestration.in_process import bury_dead_runs, dagster_home, open_instance
     from audit_pipeline.paths import config_dir, workspace_file
 
-    paths = DataPaths.from_environment()
     with open_instance(paths) as instance:
         for run_id in bury_dead_runs(instance):
             tell(f"run {run_id} is marked failed: the process that ran it is gone")
@@ -71,12 +71,12 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     """
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
+    paths = data_to_write()
     from audit_pipeline.definitions import defs
     from audit_pipeline.forget import Target
     from audit_pipeline.orchestration import forgetting
 
     target = Target("benchmark", benchmark) if benchmark is not None else Target("model", model or "")
-    paths = DataPaths.from_environment()
     if dry_run:
         _show_forgotten(forgetting.plan_to_forget(target, defs(), paths), dry_run=True)
     else:
@@ -122,18 +122,23 @@ def _number(column: str) -> Callable[[Row], str]:
 
 
 @click.command()
+@click.option("--deep", is_flag=True, help="Also compare every file that was kept with its digest, byte for byte.")
 @json_option
-def doctor() -> None:
+def doctor(deep: bool) -> None:
     """Check the installation, the models' files, the disk, the data folder and Dagster's runs; 1 where one is amiss.
 
     Damaged part files of the cache are set aside, as every audit does; nothing else is changed.
     """
-    from audit_pipeline.definitions import defs
-    from audit_pipeline.doctor import examine
-    from audit_pipeline.orchestration.health import examine_dagster
+    with telling_what_takes_long("looking at") as look:
+        look("the installation")
+        from audit_pipeline.definitions import defs
+        from audit_pipeline.doctor import examine
+        from audit_pipeline.orchestration.health import examine_dagster, how_runs_ended
 
-    paths = DataPaths.from_environment()
-    findings = [*examine(paths), *examine_dagster(paths, defs())]
+        paths = DataPaths.from_environment()
+        findings = examine(paths, deep=deep, how_ended=how_runs_ended(paths), look=look)
+        look("Dagster's runs")
+        findings += examine_dagster(paths, defs())
     rows = [{"ok": finding.ok, "what": finding.what, "finding": finding.words} for finding in findings]
     show_table(
         "findings", rows, (("", lambda row: "ok" if row["ok"] else "!!"), ("what", "what"), ("finding", "finding"))

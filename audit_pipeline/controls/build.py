@@ -23,11 +23,12 @@ from transformers import PreTrainedTokenizerBase
 from audit_pipeline.contracts import CONTROL_TEXTS, digest, text_sha256
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.draw import DrawnText, draw_texts
-from audit_pipeline.controls.kept import control_version, documents_of
+from audit_pipeline.controls.kept import MANIFEST, TEXTS, control_version, documents_of, require_whole
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
 from audit_pipeline.controls.training import Trained, new_model, train
 from audit_pipeline.errors import DataError
+from audit_pipeline.integrity import digests_of_folder
 from audit_pipeline.lineage import Step, package_versions, record
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.convert import read_with_transformers
@@ -60,11 +61,13 @@ def build_control(
     documents, versions = documents_of(entry, paths)
     version = control_version(entry, versions)
     folder = paths.control_version(entry.name, version)
-    if (folder / "manifest.json").exists():
-        manifest = read_json(folder / "manifest.json")
+    if _is_whole(folder):
+        manifest = read_json(folder / MANIFEST)
         _point(entry.name, version, paths)
         return ControlReport(entry, version, folder, manifest, trained=False)
 
+    # What is there is damaged, or a run died over it.
+    (folder / MANIFEST).unlink(missing_ok=True)
     texts = draw_texts(documents, entry)
     manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, tell=tell)
     manifest = {
@@ -73,6 +76,7 @@ def build_control(
         "run_id": step.run_id,
         "source_versions": dict(versions),
         **manifest,
+        "files": digests_of_folder(folder),
     }
     record(
         paths,
@@ -83,7 +87,7 @@ def build_control(
         upstream={f"documents/{name}": one for name, one in versions.items()},
     )
     # Last of the folder's files: it says that the folder is whole.
-    write_json(folder / "manifest.json", manifest)
+    write_json(folder / MANIFEST, manifest)
     _point(entry.name, version, paths)
     _remove_others(entry.name, version, paths)
     return ControlReport(entry, version, folder, manifest, trained=True)
@@ -103,7 +107,7 @@ def train_into(
 
     Returns what the manifest says of it.
     """
-    write_table(folder / "texts.parquet", texts_table(texts))
+    write_table(folder / TEXTS, texts_table(texts))
     base = _base(entry, paths)
     tokenizer, start_id = _tokenizer(texts, entry, base)
     models = {}
@@ -181,6 +185,14 @@ def _save(folder: Path, done: Trained, tokenizer: PreTrainedTokenizerBase) -> di
         "losses": [round(loss, 4) for loss in done.losses],
         "device": done.device,
     }
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        require_whole(folder)
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
 
 
 def _point(name: str, version: str, paths: DataPaths) -> None:

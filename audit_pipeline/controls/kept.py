@@ -6,8 +6,8 @@ library.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,31 +15,45 @@ import pyarrow as pa
 from audit_pipeline.contracts import CONTROL_TEXTS, digest
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.errors import DataError
+from audit_pipeline.integrity import require_folder
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.store import harvest_version, read_documents
 from audit_pipeline.tables import read_json, read_table
 
 VERSION = 1
+MANIFEST, TEXTS = "manifest.json", "texts.parquet"
 
 
 def read_control(name: str, paths: DataPaths) -> Mapping[str, Any]:
     """The manifest of the current version of a control; DataError where it has not been trained or cannot be read."""
     try:
         version = read_json(paths.control_pointer(name))["version"]
-        manifest = read_json(paths.control_version(name, str(version)) / "manifest.json")
+        manifest = read_json(paths.control_version(name, str(version)) / MANIFEST)
     except FileNotFoundError as error:
         raise DataError(f"the control {name} has not been trained yet: corpus-audit control {name}") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"the control {name} cannot be read ({error}): train it again: corpus-audit control {name}"
         ) from error
     return dict(manifest)
 
 
+def require_whole(folder: Path, part: str = "") -> None:
+    """Raise DamagedError where a file of a control's version is missing or not as it was written.
+
+    ``part`` is where the path of such a file begins within the folder: one of the models, or the texts. Folders of
+    earlier versions, whose manifest names no files, pass.
+    """
+    files = read_json(folder / MANIFEST).get("files", {})
+    own = {name: digest for name, digest in files.items() if name.startswith(part)}
+    require_folder(folder, own, f"the control {folder.parent.name}")
+
+
 def read_texts(name: str, paths: DataPaths) -> pa.Table:
     """The texts of a control's current version (schema CONTROL_TEXTS); raises DataError as :func:`read_control`."""
     folder = paths.control_version(name, str(read_control(name, paths)["version"]))
-    return read_table(folder / "texts.parquet", CONTROL_TEXTS, what=f"the control {name}")
+    require_whole(folder, TEXTS)
+    return read_table(folder / TEXTS, CONTROL_TEXTS, what=f"the control {name}")
 
 
 def control_version(entry: ControlEntry, source_versions: Mapping[str, str]) -> str:
@@ -61,6 +75,8 @@ def is_current(entry: ControlEntry, paths: DataPaths) -> bool:
     """Whether the control is trained as its entry and documents say now; False, too, where those are not there."""
     try:
         _, versions = documents_of(entry, paths)
-        return str(read_control(entry.name, paths)["version"]) == control_version(entry, versions)
+        version = str(read_control(entry.name, paths)["version"])
+        require_whole(paths.control_version(entry.name, version))
+        return version == control_version(entry, versions)
     except DataError:
         return False

@@ -25,13 +25,13 @@ from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, select
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.evaluation.evaluate import Evaluation, evaluate
-from audit_pipeline.lineage import Step, record, table_version
+from audit_pipeline.lineage import Step, keep, table_version
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.passes import Statistics, passes_for, run_passes
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import table_from_rows, write_table
+from audit_pipeline.tables import table_from_rows
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 RESAMPLES = 1000
@@ -93,15 +93,15 @@ def run_study(
             done[key] = measure(texts, condition.entry, study.detectors, paths, device=device)
         rows += _rows(study, condition, done[key], step.run_id)
     table = table_from_rows(rows, CONTROL_STUDIES)
-    record(
+    keep(
         paths,
         step,
+        table,
         table="control_studies",
         partition=study.name,
         data_version=table_version(table),
         upstream={f"documents/{name}": version for name, version in versions.items()},
     )
-    write_table(paths.study(study.name), table)
     return table
 
 

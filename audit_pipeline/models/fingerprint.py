@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, write_json
+from audit_pipeline.tables import read_json_if_whole, write_json
 
 _TOKENIZER_FILES = (
     "added_tokens.json",
@@ -91,12 +93,33 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def known_digests(paths: DataPaths) -> dict[str, str]:
+    """The digests of large files that are remembered, by path, size and time; none where they cannot be read."""
+    return read_json_if_whole(paths.digest_cache) or {}
+
+
+def changed_unseen(paths: DataPaths, look: Callable[[str], None]) -> Iterator[Path]:
+    """The files whose digest is remembered, whose size and time stand, and whose bytes are others all the same."""
+    for key, digest_then in known_digests(paths).items():
+        name, size, time_ns = key.rsplit("|", 2)
+        path = Path(name)
+        look(f"model file {path.name}")
+        if path.is_file() and _key(path) == f"{name}|{size}|{time_ns}" and _sha256(path) != digest_then:
+            yield path
+
+
+def _key(path: Path) -> str:
+    stat = path.stat()
+    return f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
+
+
 def _file_digest(path: Path, paths: DataPaths) -> str:
     """sha256 of a large file, remembered under the data folder as long as its size and time stand."""
-    stat = path.stat()
-    key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
-    known: dict[str, str] = read_json(paths.digest_cache) if paths.digest_cache.exists() else {}
+    key = _key(path)
+    known = known_digests(paths)
     if key not in known:
         known[key] = _sha256(path)
-        write_json(paths.digest_cache, known)
+        # Where nothing can be written, the file is read again the next time.
+        with suppress(OSError):
+            write_json(paths.digest_cache, known)
     return known[key]

@@ -5,8 +5,7 @@ What belongs here: where it lies, reading it, and telling whether it is whole. W
 
 from __future__ import annotations
 
-import hashlib
-import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,13 +15,15 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from audit_pipeline.contracts import digest
+from audit_pipeline.integrity import digests_of_folder, require_folder
 from audit_pipeline.models.fingerprint import Identity
 from audit_pipeline.models.tokenizer import TextTokenizer
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import write_json
+from audit_pipeline.tables import read_json, write_json
 
 TOKENIZER_FILE = "tokenizer.json"
-_SUMMARY, _MANIFEST = "summary.json", "converted.json"
+# Written last: it says what is kept, with the digests of the other files.
+_MANIFEST = "kept.json"
 # The version of what is written here; another one converts anew.
 _FORM = 1
 _LENGTH = 24
@@ -60,32 +61,24 @@ def keep_tokenizer(
 ) -> KeptTokenizer:
     """Write a tokenizer into ``folder``; its summary comes last and says that the folder is whole."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = tokenizer.backend.to_str()
-    (folder / TOKENIZER_FILE).write_text(text, encoding="utf-8")
+    (folder / TOKENIZER_FILE).write_text(tokenizer.backend.to_str(), encoding="utf-8")
     summary = {
         "default_start_token": default_start_token,
         "context_length": context_length,
         "vocab_size": vocab_size,
         "special_ids": sorted(tokenizer.special_ids),
         "splits_special_tokens": tokenizer.backend.encode_special_tokens,
-        "tokenizer_sha256": hashlib.sha256(text.encode()).hexdigest(),
     }
-    write_sealed(folder / _SUMMARY, summary)
+    _seal(folder, summary)
     return KeptTokenizer(tokenizer, default_start_token, context_length, vocab_size)
 
 
 def read_tokenizer(folder: Path) -> KeptTokenizer | None:
-    """The tokenizer kept in ``folder``; None where there is none, or it is not what was written."""
-    summary = read_sealed(folder / _SUMMARY)
+    """The tokenizer kept in ``folder``; None where there is none, or, with a warning, where it is damaged."""
+    summary = _read_if_whole(folder)
     if summary is None:
         return None
-    try:
-        text = (folder / TOKENIZER_FILE).read_bytes()
-    except FileNotFoundError:
-        return None
-    if hashlib.sha256(text).hexdigest() != summary["tokenizer_sha256"]:
-        return None
-    backend = Tokenizer.from_str(text.decode())
+    backend = Tokenizer.from_str((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     backend.encode_special_tokens = summary["splits_special_tokens"]
     return KeptTokenizer(
         TextTokenizer(backend, frozenset(summary["special_ids"])),
@@ -96,37 +89,41 @@ def read_tokenizer(folder: Path) -> KeptTokenizer | None:
 
 
 def seal_weights(folder: Path, source: str) -> None:
-    """Write the manifest of converted weights: every file's digest, and what they were made of."""
-    files = {file.name: _sha256(file) for file in sorted(folder.iterdir()) if file.name != _MANIFEST}
-    write_sealed(folder / _MANIFEST, {"made_of": source, "files": files})
+    """Say that converted weights are complete, and what they were made of."""
+    _seal(folder, {"made_of": source})
 
 
 def weights_are_whole(folder: Path) -> bool:
-    """Whether ``folder`` holds converted weights, every byte as it was written."""
-    manifest = read_sealed(folder / _MANIFEST)
-    if manifest is None:
-        return False
+    """Whether ``folder`` holds converted weights, every byte as it was written; damage is told by a warning."""
+    return _read_if_whole(folder) is not None
+
+
+def kept_folders(paths: DataPaths) -> list[Path]:
+    """The folders of all kept tokenizers and converted weights, of whatever version, in order."""
+    roots = {paths.kept_tokenizers("any").parent, paths.converted_models("any").parent}
+    return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{_MANIFEST}"))
+
+
+def require_kept(folder: Path) -> Mapping[str, Any]:
+    """What the manifest of one of :func:`kept_folders` says.
+
+    Raises DamagedError where a file there is not as it was written, and FileNotFoundError.
+    """
+    manifest: dict[str, Any] = read_json(folder / _MANIFEST)
+    require_folder(folder, manifest["files"], "what is kept of a model")
+    return manifest
+
+
+def _seal(folder: Path, content: Mapping[str, object]) -> None:
+    (folder / _MANIFEST).unlink(missing_ok=True)
+    write_json(folder / _MANIFEST, {**content, "files": digests_of_folder(folder)})
+
+
+def _read_if_whole(folder: Path) -> Mapping[str, Any] | None:
     try:
-        return all(_sha256(folder / name) == sha256 for name, sha256 in manifest["files"].items())
+        return require_kept(folder)
     except FileNotFoundError:
-        return False
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON that carries a digest of itself."""
-    write_json(path, {**content, "sha256": digest(content)})
-
-
-def read_sealed(path: Path) -> Mapping[str, Any] | None:
-    """The content of a file that :func:`write_sealed` wrote; None where it is missing or altered."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        sha256 = content.pop("sha256")
-    except (FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError, TypeError):
         return None
-    return content if sha256 == digest(content) else None
+    except ValueError as error:
+        warnings.warn(f"{error}; it is made again", stacklevel=2)
+        return None

@@ -18,7 +18,7 @@ from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_t
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.tokenizer import TextTokenizer
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, write_json
+from audit_pipeline.tables import read_json_if_whole, write_json
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
     """Record what the fingerprint stands for (data/models/<fingerprint>.json); a second load changes nothing but
     what was not known before."""
     path = paths.model_card(tokenized.identity.model_fingerprint)
-    earlier = read_json(path) if path.exists() else {}
+    earlier = read_json_if_whole(path) or {}
     entry = tokenized.entry
     card = {
         "fingerprint": tokenized.identity.model_fingerprint,

@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from audit_pipeline.controls.kept import require_whole
 from audit_pipeline.errors import ModelError, TransientError
 from audit_pipeline.models.config import ModelEntry, PackageFile, TrainedHere
 from audit_pipeline.paths import DataPaths
@@ -76,14 +77,16 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
 
 def _trained_here(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> LocatedModel:
     try:
-        version = read_json(paths.control_pointer(control.name))["version"]
+        version = str(read_json(paths.control_pointer(control.name))["version"])
+        folder = paths.control_version(control.name, version)
+        require_whole(folder, f"{control.role}/")
     except FileNotFoundError as error:
         raise ModelError(f"{entry.name} has not been trained yet: corpus-audit control {control.name}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"the control {control.name} cannot be read ({error}): train it again: corpus-audit control {control.name}"
         ) from error
-    return _on_disk(entry, paths.control_version(control.name, str(version)) / control.role)
+    return _on_disk(entry, folder / control.role)
 
 
 def _file_in_package(package: PackageFile) -> Path:

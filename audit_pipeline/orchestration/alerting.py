@@ -4,17 +4,18 @@ What belongs here: ticks, and what an alert says of a run. What does not: which 
 (alerts/findings.py), and how an alert travels (alerts/deliver.py).
 """
 
+import json
 from typing import Any
 
 import dagster as dg
 
 from audit_pipeline.alerts.deliver import Alert, NotKeptError, deliver
 from audit_pipeline.alerts.findings import State, changes, from_text, read_findings, to_text
-from audit_pipeline.errors import AuditError
+from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.orchestration.resources import AuditData
 from audit_pipeline.orchestration.tags import WEEKLY_TAG
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import write_atomically
+from audit_pipeline.tables import read_json, write_json
 
 _TOLD_TAGS = (
     "dagster/partition",
@@ -80,7 +81,7 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
     if not paths.findings_told.exists():
         _remember(paths, findings)
         return dg.SensorResult(skip_reason=f"{len(findings)} findings are watched from now on", cursor=cursor)
-    changed = changes(from_text(paths.findings_told.read_text(encoding="utf-8")), findings)
+    changed = changes(_told_before(paths), findings)
     if not changed:
         return dg.SensorResult(skip_reason=f"none of {len(findings)} findings changed", cursor=cursor)
     alert = Alert(
@@ -107,8 +108,16 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
     return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {told}", cursor=cursor)
 
 
+def _told_before(paths: DataPaths) -> State:
+    try:
+        content = read_json(paths.findings_told)
+    except ValueError as error:
+        raise DataError(f"{error}: delete {paths.findings_told}, and comparing starts anew") from error
+    return from_text(json.dumps(content))
+
+
 def _remember(paths: DataPaths, findings: State) -> None:
-    write_atomically(paths.findings_told, lambda file: file.write_text(to_text(findings), encoding="utf-8"))
+    write_json(paths.findings_told, json.loads(to_text(findings)))
 
 
 ALERT_SENSORS = [alert_run_failed, alert_finding_changed]

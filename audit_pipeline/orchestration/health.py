@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import dagster as dg
 import sqlalchemy.exc
 import yaml
 
-from audit_pipeline.doctor import Finding
+from audit_pipeline.data_folder import is_writable
+from audit_pipeline.doctor_files import Ending, HowEnded
+from audit_pipeline.looked_at import Finding
 from audit_pipeline.orchestration.in_process import HOST_TAG, UNFINISHED, dagster_home, dead_runs, instance_of
 from audit_pipeline.paths import DataPaths
 
@@ -32,6 +35,9 @@ def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[Findi
     if problem is not None:
         return [Finding("Dagster home", ok=False, words=f"{config} {problem}; correct it, or delete it for a new one")]
     findings = [*_settings(config, content)]
+    if not is_writable(config.parent):
+        words = "not looked at: Dagster opens it to write, and nothing can be written there"
+        return [*findings, Finding("Dagster storage", ok=True, words=words)]
     try:
         with instance_of(config.parent) as instance:
             findings += [*_runs(instance), _slots(instance), _daemon(instance), *_switches(instance, definitions)]
@@ -39,6 +45,30 @@ def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[Findi
         words = f"the storage that {config} names cannot be opened: {' '.join(str(error).split())[:300]}"
         findings.append(Finding("Dagster storage", ok=False, words=words))
     return findings
+
+
+def how_runs_ended(paths: DataPaths) -> HowEnded:
+    """What Dagster knows of how a run ended; opened when it is first asked. None of a run that it does not know, and
+    where it cannot be asked: :func:`examine_dagster` says why."""
+
+    @cache
+    def ended(run_id: str) -> Ending | None:
+        config = dagster_home(paths) / "dagster.yaml"
+        if not config.exists() or not is_writable(config.parent):
+            return None
+        try:
+            with instance_of(config.parent) as instance:
+                run = instance.get_run_by_id(run_id)
+                dead = [one.run_id for one in dead_runs(instance)]
+        except _cannot_open():
+            return None
+        if run is None:
+            return None
+        if run.is_finished or run_id in dead:
+            return "well" if run.is_success else "badly"
+        return "not yet"
+
+    return ended
 
 
 def stuck_slots(instance: dg.DagsterInstance) -> dict[str, list[str]]:

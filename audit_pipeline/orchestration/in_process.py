@@ -25,6 +25,7 @@ import dagster as dg
 import psutil
 from filelock import FileLock
 
+from audit_pipeline.data_folder import make_private
 from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import write_atomically
@@ -68,6 +69,7 @@ def dagster_home(paths: DataPaths) -> Path:
 
 def ensure_dagster_home(paths: DataPaths) -> Path:
     """The Dagster home, with a dagster.yaml, made where it is not there, and exported."""
+    make_private(paths.root)
     home = dagster_home(paths)
     config = home / "dagster.yaml"
     if not config.exists():

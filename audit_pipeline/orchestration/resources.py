@@ -16,6 +16,7 @@ import torch
 from pydantic import PrivateAttr
 
 from audit_pipeline.config.entries import Entries
+from audit_pipeline.data_folder import make_private
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.orchestration.in_process import process_tags
@@ -32,6 +33,7 @@ class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
     """The data folder (``CORPUS_AUDIT_DATA`` or data/). Every asset takes it, so every run notes here who runs it."""
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        make_private(self.paths.root)
         if context.instance is not None and context.run is not None:
             context.instance.add_run_tags(context.run.run_id, process_tags(context.run.run_id))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from audit_pipeline.contracts import digest
 from audit_pipeline.errors import DataError
-from audit_pipeline.lineage import Step, record
+from audit_pipeline.lineage import Step, keep
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.references.config import ReferenceEntry
@@ -24,9 +24,9 @@ from audit_pipeline.references.count import (
     Progress,
     checkpoint_of,
     count_documents,
-    write_count,
+    table_of,
 )
-from audit_pipeline.references.frequencies import data_version, partition_of, read_frequencies, read_metadata
+from audit_pipeline.references.frequencies import data_version, partition_of, read_kept_frequencies, read_metadata
 from audit_pipeline.references.hub import hub_corpus
 
 
@@ -34,7 +34,7 @@ from audit_pipeline.references.hub import hub_corpus
 class FrequencyReport:
     """A table that is up to date. ``count`` is what was counted for it now; None where it was up to date before.
 
-    ``metadata`` is what the table says of itself (count.py, write_count).
+    ``metadata`` is what the table says of itself (count.py, table_of).
     """
 
     corpus: str
@@ -95,7 +95,7 @@ def build_frequencies(
     path = paths.token_frequencies(entry.name, tokenizer)
     corpus = corpus_of(entry, paths)
     version = digest(corpus.digest, entry.settings_digest, tokenizer, CODE_VERSION)[:16]
-    fresh = _up_to_date(path, model, version)
+    fresh = _up_to_date(entry.name, paths, model, version)
     if fresh is not None:
         return FrequencyReport(entry.name, tokenizer, path, version, fresh, None)
     limits = Limits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
@@ -103,17 +103,7 @@ def build_frequencies(
     count = count_documents(
         model, corpus, f"the corpus {entry.name}", limits, checkpoint=checkpoint, on_progress=on_progress
     )
-    record(
-        paths,
-        step,
-        table="token_frequencies",
-        partition=partition_of(entry.name, tokenizer),
-        data_version=version,
-        upstream={f"corpus/{entry.name}": corpus.digest, **corpus.upstream},
-        tokenizer_fingerprint=tokenizer,
-    )
-    write_count(
-        path,
+    table = table_of(
         count,
         model,
         corpus=entry.name,
@@ -121,15 +111,24 @@ def build_frequencies(
         data_version=version,
         run_id=step.run_id,
     )
+    keep(
+        paths,
+        step,
+        table,
+        table="token_frequencies",
+        partition=partition_of(entry.name, tokenizer),
+        data_version=version,
+        upstream={f"corpus/{entry.name}": corpus.digest, **corpus.upstream},
+        tokenizer_fingerprint=tokenizer,
+    )
     checkpoint.unlink(missing_ok=True)
     return FrequencyReport(entry.name, tokenizer, path, version, read_metadata(path), count)
 
 
-def _up_to_date(path: Path, model: TokenizedModel, version: str) -> Mapping[str, str] | None:
+def _up_to_date(corpus: str, paths: DataPaths, model: TokenizedModel, version: str) -> Mapping[str, str] | None:
     """What the table says of itself where it is whole and has that version; else None: it is counted again."""
     try:
-        read_frequencies(path, model)
-        metadata = read_metadata(path)
+        _, metadata = read_kept_frequencies(corpus, model, paths)
     except DataError:
         return None
     return metadata if data_version(metadata) == version else None

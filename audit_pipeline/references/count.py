@@ -9,6 +9,7 @@ the table's metadata.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -17,15 +18,15 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from audit_pipeline.contracts import TOKEN_FREQUENCIES, digest
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
+from audit_pipeline.integrity import sealed, unsealed
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references.corpus import Corpus, State, files_corpus
 from audit_pipeline.references.tally import CheckedCounter, Counts, vocabulary_of
-from audit_pipeline.tables import checked, write_table
+from audit_pipeline.tables import checked, read_parquet, write_table
 
 CODE_VERSION = 1
 CHECKPOINT_SECONDS = 30.0
@@ -123,7 +124,7 @@ def count_to_file(
     """
     checkpoint = checkpoint_of(out)
     count = count_corpus(model, corpus, text_column, limits=limits, checkpoint=checkpoint, on_progress=on_progress)
-    write_count(out, count, model, corpus=corpus.name)
+    write_table(out, table_of(count, model, corpus=corpus.name))
     checkpoint.unlink(missing_ok=True)
     return count
 
@@ -198,8 +199,7 @@ def count_documents(
     return count
 
 
-def write_count(
-    path: Path,
+def table_of(
     count: CorpusCount,
     model: TokenizedModel,
     *,
@@ -207,12 +207,12 @@ def write_count(
     settings_digest: str = "",
     data_version: str = "",
     run_id: str = "",
-) -> None:
-    """Write the table: every token of the vocabulary with its count; what must be known of it in the file's metadata.
+) -> pa.Table:
+    """The table: every token of the vocabulary with its count; what must be known of it in the file's metadata.
 
     Metadata, all strings: corpus, corpus_digest, settings_digest, tokens (N), documents, bytes, skipped_rows,
     max_documents, max_bytes and max_tokens_per_document (empty: no limit), vocab_size, tokenizer_fingerprint,
-    data_version, run_id.
+    data_version, run_id, counts_sha256 (:func:`counts_sha256`).
     """
     metadata = {
         "corpus": corpus,
@@ -227,8 +227,14 @@ def write_count(
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
         "data_version": data_version,
         "run_id": run_id,
+        "counts_sha256": counts_sha256(count.counts),
     }
-    write_table(path, _table(count, model).replace_schema_metadata(metadata))
+    return _table(count, model).replace_schema_metadata(metadata)
+
+
+def counts_sha256(counts: Counts) -> str:
+    """sha256 (hex) of the counts (int64 [V], little endian), for a table that lies where no lineage row names it."""
+    return hashlib.sha256(counts.astype("<i8").tobytes()).hexdigest()
 
 
 def _table(count: CorpusCount, model: TokenizedModel) -> pa.Table:
@@ -259,8 +265,10 @@ def _keep(path: Path, count: CorpusCount, key: str, state: State) -> None:
         "skipped_rows": count.skipped_rows,
         "skipped": [[row.location, row.index, row.reason] for row in count.skipped],
         "seconds": count.seconds,
+        "counts_sha256": counts_sha256(count.counts),
     }
-    write_table(path, pa.table({"count": count.counts}).replace_schema_metadata({"checkpoint": json.dumps(told)}))
+    metadata = {"checkpoint": json.dumps(sealed(told))}
+    write_table(path, pa.table({"count": count.counts}).replace_schema_metadata(metadata))
 
 
 def _resumed(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
@@ -270,10 +278,10 @@ def _resumed(path: Path | None, key: str, model: TokenizedModel) -> tuple[Corpus
         return fresh, None
     try:
         # Not read_table: its cast leaves the file's metadata out.
-        table = pq.read_table(path, partitioning=None)
-        told = json.loads((table.schema.metadata or {})[b"checkpoint"])
+        table = read_parquet(path)
+        told = unsealed(json.loads((table.schema.metadata or {})[b"checkpoint"]), path)
         counts = checked(table, _COUNTS).column("count").to_numpy()
-        if told["key"] != key or len(counts) != len(fresh.counts):
+        if told["key"] != key or told["counts_sha256"] != counts_sha256(counts):
             return fresh, None
         skipped = tuple(Skipped(*row) for row in told["skipped"])
         sizes = (int(told["documents"]), int(told["bytes"]), int(told["skipped_rows"]))

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from audit_pipeline.contracts import TOKEN_FREQUENCIES
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import DataError, one_line
+from audit_pipeline.lineage import require_as_written
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.references.config import load_references
-from audit_pipeline.tables import checked
+from audit_pipeline.references.count import counts_sha256
+from audit_pipeline.tables import checked, read_parquet
 
 _REMEDY = "count the corpus again"
 _NEEDED = ("tokens", "tokenizer_fingerprint", "corpus_digest")
@@ -44,7 +45,10 @@ def read_frequencies(path: Path, model: TokenizedModel) -> TokenFrequencies:
     A model whose vocabulary is padded beyond the table's gets zeros there: two models may share a tokenizer. Raises
     DataError where there is no table, it is damaged, its metadata are missing, or it is another tokenizer's.
     """
-    table, metadata = _read(path)
+    return _frequencies(*_read(path), path, model)
+
+
+def _frequencies(table: pa.Table, metadata: Mapping[str, str], path: Path, model: TokenizedModel) -> TokenFrequencies:
     theirs, ours = metadata["tokenizer_fingerprint"], model.identity.tokenizer_fingerprint
     if theirs != ours:
         raise DataError(
@@ -59,12 +63,29 @@ def read_frequencies(path: Path, model: TokenizedModel) -> TokenFrequencies:
         raise DataError(
             f"{path} is damaged: its counts come to {int(counts.sum())}, not {metadata['tokens']}; {_REMEDY}"
         )
+    # A table of an earlier version does not say it.
+    if metadata.get("counts_sha256") not in (None, counts_sha256(counts)):
+        raise DataError(f"{path} is damaged: its counts are not those that were written; {_REMEDY}")
     missing = max(0, model.vocab_size - len(counts))
     return TokenFrequencies(np.pad(counts.astype(np.int64), (0, missing)), model.vocab_size)
 
 
+def read_kept_frequencies(
+    corpus: str, model: TokenizedModel, paths: DataPaths
+) -> tuple[TokenFrequencies, Mapping[str, str]]:
+    """The table of a configured corpus for the model's tokenizer, compared with its lineage, and its metadata.
+
+    Raises DataError as :func:`read_frequencies` does, and where it is not as it was written.
+    """
+    partition = partition_of(corpus, model.identity.tokenizer_fingerprint)
+    require_as_written(paths, table="token_frequencies", partition=partition, what=f"the token frequencies of {corpus}")
+    path = paths.token_frequencies(corpus, model.identity.tokenizer_fingerprint)
+    table, metadata = _read(path)
+    return _frequencies(table, metadata, path, model), metadata
+
+
 def read_metadata(path: Path) -> Mapping[str, str]:
-    """What a table says of itself (count.py, write_count); raises DataError as :func:`read_frequencies` does."""
+    """What a table says of itself (count.py, table_of); raises DataError as :func:`read_frequencies` does."""
     return _read(path)[1]
 
 
@@ -86,7 +107,7 @@ def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> F
             f"materialise token_frequencies for {entry.name}|{model.entry.name}, or give --frequencies a table of "
             "corpus-audit count"
         )
-    metadata = read_metadata(path)
+    frequencies, metadata = read_kept_frequencies(entry.name, model, paths)
     if metadata.get("settings_digest") != entry.settings_digest:
         return _none(
             f"the tokens of {entry.name} were counted under other settings than config/references.yaml has now: "
@@ -94,7 +115,7 @@ def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> F
         )
     version = data_version(metadata)
     upstream = {f"token_frequencies/{partition_of(entry.name, tokenizer)}": version}
-    return FrequencyLookup(read_frequencies(path, model), None, upstream)
+    return FrequencyLookup(frequencies, None, upstream)
 
 
 def partition_of(corpus: str, tokenizer_fingerprint: str) -> str:
@@ -115,7 +136,7 @@ def _read(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
     if not path.exists():
         raise DataError(f"{path}: there is no such table of token frequencies")
     try:
-        table = pq.read_table(path, partitioning=None)
+        table = read_parquet(path)
         counted = checked(table, TOKEN_FREQUENCIES)
     except (pa.ArrowException, OSError, DataError) as error:
         raise DataError(f"{path} is not a readable table of token frequencies: {one_line(error)}; {_REMEDY}") from error

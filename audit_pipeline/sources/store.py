@@ -19,12 +19,13 @@ import pyarrow as pa
 
 from audit_pipeline.contracts import DOCUMENTS, digest, text_sha256
 from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.lineage import read_kept
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, document_id
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import source_named
-from audit_pipeline.tables import read_json, read_table, table_from_rows, write_json, write_table
+from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,17 @@ def refresh(
     paths: DataPaths,
     run_id: str,
     settings: SourceSettings,
-    before_writing: Callable[[SourceReport], None] | None = None,
+    write: Callable[[SourceReport], None] | None = None,
 ) -> SourceReport:
     """Fetch the source and keep what it brought at ``paths.documents(source)``, with its manifest beside it.
 
-    ``before_writing`` gets the report just before anything is written (for lineage).
+    ``write`` writes the table in place of this (with its lineage).
     Raises SourceError where nothing arrived and nothing was there before, ConfigError where the source's section of
     the settings is broken.
     """
     settings.require_usable(source)
     harvest = source_named(source).fetch(settings, paths.downloads)
-    return keep(source, harvest, paths, run_id, datetime.now(UTC), before_writing, settings.digest_for(source))
+    return keep(source, harvest, paths, run_id, datetime.now(UTC), write, settings.digest_for(source))
 
 
 def is_stale(source: str, paths: DataPaths, settings: SourceSettings) -> bool:
@@ -82,7 +83,7 @@ def keep(
     paths: DataPaths,
     run_id: str,
     retrieved_at: datetime,
-    before_writing: Callable[[SourceReport], None] | None = None,
+    write: Callable[[SourceReport], None] | None = None,
     settings_digest: str | None = None,
 ) -> SourceReport:
     """Merge ``harvest`` into the source's documents and write table and manifest, the table first.
@@ -110,9 +111,7 @@ def keep(
         path=paths.documents(source),
         table=table,
     )
-    if before_writing is not None:
-        before_writing(report)
-    write_table(report.path, table)
+    (write or _write)(report)
     made_under = {"settings": settings_digest, "columns": DOCUMENTS.names}
     write_json(paths.source_manifest(source), {**manifest(report), **made_under})
     return report
@@ -120,7 +119,7 @@ def keep(
 
 def read_documents(paths: DataPaths, source: str) -> pa.Table:
     """The source's documents; raises DataError where they have not been fetched yet or cannot be read."""
-    return read_table(paths.documents(source), DOCUMENTS, what=f"the source {source}")
+    return read_kept(paths, DOCUMENTS, table="documents", partition=source, what=f"the source {source}")
 
 
 def harvest_version(table: pa.Table) -> str:
@@ -146,6 +145,10 @@ def manifest(report: SourceReport) -> dict[str, object]:
         "missing": [{"part": item.part, "reason": item.reason} for item in report.missing],
         "left_out": [asdict(item) for item in report.left_out],
     }
+
+
+def _write(report: SourceReport) -> None:
+    write_table(report.path, report.table)
 
 
 def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.sources.base import LeftOut
+from audit_pipeline.tables import open_parquet
 
 DATES = pa.schema([pa.field("page_id", pa.int64(), nullable=False), pa.field("created", pa.date32(), nullable=False)])
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -90,7 +90,7 @@ def _values(path: Path) -> Iterator[tuple[object, object]]:
     columns = DATES.names
     try:
         if path.suffix.lower() == ".parquet":
-            with pq.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 _require(path, file.schema_arrow.names)
                 for batch in file.iter_batches(columns=columns):
                     yield from _pairs(batch)

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import text_problem
@@ -24,6 +23,7 @@ from audit_pipeline.sources.wikipedia_pages import Choice, LeftOutPages, choice_
 from audit_pipeline.sources.wikipedia_pages import document as document_of
 from audit_pipeline.sources.wikipedia_settings import WikipediaSettings
 from audit_pipeline.sources.wikitext import Part, is_tail_heading
+from audit_pipeline.tables import open_parquet
 
 COLUMNS = ("id", "url", "title", "text")
 _BATCH = 256
@@ -77,7 +77,7 @@ def _looks_like_heading(line: str) -> bool:
 
 def _rows(path: Path) -> Iterator[Mapping[str, object]]:
     try:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             absent = [name for name in COLUMNS if name not in file.schema_arrow.names]
             if absent:
                 raise DataError(f"{path}: no column {' and '.join(absent)}; it is not wikimedia/wikipedia's form")

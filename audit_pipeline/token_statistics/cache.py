@@ -4,15 +4,16 @@ What belongs here: part files, their keys, flushing, compaction, damaged files, 
 what a row means (contracts.py), what a key is made of (encode.py).
 
 Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
-parts; a row that stands in two parts is the same row, and readers take the first. Compaction writes the merged part
-before it removes the old ones, under a lock that other compactions (not readers or writers) respect. Taking texts away
-does the same: whatever moment it is stopped at, no row of another text is missing.
+parts; a row that stands in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
+bytes, and whoever reads it compares the two; parts of earlier versions lack it until a compaction writes them anew.
+Compaction writes the merged part before it removes the old ones, under a lock that other compactions (not readers or
+writers) respect. Taking texts away does the same: whatever moment it is stopped at, no row of another text is missing.
 """
 
 from __future__ import annotations
 
+import re
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,16 +23,18 @@ from typing import Any
 import filelock
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.tables import checked, write_table
+from audit_pipeline.integrity import DamagedError, file_sha256, known_sha256
+from audit_pipeline.tables import checked, open_parquet, write_parquet, write_then_name
 
 COMPACTION_LOCK = ".compaction.lock"
 LOCK_SECONDS = 600.0
 """How long those who take rows away wait for a compaction to end."""
 
 _SMALL_PART_BYTES = 128 << 20
+_DIGITS = 32
+_SELF_NAMED = re.compile(rf"part-\d+-([0-9a-f]{{{_DIGITS}}})\.parquet")
 # Of a key's 64 hexadecimal digits: 96 bits tell any number of keys apart, in less than half the memory.
 _KEPT_CHARACTERS = 24
 # A part is read a piece at a time: decoded it takes several times its size on disk, and few of its rows are wanted.
@@ -62,7 +65,7 @@ class PartCache:
         self._flush_bytes = flush_bytes
         self._pending: list[Mapping[str, object]] = []
         self._pending_bytes = 0
-        self._next_part: Path | None = None
+        self._next_part: int | None = None
         self._last_flush = time.monotonic()
         # Of the parts that have been looked through or written here: asked chunk after chunk, none is read again.
         self._keys_of: dict[Path, pa.ChunkedArray] = {}
@@ -71,20 +74,19 @@ class PartCache:
     def known(self, keys: Iterable[str]) -> set[str]:
         """Those of ``keys`` that are on disk and can be read.
 
-        Every column of a part is read, once: a part that is damaged anywhere is set aside then, so that its texts count
-        as missing and are run again.
+        A part that is damaged anywhere is set aside now, so that its texts count as missing and are run again: each is
+        compared with the digest in its name, once, and one without such a name is read to its end.
         """
-        for path, table in self._parts_as(_keys_in, lambda path: path not in self._keys_of):
+        for path, table in self._parts_as(["key"], lambda path: path not in self._keys_of):
             self._keys_of[path] = _beginnings(table.column("key"))
         by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
         wanted = pa.array(list(by_beginning), pa.string())
-        there = (self._keys_of[path] for path in _parts(self.folder) if path in self._keys_of)
+        there = (self._keys_of[path] for path in parts_of(self.folder) if path in self._keys_of)
         return {by_beginning[key] for kept in there for key in kept.filter(pc.is_in(kept, wanted)).to_pylist()}
 
     def values_of(self, column: str) -> set[Any]:
         """The different values in ``column``, of all rows on disk; a part is read once for them."""
-        unread = self._parts_as(_column_in(column), lambda path: (column, path) not in self._values)
-        for path, table in unread:
+        for path, table in self._parts_as([column], lambda path: (column, path) not in self._values):
             self._values[column, path] = frozenset(pc.unique(table.column(column)).to_pylist())
         return {value for (name, _), found in self._values.items() if name == column for value in found}
 
@@ -96,7 +98,7 @@ class PartCache:
         def may_hold_one(path: Path) -> bool:
             return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
 
-        tables = [table for _, table in self._parts_as(_rows_in(wanted), may_hold_one)]
+        tables = [table for _, table in self._parts_as(self.schema.names, may_hold_one, _rows_in(wanted))]
         return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *tables]))
 
     def add(self, row: Mapping[str, object], size: int) -> None:
@@ -110,60 +112,93 @@ class PartCache:
         """Write what is pending as one new part. After an error (a full disk) the rows are still pending."""
         if self._pending:
             # One name until the rows are no longer pending: an interrupt in between writes them again in place.
-            self._next_part = self._next_part or _new_part(self.folder)
+            self._next_part = self._next_part or time.time_ns()
             self._write(pa.Table.from_pylist(list(self._pending), schema=self.schema), self._next_part)
             self._pending, self._pending_bytes = [], 0
             self._next_part = None
         self._last_flush = time.monotonic()
 
     def compact(self) -> None:
-        """Merge small parts into larger ones; leaves it to the other process where one is at it."""
+        """Merge small parts into larger ones, and write those of earlier versions anew, under names of their own.
+
+        Leaves it to the other process where one is at it.
+        """
         try:
             with filelock.FileLock(self.folder / COMPACTION_LOCK, timeout=0):
-                for parts in _piles(_parts(self.folder)):
-                    if len(parts) > 1:
-                        self._merge(parts)
+                for parts in _piles(parts_of(self.folder)):
+                    self._merge(parts)
         except filelock.Timeout:
             return
 
     def _merge(self, parts: Sequence[Path]) -> None:
-        tables = {path: table for path in parts if (table := self._part_as(_all_rows, path)) is not None}
-        if len(tables) > 1:
-            self._write(_first_of_each_key(pa.concat_tables(tables.values())), _new_part(self.folder))
+        if _are_settled(parts):
+            return
+        tables = {path: table for path in parts if (table := self._part_as(path, self.schema.names)) is not None}
+        if not _are_settled(tables):
+            self._write(_first_of_each_key(pa.concat_tables(tables.values())), time.time_ns())
             for path in tables:
                 path.unlink()
                 self._keys_of.pop(path, None)
 
-    def _write(self, table: pa.Table, part: Path) -> None:
-        write_table(part, checked(table, self.schema))
+    def _write(self, table: pa.Table, number: int) -> None:
+        part = _write_part(self.folder, checked(table, self.schema), number)
         self._keys_of[part] = _beginnings(table.column("key"))
 
-    def _parts_as(self, take: _Take, of: Callable[[Path], bool]) -> Iterator[tuple[Path, pa.Table]]:
-        """What ``take`` takes of every part that ``of`` wants, those included that another process's compaction puts in
-        the place of parts being read.
+    def _parts_as(
+        self, columns: Sequence[str], of: Callable[[Path], bool] = lambda path: True, take: _Take = lambda batch: batch
+    ) -> Iterator[tuple[Path, pa.Table]]:
+        """``columns`` of what ``take`` takes of every part that ``of`` wants, those included that another process's
+        compaction puts in the place of parts being read.
         """
         seen: set[Path] = set()
-        while new := [path for path in _parts(self.folder) if path not in seen]:
+        while new := [path for path in parts_of(self.folder) if path not in seen]:
             for path in new:
                 seen.add(path)
                 # One that is gone was merged meanwhile: its rows stand in a part that the next look finds.
                 with suppress(FileNotFoundError):
-                    table = self._part_as(take, path) if of(path) else None
+                    table = self._part_as(path, columns, take) if of(path) else None
                     if table is not None:
                         yield path, table
 
-    def _part_as(self, take: _Take, path: Path) -> pa.Table | None:
-        """What ``take`` takes of a part; None where it is damaged: it is set aside then."""
+    def _part_as(self, path: Path, columns: Sequence[str], take: _Take = lambda batch: batch) -> pa.Table | None:
+        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then."""
+        # Without a digest in its name a part is known to be whole when every column has been read.
+        read = columns if digest_in_name(path) is not None else self.schema.names
         try:
-            with pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES) as part:
-                taken = map(take, part.iter_batches(_READ_ROWS, columns=self.schema.names))
-                schema = take(self.schema.empty_table()).schema
-                return pa.Table.from_batches([batch for batch in taken if len(batch)], schema)
-        except (pa.ArrowInvalid, OSError) as error:
-            if not _is_damage(error):
-                raise
-            self.unreadable.append(_set_aside(path))
+            return _pieces_of(path, read, take).select(columns)
+        except DamagedError:
+            self.unreadable.append(set_aside(path))
             return None
+
+
+def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """A part, whole or in part, compared with the digest in its name.
+
+    Raises DamagedError where it is not as it was written, and OSError where it cannot be reached.
+    """
+    return _pieces_of(path, columns, lambda batch: batch)
+
+
+def _pieces_of(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
+    """As :func:`read_part`, what ``take`` takes of it."""
+    require_part(path)
+    with _damage_told(path), open_parquet(path, buffer_size=_READ_BYTES) as part:
+        taken = map(take, part.iter_batches(_READ_ROWS, columns=None if columns is None else list(columns)))
+        schema = part.schema_arrow if columns is None else pa.schema([part.schema_arrow.field(one) for one in columns])
+        return pa.Table.from_batches([batch for batch in taken if len(batch)], schema.remove_metadata())
+
+
+def require_part(path: Path) -> None:
+    """Raise DamagedError where a part's bytes are not those that its name tells; one of an earlier version passes."""
+    named = digest_in_name(path)
+    if named is not None and known_sha256(path)[:_DIGITS] != named:
+        raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not the one in its name)")
+
+
+def digest_in_name(path: Path) -> str | None:
+    """The first digits of the sha256 that a part's name tells; None for a part of an earlier version."""
+    found = _SELF_NAMED.fullmatch(path.name)
+    return found.group(1) if found else None
 
 
 @contextmanager
@@ -186,13 +221,11 @@ def weigh(folder: Path, text_sha256: Collection[str]) -> Weight:
     """
     wanted = pa.array(sorted(text_sha256), pa.string())
     rows, size = 0, 0.0
-    for part in _parts(folder):
+    for part in parts_of(folder):
         try:
-            texts = pq.read_table(part, columns=["text_sha256"], partitioning=None).column("text_sha256")
+            texts = read_part(part, ["text_sha256"]).column("text_sha256")
             part_size = part.stat().st_size
-        except (pa.ArrowInvalid, OSError) as error:
-            if not _is_damage(error) and not isinstance(error, FileNotFoundError):
-                raise
+        except (DamagedError, FileNotFoundError):
             continue
         found = int(pc.sum(pc.is_in(texts, wanted)).as_py() or 0)
         rows += found
@@ -210,59 +243,53 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
     unwanted = pa.array(sorted(text_sha256), pa.string())
     rows, size = 0, 0
     with no_compaction(folder):
-        for part in _parts(folder):
+        for part in parts_of(folder):
             try:
-                texts = pq.read_table(part, columns=["text_sha256"], partitioning=None).column("text_sha256")
+                texts = read_part(part, ["text_sha256"]).column("text_sha256")
                 keep = pc.invert(pc.is_in(texts, unwanted))
                 if pc.all(keep).as_py():
                     continue
-                kept = pq.read_table(part, partitioning=None).filter(keep)
-            except (pa.ArrowInvalid, OSError) as error:
-                if not _is_damage(error):
-                    raise
-                _set_aside(part)
+                kept = read_part(part).filter(keep)
+            except DamagedError:
+                set_aside(part)
                 continue
             size += part.stat().st_size
             if len(kept):
-                replacement = _new_part(folder)
-                write_table(replacement, kept)
-                size -= replacement.stat().st_size
+                size -= _write_part(folder, kept, time.time_ns()).stat().st_size
             part.unlink()
             rows += len(texts) - len(kept)
     return Weight(rows, size)
 
 
-def set_aside_damaged(folder: Path, schema: pa.Schema | None) -> list[Path]:
-    """Read every part of ``folder`` to its end and set those aside that cannot be read; their new names.
+def damaged_parts(folder: Path, schema: pa.Schema | None, *, whole: bool) -> Iterator[Path]:
+    """The parts of ``folder`` that are damaged: with ``whole`` anywhere, else where their footers are.
 
     ``schema`` is that of the parts' kind; None reads the columns that a part has.
     """
-    damaged = []
-    for part in _parts(folder):
+    for part in parts_of(folder):
         try:
-            pq.read_table(part, columns=None if schema is None else schema.names, partitioning=None)
-        except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, FileNotFoundError):
-                continue
-            if not _is_damage(error):
-                raise
-            damaged.append(_set_aside(part))
-    return damaged
+            if not whole:
+                _read_footer(part)
+            elif digest_in_name(part) is not None:
+                require_part(part)
+            else:
+                read_part(part, None if schema is None else schema.names)
+        except FileNotFoundError:
+            # Merged meanwhile.
+            continue
+        except DamagedError:
+            yield part
 
 
-def _all_rows(batch: Any) -> Any:
-    return batch
+def set_aside(part: Path) -> Path:
+    """Give a damaged part a name under which nobody reads it; its new name."""
+    aside = part.with_suffix(".unreadable")
+    part.replace(aside)
+    return aside
 
 
 def _rows_in(keys: pa.Array) -> _Take:
     return lambda batch: batch.filter(pc.is_in(batch.column("key"), keys))
-
-
-def _column_in(name: str) -> _Take:
-    return lambda batch: batch.select([name])
-
-
-_keys_in = _column_in("key")
 
 
 def _beginnings(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
@@ -271,12 +298,40 @@ def _beginnings(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     return cut if isinstance(cut, pa.ChunkedArray) else pa.chunked_array([cut])
 
 
-def _new_part(folder: Path) -> Path:
-    return folder / f"part-{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet"
+def _read_footer(part: Path) -> None:
+    with _damage_told(part), open_parquet(part):
+        pass
 
 
-def _parts(folder: Path) -> list[Path]:
+@contextmanager
+def _damage_told(part: Path) -> Iterator[None]:
+    """What is wrong with a part that is read within the block becomes DamagedError."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError) as error:
+        if not _is_damage(error):
+            raise
+        raise DamagedError(f"{part} is damaged: {error}") from error
+
+
+def _write_part(folder: Path, table: pa.Table, number: int) -> Path:
+    """Write a part, whose name is made of its bytes: it never changes. ``number`` (nanoseconds) puts it in order."""
+    return write_then_name(
+        folder,
+        f"part-{number}",
+        lambda temporary: write_parquet(temporary, table),
+        lambda temporary: f"part-{number}-{file_sha256(temporary)[:_DIGITS]}.parquet",
+    )
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """The parts of ``folder``, oldest first."""
     return sorted(folder.glob("part-*.parquet"))
+
+
+def _are_settled(parts: Collection[Path]) -> bool:
+    """Whether there is nothing to merge, and nothing to write anew."""
+    return not parts or (len(parts) == 1 and all(digest_in_name(part) is not None for part in parts))
 
 
 def _is_damage(error: Exception) -> bool:
@@ -284,19 +339,15 @@ def _is_damage(error: Exception) -> bool:
     return not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None
 
 
-def _set_aside(part: Path) -> Path:
-    aside = part.with_suffix(".unreadable")
-    part.replace(aside)
-    return aside
-
-
 def _piles(parts: Iterable[Path]) -> list[list[Path]]:
-    """Small parts in piles that are small enough to be in memory at once."""
+    """Small parts in piles that are small enough to be in memory at once; large ones of earlier versions alone."""
     piles: list[list[Path]] = []
     height = _SMALL_PART_BYTES
     for path in parts:
         size = path.stat().st_size
         if size >= _SMALL_PART_BYTES:
+            if digest_in_name(path) is None:
+                piles.insert(0, [path])
             continue
         if height + size > _SMALL_PART_BYTES:
             piles.append([])

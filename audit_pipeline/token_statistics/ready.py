@@ -11,10 +11,10 @@ from importlib.metadata import version
 
 import torch
 
-from audit_pipeline.models.kept import read_sealed, write_sealed
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.paths import DataPaths
+from audit_pipeline.tables import read_json_if_whole, write_json
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 
 CHECK_VERSION = 1
@@ -32,11 +32,11 @@ def forward_pass(
     write_card(model, paths, parameters=sum(parameter.numel() for parameter in weights.parameters()))
     machine = _machine(where)
     path = paths.load_check(model.identity.model_fingerprint)
-    kept = read_sealed(path)
+    kept = read_json_if_whole(path)
     known = LoadCheck(**kept["found"]) if kept is not None and kept["machine"] == machine else None
     ready = ForwardPass(weights, model.vocab_size, known)
     if known is None:
-        write_sealed(path, {"machine": machine, "found": asdict(ready.checked)})
+        write_json(path, {"machine": machine, "found": asdict(ready.checked)})
     return ready
 
 

@@ -6,46 +6,49 @@ What does not: the tables' definitions (schema.py), making them (define.py), rea
 
 from __future__ import annotations
 
-import glob
-import json
+import dataclasses
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
-from audit_pipeline.contracts import LATER_COLUMNS, RUN_TABLES
-from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.contracts import RUN_TABLES
+from audit_pipeline.data_folder import make_private
+from audit_pipeline.errors import DataError
+from audit_pipeline.lineage_files import Entry, digests_by_file, missing_files, with_files
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.paths import DataPaths, config_dir, unsegment
-from audit_pipeline.tables import read_json
-from audit_pipeline.warehouse.configured import Configured, configured_benchmarks, configured_models
+from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
 from audit_pipeline.warehouse.define import WrittenFile, check_keys, create_tables, create_views, fill_derived
+from audit_pipeline.warehouse.files import Listed, Unreadable, changed_since, damaged_files, list_files
+from audit_pipeline.warehouse.load import (
+    keep_one_row_a_key,
+    load_benchmark_manifests,
+    load_model_cards,
+    load_parquet,
+    load_rows,
+    load_self_digested,
+)
 from audit_pipeline.warehouse.query import one_line
-from audit_pipeline.warehouse.schema import PARQUET_TABLES, Table, literal, quoted, tables
+from audit_pipeline.warehouse.schema import PARQUET_TABLES, quoted, tables
 
 LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""
 
+SELF_DIGESTED = ("lineage", "outcomes")
+"""Tables of one row a file, which carries its own digest."""
 
-@dataclass(frozen=True)
-class Unreadable:
-    """A file that was left out, and why."""
-
-    path: Path
-    reason: str
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,15 @@ class BuildReport:
 
 @dataclass(frozen=True)
 class LineageGap:
-    """Rows of one table, partition and run that do not join to exactly one lineage row."""
+    """Rows of one table, partition and run that do not join to exactly one lineage row, or an entry without its file;
+    ``what`` says which."""
 
     table: str
     partition: str
     run_id: str
     rows: int
     lineage_rows: int
+    what: str
 
 
 def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> BuildReport:
@@ -84,7 +89,7 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
     Raises DataError where another build does not end in time, or where the file cannot be written.
     """
     started = time.monotonic()
-    paths.root.mkdir(parents=True, exist_ok=True)
+    make_private(paths.root)
     with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
@@ -107,15 +112,19 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
     )
 
 
+def read_lineage(paths: DataPaths) -> tuple[list[Entry], list[Unreadable]]:
+    """What every lineage entry says of its file, and the entries that are damaged; no warehouse is built for it."""
+    (table,) = (table for table in tables(include_text=False) if table.name == "lineage")
+    with duckdb.connect() as connection:
+        create_tables(connection, [table])
+        damaged = load_self_digested(connection, table, list_files(paths, table.name).paths)
+        return _entries(connection), damaged
+
+
 def lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:
-    """Every (table, partition, run) whose rows join to no lineage row, or to several; none is as it should be."""
+    """Every (table, partition, run) where rows and lineage entries do not go together; none is as it should be."""
     found = connection.sql("FROM lineage_gaps").fetchall()
     return [LineageGap(*row) for row in found]
-
-
-def _without_query(error: duckdb.Error) -> str:
-    """What DuckDB says is wrong with a file, without the piece of our own query that it points at."""
-    return " ".join(str(error).split("\n\nLINE ")[0].split())
 
 
 @contextmanager
@@ -147,34 +156,65 @@ class _Filled:
 
 
 def _fill(new: Path, paths: DataPaths, config: Path, *, include_text: bool) -> _Filled:
+    """Fill a new file; again where a run replaced a file while it was read, so that no row is of another than its
+    entry."""
+    for _ in range(_ATTEMPTS):
+        # Before the lineage is read: whatever file is there then has its entry.
+        listed = {name: list_files(paths, name) for name in PARQUET_TABLES}
+        filled = _fill_from(listed, new, paths, config, include_text=include_text)
+        changed = changed_since(listed.values())
+        if not changed:
+            return filled
+        new.unlink()
+    raise DataError(
+        f"{changed[0]} is being written again and again: build the warehouse when the run that does it ends"
+    )
+
+
+def _fill_from(
+    listed: Mapping[str, Listed], new: Path, paths: DataPaths, config: Path, *, include_text: bool
+) -> _Filled:
     unreadable: list[Unreadable] = []
-    read: list[WrittenFile] = []
     with duckdb.connect(str(new)) as connection:
         # It would be drawn on standard output, into a pipe too.
         connection.execute("SET enable_progress_bar = false")
         defined = tables(include_text=include_text)
         create_tables(connection, defined)
-        for table in defined:
-            if table.name in PARQUET_TABLES:
-                files = _parquet_files(paths, table.name)
-                left_out = _load_parquet(connection, table, files)
-                unreadable += left_out
-                if table.name in RUN_TABLES:
-                    read += _written(table.name, set(files) - {one.path for one in left_out})
-        unreadable += _load_json(connection, "models", _model_cards(paths), _model_row)
-        unreadable += _load_json(connection, "benchmarks", _benchmark_manifests(paths), _benchmark_row)
+        of_files = {table.name: table for table in defined if table.name in PARQUET_TABLES}
+        for name in SELF_DIGESTED:
+            unreadable += load_self_digested(connection, of_files[name], listed[name].paths)
+        entries = with_files(_entries(connection), paths)
+        digests = digests_by_file(entries)
+        for name in (name for name in of_files if name not in SELF_DIGESTED):
+            damaged = damaged_files(listed[name], digests)
+            whole = listed[name].identities.keys() - {one.path for one in damaged}
+            unreadable += [*damaged, *load_parquet(connection, of_files[name], sorted(whole))]
+        unreadable += load_model_cards(connection, paths)
+        unreadable += load_benchmark_manifests(connection, paths)
         models, benchmarks = config / MODELS_FILE, config / BENCHMARKS_FILE
-        unreadable += _load_rows(connection, "configured_models", models, lambda: configured_models(config))
-        unreadable += _load_rows(
+        unreadable += load_rows(connection, "configured_models", models, lambda: configured_models(config))
+        unreadable += load_rows(
             connection, "configured_benchmarks", benchmarks, lambda: configured_benchmarks(config, paths)
         )
-        _keep_one_row_a_key(connection)
-        fill_derived(connection, read)
+        keep_one_row_a_key(connection)
+        left_out = {one.path for one in unreadable}
+        read = [one for name in RUN_TABLES for one in _written(name, listed[name].identities.keys() - left_out)]
+        fill_derived(connection, read, missing_files(entries, lambda file: _is_there(file, listed)))
         doubled = check_keys(connection, defined)
         create_views(connection)
         rows = {table.name: _count(connection, table.name) for table in defined}
         connection.execute("CHECKPOINT")
-    return _Filled(rows, doubled, unreadable)
+    return _Filled(rows, doubled, sorted(unreadable, key=lambda one: one.path))
+
+
+def _entries(connection: duckdb.DuckDBPyConnection) -> list[Entry]:
+    names = [field.name for field in dataclasses.fields(Entry)]
+    rows = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM lineage").fetchall()  # noqa: S608 - names of a dataclass
+    return [Entry(*row) for row in rows]
+
+
+def _is_there(file: Path, listed: Mapping[str, Listed]) -> bool:
+    return any(file in one.identities for one in listed.values()) or file.exists()
 
 
 _OF_RUN = re.compile(r"partition=(?P<partition>.+)/run_id=(?P<run_id>.+)\.parquet")
@@ -213,147 +253,3 @@ def _move_wal_aside(warehouse: Path) -> Path | None:
 def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
     counted = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - a name from schema.py
     return int(counted[0]) if counted else 0
-
-
-def _parquet_files(paths: DataPaths, table: str) -> list[Path]:
-    folder = paths.table(table) if table != "token_statistics" else paths.token_statistics("base", "any").parent
-    return sorted(folder.rglob("*.parquet"))
-
-
-def _load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path]) -> list[Unreadable]:
-    """Load all files in one go; where that fails, those of each version together, and where that fails one by one.
-
-    So files of earlier versions, which lack columns, are loaded, and those that cannot be read are left out and named.
-    """
-    try:
-        _insert(connection, table, files)
-    except duckdb.Error:
-        by_version: dict[frozenset[str], list[Path]] = {}
-        for file in files:
-            by_version.setdefault(_not_there_yet(table, file), []).append(file)
-        return [
-            one for lacking, version in by_version.items() for one in _load_version(connection, table, version, lacking)
-        ]
-    return []
-
-
-def _load_version(
-    connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path], lacking: frozenset[str]
-) -> list[Unreadable]:
-    try:
-        _insert(connection, table, files, lacking)
-    except duckdb.Error:
-        unreadable = []
-        for file in files:
-            try:
-                _insert(connection, table, [file], lacking)
-            except duckdb.Error as error:
-                unreadable.append(Unreadable(file, _without_query(error)))
-        return unreadable
-    return []
-
-
-def _not_there_yet(table: Table, file: Path) -> frozenset[str]:
-    """The columns that came after the version that wrote the file; none of a file that cannot be read."""
-    try:
-        return LATER_COLUMNS.get(table.name, frozenset()) - set(pq.read_schema(file).names)
-    except (pa.ArrowException, OSError):
-        return frozenset()
-
-
-def _insert(
-    connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path], lacking: frozenset[str] = frozenset()
-) -> None:
-    if not files:
-        return
-    columns = [name for name in connection.table(table.name).columns if name not in lacking]
-    expressions = ", ".join(f"{table.expressions.get(name, quoted(name))} AS {quoted(name)}" for name in columns)
-    names = ", ".join(literal(glob.escape(str(file))) for file in files)
-    connection.execute(
-        f"INSERT INTO {table.name} BY NAME SELECT {expressions}"  # noqa: S608 - names from schema.py, paths quoted
-        f" FROM read_parquet([{names}], hive_partitioning = false, union_by_name = false, filename = true)"
-    )
-
-
-def _keep_one_row_a_key(connection: duckdb.DuckDBPyConnection) -> None:
-    """Disjoint workers and a compaction can leave the same text in two part files of the cache."""
-    connection.execute(
-        "DELETE FROM token_statistics WHERE rowid NOT IN"
-        " (SELECT min(rowid) FROM token_statistics GROUP BY model_fingerprint, key)"
-    )
-
-
-def _model_cards(paths: DataPaths) -> list[Path]:
-    folder = paths.model_card("any").parent
-    return [path for path in sorted(folder.glob("*.json")) if path != paths.digest_cache]
-
-
-def _benchmark_manifests(paths: DataPaths) -> list[Path]:
-    manifest = paths.benchmark_manifest("any")
-    return sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
-
-
-def _load_json(
-    connection: duckdb.DuckDBPyConnection,
-    table: str,
-    files: list[Path],
-    row_of: Callable[[Path, Mapping[str, Any]], Mapping[str, object]],
-) -> list[Unreadable]:
-    """One row a JSON file; a value that does not fit its column stays in the whole document and is null beside it."""
-    relation = connection.table(table)
-    names = relation.columns
-    values = ", ".join(f"TRY_CAST(? AS {sql_type})" for sql_type in relation.types)
-    unreadable = []
-    for file in files:
-        try:
-            document = read_json(file)
-            if not isinstance(document, Mapping):
-                raise ValueError("not a JSON object")
-            row = row_of(file, document)
-            cells = [_cell(row.get(name)) for name in names]
-            connection.execute(f"INSERT INTO {table} VALUES ({values})", cells)  # noqa: S608 - a name from schema.py
-        except (OSError, ValueError, duckdb.ConstraintException) as error:
-            unreadable.append(Unreadable(file, one_line(error)))
-    return unreadable
-
-
-def _load_rows(
-    connection: duckdb.DuckDBPyConnection, table: str, file: Path, read: Callable[[], Configured]
-) -> list[Unreadable]:
-    """The rows that a file of the configuration gives; where it cannot be read, it is named and there are none."""
-    try:
-        configured = read()
-    except (AuditError, OSError) as error:
-        return [Unreadable(file, one_line(error))]
-    if configured.rows:
-        names = connection.table(table).columns
-        marks = ", ".join("?" for _ in names)
-        cells = [[row[name] for name in names] for row in configured.rows]
-        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", cells)  # noqa: S608 - a name from schema.py
-    return [Unreadable(problem.path, str(problem)) for problem in configured.problems]
-
-
-def _model_row(file: Path, card: Mapping[str, Any]) -> Mapping[str, object]:
-    return {**card, "fingerprint": card.get("fingerprint") or file.stem, "card": dict(card)}
-
-
-def _benchmark_row(file: Path, manifest: Mapping[str, Any]) -> Mapping[str, object]:
-    spec = manifest.get("spec")
-    spec = spec if isinstance(spec, Mapping) else {}
-    return {
-        "benchmark": manifest.get("benchmark") or unsegment(file.parent.name.removeprefix("benchmark=")),
-        "digest": manifest.get("digest"),
-        "design": manifest.get("design", spec.get("design")),
-        "design_stated_by": manifest.get("design_stated_by"),
-        "words": manifest.get("words", spec.get("words")),
-        "counts": _as_json(manifest.get("counts")),
-        "manifest": dict(manifest),
-    }
-
-
-def _as_json(value: object) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _cell(value: object) -> str | None:
-    return value if value is None or isinstance(value, str) else _as_json(value)

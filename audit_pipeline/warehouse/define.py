@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import duckdb
 import pyarrow as pa
 
+from audit_pipeline.lineage_files import MissingFile
 from audit_pipeline.warehouse.schema import DEFINED, DERIVED_TABLES, KEYS, VIEWS, Table, fill_of, literal, quoted
 
 WrittenFile = tuple[str, str, str]
@@ -45,13 +46,28 @@ def _in_one_go(connection: duckdb.DuckDBPyConnection, statements: Iterable[str])
     connection.execute("\n".join(("BEGIN;", *statements, "COMMIT;")))
 
 
-def fill_derived(connection: duckdb.DuckDBPyConnection, files: Iterable[WrittenFile] = ()) -> None:
-    """Fill the derived tables; ``files`` are those that were read, for the runs of which no row tells."""
+def fill_derived(
+    connection: duckdb.DuckDBPyConnection, files: Iterable[WrittenFile] = (), missing: Iterable[MissingFile] = ()
+) -> None:
+    """Fill the derived tables.
+
+    ``files`` are those that were read, for the runs of which no row tells; ``missing`` those that entries of the
+    lineage explain and that are not there.
+    """
     rows = [dict(zip(_FILES.names, file, strict=True)) for file in files]
-    connection.register("written_files", pa.Table.from_pylist(rows, schema=_FILES))
-    for table in DERIVED_TABLES:
-        connection.execute(fill_of(table))
-    connection.unregister("written_files")
+    gone = [
+        {**{name: getattr(one.entry, name) for name in _FILES.names}, "run_went_on": one.run_went_on} for one in missing
+    ]
+    given = {
+        "written_files": pa.Table.from_pylist(rows, schema=_FILES),
+        "missing_files": pa.Table.from_pylist(gone, schema=_FILES.append(pa.field("run_went_on", pa.bool_()))),
+    }
+    for name, table in given.items():
+        connection.register(name, table)
+    for name in DERIVED_TABLES:
+        connection.execute(fill_of(name))
+    for name in given:
+        connection.unregister(name)
 
 
 def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:

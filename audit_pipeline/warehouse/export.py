@@ -109,7 +109,7 @@ def _csv_cell(column: str, type_: str) -> str:
 
 def _write_parquet(reader: pa.RecordBatchReader, path: Path) -> int:
     rows = 0
-    with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
+    with pq.ParquetWriter(path, reader.schema, compression="zstd", write_page_checksum=True) as writer:
         for batch in reader:
             writer.write_batch(batch)
             rows += batch.num_rows

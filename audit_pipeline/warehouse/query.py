@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.warehouse.schema import literal
+from audit_pipeline.warehouse.schema import literal, quoted
 
 _READING = frozenset({"SELECT", "EXPLAIN"})
 """SHOW, DESCRIBE and SUMMARIZE count as SELECT; PRAGMA and CALL could switch on logging to a file."""
@@ -65,6 +65,18 @@ def open_read_only(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         ):
             connection.execute(f"SET {setting}")
         yield connection
+
+
+def read_every_block(warehouse: Path) -> str | None:
+    """What is wrong with a warehouse that does not show until all of it is read; None where nothing is."""
+    try:
+        with open_read_only(warehouse) as connection:
+            found = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
+            for (name,) in found:
+                connection.execute(f"SELECT bit_xor(hash(COLUMNS(*))) FROM {quoted(name)}").fetchall()  # noqa: S608 - names of tables
+    except (duckdb.Error, AuditError) as error:
+        return one_line(error)
+    return None
 
 
 def query(warehouse: Path, sql: str) -> pa.Table:

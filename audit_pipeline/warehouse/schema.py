@@ -37,7 +37,7 @@ PARQUET_TABLES = (
 GIVEN_TABLES = ("models", "benchmarks", "configured_models", "configured_benchmarks")
 """Filled row by row from JSON files and the configuration."""
 
-DERIVED_TABLES = ("scored_settings", "runs", "lineage_edges", "group_scores")
+DERIVED_TABLES = ("scored_settings", "runs", "lineage_edges", "files_gone", "group_scores")
 """Filled from other tables by sql/fills/, in this order, so that views need not read every score."""
 
 KEYS = "keys"
@@ -163,7 +163,7 @@ DEFINED: tuple[View | Macro, ...] = (
     _view("scores_with_examples", "scores", "examples"),
     _view("findings", "evaluations", "lineage"),
     _view("instrument_check", "evaluations"),
-    _view("lineage_gaps", "lineage"),
+    _view("lineage_gaps", "runs"),
     _view("lineage_of_finding", "evaluations", "lineage"),
     _view("coverage"),
     _view("not_audited", "coverage"),

@@ -198,7 +198,7 @@ def test_the_rolled_day_moves_on_and_never_back(tmp_path: Path) -> None:
     assert roll(paths, TODAY) is False
     assert roll(paths, TODAY + timedelta(days=7)) is True
     assert rolled_day(paths) == date(2026, 11, 28)
-    assert json.loads(paths.rolled_day.read_text()) == {"day": "2026-11-28"}
+    assert json.loads(paths.rolled_day.read_text())["day"] == "2026-11-28"
     with pytest.raises(DataError, match=r"the rolled day is 2026-11-28 and does not go back to 2026-11-21.*remove"):
         roll(paths, TODAY)
     assert rolled_day(paths) == date(2026, 11, 28)

@@ -31,7 +31,7 @@ from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.references.corpus import files_corpus
 from audit_pipeline.references.count import count_corpus
-from audit_pipeline.references.tally import PlainCounter, counting_tokenizer, special_ids, vocabulary_of
+from audit_pipeline.references.tally import PlainCounter, counting_tokenizer, vocabulary_of
 
 PAPER_SCALE_BYTES = 15e9
 
@@ -81,7 +81,7 @@ def main() -> None:
             for text in texts:
                 counter.add(text)
             counter.flush()
-            counter.counts[special_ids(model)] = 0
+            counter.counts[sorted(model.tokenizer.special_ids)] = 0
             counts["plain"] = counter.counts
 
         def ours() -> None:

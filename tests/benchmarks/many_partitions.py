@@ -43,6 +43,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.contracts import EVALUATIONS, LINEAGE, OUTCOMES, SCORES, Pair, canonical_json, digest
 from audit_pipeline.definitions import defs
 from audit_pipeline.detectors.registry import is_default, select
+from audit_pipeline.integrity import with_row_sha256
 from audit_pipeline.lineage import Step, package_versions
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import load_tokenizer, write_card
@@ -160,7 +161,8 @@ class Findings:
             "run_id": run_id,
             "at": datetime.now(UTC),
         }
-        self._write(self.paths.run_file("outcomes", pair.partition, run_id), table_from_rows([row], OUTCOMES))
+        rows = table_from_rows([with_row_sha256(row)], OUTCOMES)
+        self._write(self.paths.run_file("outcomes", pair.partition, run_id), rows)
 
     def _write_pair(self, pair: Pair, run_id: str, examples: pa.Table, built: str, identity: tuple[str, str]) -> None:
         now = datetime.now(UTC)
@@ -180,9 +182,10 @@ class Findings:
                 "finished_at": now,
                 "package_versions": self.packages,
                 "settings": None,
+                "file_sha256": None,
             }
             file = self.paths.run_file("lineage", f"{table}:{pair.partition}", run_id)
-            self._write(file, table_from_rows([row], LINEAGE))
+            self._write(file, table_from_rows([with_row_sha256(row)], LINEAGE))
         self._write(self.paths.run_file("scores", pair.partition, run_id), self._scores(pair, run_id, examples))
         evaluations = table_from_rows(self._evaluations(pair, run_id), EVALUATIONS)
         self._write(self.paths.run_file("evaluations", pair.partition, run_id), evaluations)

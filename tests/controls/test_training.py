@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +148,30 @@ def test_nothing_is_trained_twice_and_a_moved_setting_trains_anew(built: DataPat
     assert second.version != first.version
     assert not first.folder.exists(), "the version before is gone once the pointer has moved"
     assert read_control("c", paths)["version"] == second.version
+
+
+@pytest.mark.parametrize("name", ["texts.parquet", "exposed/model.safetensors", "twin/tokenizer.json"])
+def test_a_control_with_a_changed_byte_is_refused_and_trained_again(
+    built: DataPaths, tmp_path: Path, name: str
+) -> None:
+    paths = DataPaths(shutil.copytree(built.root, tmp_path / "data"))
+    file = paths.control_version("c", read_control("c", paths)["version"]) / name
+    whole = file.read_bytes()
+    changed = bytearray(whole)
+    changed[len(changed) // 2] ^= 1
+    file.write_bytes(changed)
+    if name == "texts.parquet":
+        with pytest.raises(DataError, match=rf"the control c is damaged: .*{name} is missing or not as it was written"):
+            read_texts("c", paths)
+    else:
+        damaged, other = ("exposed", "twin") if name.startswith("exposed") else ("twin", "exposed")
+        with pytest.raises(ModelError, match=rf"the control c cannot be read .*{name}.*train it again"):
+            load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": damaged}), paths)
+        assert load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": other}), paths)
+    assert not is_current(ENTRY, paths)
+    assert build_control(ENTRY, paths, step()).trained
+    assert file.read_bytes() == whole, "the same seed, on the same machine"
+    assert is_current(ENTRY, paths)
 
 
 def test_a_training_that_was_cut_short_is_not_taken_for_a_whole_one(built: DataPaths, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_workspace import COLLECTIONS, SOURCE, Workspace, count_loads, made_documents, made_text, temporal
+from written import read_all
 
 from assets.scores import _decision_metadata
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
@@ -25,7 +26,7 @@ from audit_pipeline.orchestration.partitions import register
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.store import read_documents
 from audit_pipeline.stages import audit_selection
-from audit_pipeline.tables import read_all, table_from_rows
+from audit_pipeline.tables import table_from_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIRS = ["made_8|one", "made_8|two", "made_12|one", "made_12|two"]

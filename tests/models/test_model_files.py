@@ -355,6 +355,17 @@ def test_the_kept_tokenizer_encodes_as_the_one_in_the_gguf(
         assert one.identity == model.identity
 
 
+def test_a_list_of_digests_with_a_changed_byte_is_made_again(tmp_path: Path, tiny_folder: Folder) -> None:
+    paths, entry = DataPaths(tmp_path / "data"), ModelEntry(name="m", path=tiny_folder("llama"))
+    first = load_tokenizer(entry, paths).identity
+    [(key, digest)] = read_json(paths.digest_cache).items()
+    text = paths.digest_cache.read_text()
+    paths.digest_cache.write_text(text.replace(digest[:8], "00000000"))
+    with pytest.warns(UserWarning, match="cannot be read, so it is made again"):
+        assert load_tokenizer(entry, paths).identity == first
+    assert read_json(paths.digest_cache) == {key: digest}
+
+
 def test_the_card_says_what_a_fingerprint_stands_for(
     real_model: tuple[TokenizedModel, ForwardPass], tmp_path: Path
 ) -> None:
@@ -371,3 +382,7 @@ def test_the_card_says_what_a_fingerprint_stands_for(
     before = path.stat().st_mtime_ns
     write_card(model, paths)
     assert path.stat().st_mtime_ns == before
+    path.write_text(path.read_text().replace("134515008", "134515009"))
+    with pytest.warns(UserWarning, match="cannot be read, so it is made again"):
+        write_card(model, paths)
+    assert read_json(path)["parameters"] is None

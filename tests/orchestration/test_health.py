@@ -22,8 +22,8 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 from made_workspace import Workspace, temporal
 
-from audit_pipeline.doctor import Finding
-from audit_pipeline.orchestration.health import examine_dagster, stuck_slots
+from audit_pipeline.looked_at import Finding
+from audit_pipeline.orchestration.health import examine_dagster, how_runs_ended, stuck_slots
 from audit_pipeline.orchestration.in_process import (
     HOST_TAG,
     PROCESS_TAG,
@@ -235,3 +235,27 @@ def test_the_command_works_where_nothing_was_ever_made(workspace: Workspace, tmp
     result = workspace.run("doctor")
     assert result.exit_code == 0, result.output
     assert not (tmp_path / "never").exists()
+
+
+def test_how_a_run_ended(workspace: Workspace, instance: dg.DagsterInstance) -> None:
+    ended = how_runs_ended(workspace.paths)
+    us = process_identity(psutil.Process())
+    badly, dead, living = (run_with(instance, tags, slot=False) for tags in ({}, ours("1@12.34"), ours(us)))
+    well = instance.create_run_for_job(made_job, status=dg.DagsterRunStatus.SUCCESS).run_id
+    failed = instance.get_run_by_id(badly)
+    assert failed is not None
+    instance.report_run_failed(failed)
+    assert [ended(run) for run in (well, badly, dead, living, "unknown")] == ["well", "badly", "badly", "not yet", None]
+
+
+def test_nobody_knows_how_a_run_ended_without_dagster(workspace: Workspace) -> None:
+    assert how_runs_ended(workspace.paths)("run") is None
+    assert not workspace.paths.dagster_home.exists()
+
+
+def test_a_control_that_was_never_trained_leaves_the_command_at_zero(workspace: Workspace) -> None:
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.write_models(exposed={"control": {"name": "check", "role": "exposed"}}, remote={"hub": "made-up/model"})
+    result = workspace.run("doctor", "--deep")
+    assert result.exit_code == 0, result.output
+    assert "every file" in result.stdout

@@ -19,8 +19,9 @@ from audit_pipeline.paths import DataPaths
 from audit_pipeline.references import build
 from audit_pipeline.references.build import build_frequencies
 from audit_pipeline.references.config import ReferenceEntry, load_references
-from audit_pipeline.references.count import count_corpus, write_count
+from audit_pipeline.references.count import count_corpus, table_of
 from audit_pipeline.references.frequencies import frequencies_of, read_frequencies
+from audit_pipeline.tables import write_table
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent.parent
@@ -118,6 +119,15 @@ def test_only_what_is_stale_is_counted_again(
     first.path.write_bytes(b"cut short")
     assert build_frequencies(entry, model, paths, step("g")).documents == 3
     assert len(counted) == 5
+    # Another byte of the footer, which no checksum of Parquet's covers.
+    content = bytearray(first.path.read_bytes())
+    content[content.index(b"parquet-cpp")] ^= 1
+    first.path.write_bytes(content)
+    with pytest.raises(DataError, match="the token frequencies of mine is damaged"):
+        frequencies_of("mine", model, paths)
+    assert build_frequencies(entry, model, paths, step("h")).documents == 3
+    assert len(counted) == 6
+    assert frequencies_of("mine", model, paths).frequencies is not None
 
 
 def test_the_embedded_default_needs_nothing_else(model: TokenizedModel, tmp_path: Path) -> None:
@@ -129,7 +139,7 @@ def test_the_embedded_default_needs_nothing_else(model: TokenizedModel, tmp_path
 
 def test_a_table_of_another_tokenizer_is_refused(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
-    write_count(out, count_corpus(model, tmp_path / "config" / "texts"), model)
+    write_table(out, table_of(count_corpus(model, tmp_path / "config" / "texts"), model))
     assert read_frequencies(out, model).counts.sum() > 0
     ours = model.identity.tokenizer_fingerprint
     with pytest.raises(DataError, match=rf"another tokenizer \({ours}\) than that of .* \(theirs\): count"):
@@ -140,7 +150,7 @@ def test_a_model_with_a_larger_vocabulary_shares_the_table(
     model: TokenizedModel, paths: DataPaths, tmp_path: Path
 ) -> None:
     out = tmp_path / "table.parquet"
-    write_count(out, count_corpus(model, tmp_path / "config" / "texts"), model)
+    write_table(out, table_of(count_corpus(model, tmp_path / "config" / "texts"), model))
     small = read_frequencies(out, model)
     padded = read_frequencies(out, dataclasses.replace(model, vocab_size=len(small.counts) + 5))
     assert padded.counts[: len(small.counts)].tolist() == small.counts.tolist()
@@ -151,16 +161,22 @@ def test_a_model_with_a_larger_vocabulary_shares_the_table(
 
 def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
-    write_count(out, count_corpus(model, tmp_path / "config" / "texts"), model)
+    write_table(out, table_of(count_corpus(model, tmp_path / "config" / "texts"), model))
     table = pq.read_table(out)
     metadata = table.schema.metadata
     counts = table.column("count").to_numpy()
+    moved = counts.copy()
+    first, second = np.flatnonzero(counts)[:2]
+    moved[[first, second]] += [1, -1]
     cases = {
         "there is no such table": None,
         "is not a readable table": b"PAR1",
         "does not say what it was counted with": table.replace_schema_metadata(None),
         "its rows are not the ids": table.slice(1).replace_schema_metadata(metadata),
         "its counts come to": table.set_column(2, "count", pa.array(counts * 2)).replace_schema_metadata(metadata),
+        "its counts are not those that were written": table.set_column(
+            2, "count", pa.array(moved)
+        ).replace_schema_metadata(metadata),
         "columns missing: count": table.drop_columns("count"),
     }
     for message, content in cases.items():

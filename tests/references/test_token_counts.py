@@ -24,8 +24,10 @@ from audit_pipeline.references.count import (
     count_corpus,
     count_to_file,
     count_tokens,
-    write_count,
+    counts_sha256,
+    table_of,
 )
+from audit_pipeline.tables import write_table
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 TEXTS = ["the nets and the boats", "the nets", "café 😀 12, 345!", "!!", "a" * 300]
@@ -103,7 +105,7 @@ def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedMod
     file = tmp_path / "corpus.txt"
     file.write_text("\n".join(TEXTS))
     counted = count_corpus(model, file, limits=Limits(max_tokens_per_document=1024))
-    write_count(tmp_path / "out" / "frequencies.parquet", counted, model, corpus="mine", run_id="r")
+    write_table(tmp_path / "out" / "frequencies.parquet", table_of(counted, model, corpus="mine", run_id="r"))
     table = pq.read_table(tmp_path / "out" / "frequencies.parquet")
     assert table.select(TOKEN_FREQUENCIES.names).schema.equals(TOKEN_FREQUENCIES, check_metadata=False)
     rows = table.to_pylist()
@@ -125,6 +127,7 @@ def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedMod
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
         "data_version": "",
         "run_id": "r",
+        "counts_sha256": counts_sha256(counted.counts),
     }
     assert len(counted.corpus_digest) == 16
 
@@ -213,6 +216,27 @@ def test_a_checkpoint_of_something_else_is_not_taken(
     assert as_counter(count_to_file(model, corpus, out).counts) == brute_force(model, TEXTS[3:])
     checkpoint_of(out).write_bytes(b"cut short")
     assert as_counter(count_to_file(model, corpus, out).counts) == brute_force(model, TEXTS[3:])
+
+
+def test_a_checkpoint_with_a_changed_byte_is_not_taken(
+    model: TokenizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(count, "CHECKPOINT_SECONDS", 0.0)
+    corpus, out = jsonl(tmp_path / "corpus.jsonl", TEXTS), tmp_path / "out.parquet"
+
+    def kill(so_far: CorpusCount) -> None:
+        if so_far.documents == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        count_to_file(model, corpus, out, on_progress=kill)
+    # The number of documents so far: it stands in the footer, which no checksum of Parquet's covers.
+    content = checkpoint_of(out).read_bytes()
+    assert b'"documents": 2' in content
+    checkpoint_of(out).write_bytes(content.replace(b'"documents": 2', b'"documents": 3'))
+    again = count_to_file(model, corpus, out)
+    assert again.documents == len(TEXTS)
+    assert as_counter(again.counts) == brute_force(model, TEXTS)
 
 
 def test_what_cannot_be_counted(model: TokenizedModel, tmp_path: Path) -> None:

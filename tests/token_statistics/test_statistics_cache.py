@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audit_pipeline.integrity import file_sha256
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.cache import PartCache
 
@@ -198,7 +199,7 @@ def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, mon
     def refuse(*args: object, **kwargs: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(cache_module.pq, "ParquetFile", refuse)
+    monkeypatch.setattr(cache_module, "open_parquet", refuse)
     with pytest.raises(PermissionError):
         known(open_cache(tmp_path))
     assert len(parts(tmp_path)) == 1
@@ -219,6 +220,45 @@ def test_compaction_keeps_every_row_once(
     assert len(parts(folder)) == min(1, len(filled))
     if len(filled) > 1:
         assert sorted(pq.read_table(parts(folder)[0]).column("key").to_pylist()) == sorted(before)
+
+
+def test_a_part_is_named_after_its_bytes_and_a_flipped_bit_sets_it_aside(tmp_path: Path) -> None:
+    write_parts(tmp_path, [["a"], ["bb"]])
+    whole, broken = parts(tmp_path)
+    for part in (whole, broken):
+        assert part.stem.split("-")[2] == file_sha256(part)[:32]
+    content = bytearray(broken.read_bytes())
+    # Of the footer: no page's checksum covers it, and what it says of the pages does not show.
+    content[content.index(b"parquet-cpp")] ^= 1
+    broken.write_bytes(content)
+    assert pq.read_table(broken).num_rows == 1
+    cache = open_cache(tmp_path)
+    assert cache.read(["a", "bb"]).column("key").to_pylist() == ["a"]
+    assert cache.unreadable == [broken.with_suffix(".unreadable")]
+    assert parts(tmp_path) == [whole]
+
+
+def of_an_earlier_version(part: Path) -> Path:
+    """The part under a name that does not tell its digest."""
+    return part.rename(part.with_name(f"part-{part.stem.split('-')[1]}-0a1b2c3d.parquet"))
+
+
+def test_a_part_of_an_earlier_version_is_read_and_named_anew_by_the_next_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parts(tmp_path, [["a", "bb"]])
+    of_an_earlier_version(parts(tmp_path)[0])
+    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0]}
+    open_cache(tmp_path).compact()
+    [part] = parts(tmp_path)
+    assert part.stem.split("-")[2] == file_sha256(part)[:32]
+    # Also where it is large, and is not merged with others.
+    of_an_earlier_version(part)
+    write_parts(tmp_path, [["ccc"]])
+    monkeypatch.setattr(cache_module, "_SMALL_PART_BYTES", 0)
+    open_cache(tmp_path).compact()
+    assert all(part.stem.split("-")[2] == file_sha256(part)[:32] for part in parts(tmp_path))
+    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0], "ccc": [3.0]}
 
 
 def test_one_part_is_not_rewritten(tmp_path: Path) -> None:
@@ -268,7 +308,7 @@ def test_a_full_disk_surfaces_and_keeps_what_was_there(tmp_path: Path, monkeypat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(cache_module, "write_table", full)
+        patched.setattr(cache_module, "write_parquet", full)
         with pytest.raises(OSError, match="No space left"):
             cache.flush()
     assert stored(tmp_path) == {"a": [1.0]}

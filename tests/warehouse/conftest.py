@@ -30,6 +30,7 @@ from audit_pipeline.contracts import (
     example_id,
     text_sha256,
 )
+from audit_pipeline.integrity import with_row_sha256
 from audit_pipeline.outcomes import TABLE as OUTCOMES_TABLE
 from audit_pipeline.outcomes import Status
 from audit_pipeline.paths import DataPaths
@@ -85,10 +86,12 @@ class Folder:
             "finished_at": finished,
             "package_versions": canonical_json({"torch": "2.13.0", "transformers": "5.23.0", "corpus-audit": "0.1.0"}),
             "settings": None,
+            # As earlier versions wrote it: tests write other files in the place of these.
+            "file_sha256": None,
             **columns,
         }
         file = self.paths.run_file("lineage", f"{table}|{partition}", run_id)
-        write_table(file, table_from_rows([row], LINEAGE))
+        write_table(file, table_from_rows([with_row_sha256(row)], LINEAGE))
 
     def write_documents(self, source: str, n: int = 12, run_id: str = "run-docs") -> None:
         rows: list[Row] = []
@@ -344,7 +347,7 @@ class Folder:
             "at": at,
         }
         file = self.paths.run_file(OUTCOMES_TABLE, Pair(benchmark, model).partition, run_id)
-        write_table(file, table_from_rows([row], OUTCOMES))
+        write_table(file, table_from_rows([with_row_sha256(row)], OUTCOMES))
 
     def write_card(self, model: str, fingerprint: str | None = None, first_loaded_at: datetime | None = None) -> None:
         fingerprint = fingerprint or MODELS[model]

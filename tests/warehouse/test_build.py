@@ -15,17 +15,22 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from written import read_all
 
 from audit_pipeline.contracts import LATER_COLUMNS, SCHEMAS, SCORES, description_of
 from audit_pipeline.errors import DataError
+from audit_pipeline.integrity import file_sha256
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_all, read_json, read_table, write_json, write_table
+from audit_pipeline.tables import read_json, read_table, write_json, write_table
 from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
-from audit_pipeline.warehouse.schema import EXCERPT, EXCERPT_WORDS, VIEWS, literal, tables
+from audit_pipeline.warehouse.schema import EXCERPT, EXCERPT_WORDS, VIEWS, Table, literal, tables
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
+
+AGAIN = "again-notes"
+PAIR = "notes_32|tiny-125m"
 
 
 def values(paths: DataPaths, sql: str) -> list[tuple[object, ...]]:
@@ -178,9 +183,38 @@ def test_gaps_in_the_lineage_are_found(audited: Folder) -> None:
     build_warehouse(paths)
     with open_read_only(paths.warehouse) as connection:
         gaps = lineage_gaps(connection)
-    assert [(gap.table, gap.partition, gap.run_id, gap.rows, gap.lineage_rows) for gap in gaps] == [
-        ("examples", "notes_32", "run-examples", 60, 0),
-        ("scores", "notes_32|tiny-125m", "again-notes", 60 * 22, 2),
+    assert [(gap.table, gap.partition, gap.run_id, gap.rows, gap.lineage_rows, gap.what) for gap in gaps] == [
+        ("examples", "notes_32", "run-examples", 60, 0, "rows without an entry"),
+        ("scores", "notes_32|tiny-125m", "again-notes", 60 * 22, 2, "rows with several entries"),
+    ]
+
+
+def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
+    paths = audited.paths
+    entry = {"asset_key": "evaluations", "finished": DAY + timedelta(days=1)}
+    # Of one step, one after the other; and a last one, whose run may have died there.
+    audited.write_lineage("decisions", PAIR, AGAIN, **entry)
+    audited.write_lineage("comparisons", PAIR, AGAIN, **{**entry, "finished": DAY + timedelta(days=2)})
+    paths.documents("notes").unlink()
+    report = build_warehouse(paths)
+    with open_read_only(paths.warehouse) as connection:
+        gaps = {gap.table: (gap.rows, gap.lineage_rows, gap.what) for gap in lineage_gaps(connection)}
+    either = "an entry without its file: the run died before it was written, or the file was deleted"
+    assert gaps == {
+        "decisions": (0, 1, "an entry without its file: the file was deleted"),
+        "comparisons": (0, 1, either),
+        "documents": (0, 1, either),
+    }
+    assert report.rows["files_gone"] == 3
+    # Numbers have their lineage all the same, and reports say nothing of it.
+    assert values(paths, "SELECT count(*) FROM lineage_gaps WHERE rows > 0") == [(0,)]
+
+
+def test_a_file_without_rows_and_without_lineage_is_a_gap(audited: Folder) -> None:
+    write_table(audited.paths.run_file("decisions", PAIR, "nobody"), SCHEMAS["decisions"].empty_table())
+    build_warehouse(audited.paths)
+    assert values(audited.paths, 'SELECT "table", run_id, rows, lineage_rows FROM lineage_gaps') == [
+        ("decisions", "nobody", 0, 0)
     ]
 
 
@@ -296,6 +330,98 @@ def test_an_unreadable_file_is_named_and_left_out(audited: Folder, damage: str) 
     assert report.rows["scores"] == whole - len(table)
     where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
     assert values(paths, f"SELECT DISTINCT run_id FROM current_scores {where}") == [("run-0-notes_32",)]
+
+
+def with_digest(audited: Folder, table: str, partition: str, run_id: str) -> Path:
+    """The file of an entry, which names its digest from now on."""
+    file = audited.paths.file_of(table, partition, run_id)
+    assert file is not None
+    audited.write_lineage(table, partition, run_id, DAY + timedelta(days=1), file_sha256=file_sha256(file))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("table", "partition", "run_id"),
+    [("scores", PAIR, AGAIN), ("evaluations", PAIR, AGAIN), ("examples", "notes_32", "run-examples")],
+)
+def test_a_file_that_is_not_as_it_was_written_is_refused_by_name(
+    audited: Folder, table: str, partition: str, run_id: str
+) -> None:
+    file, paths = with_digest(audited, table, partition, run_id), audited.paths
+    whole = build_warehouse(paths)
+    assert whole.unreadable == ()
+    content = bytearray(file.read_bytes())
+    # Whose value nobody asks for, and which every reader of Parquet reads without a word.
+    content[content.index(b"parquet-cpp")] ^= 1
+    file.write_bytes(content)
+    rows = pq.read_table(file, partitioning=None).num_rows
+    report = build_warehouse(paths)
+    assert [one.path for one in report.unreadable] == [file]
+    assert "it is not as it was written" in report.unreadable[0].reason
+    assert report.rows[table] == whole.rows[table] - rows
+
+
+def test_a_part_of_the_cache_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder) -> None:
+    audited.write_token_statistics("tiny-125m", ["four five", "six"], part="part-1")
+    folder = audited.paths.token_statistics("base", MODELS["tiny-125m"])
+    named = folder / "part-1.parquet"
+    part = named.rename(folder / f"part-1-{file_sha256(named)[:32]}.parquet")
+    assert build_warehouse(audited.paths).rows["token_statistics"] == 5
+    content = bytearray(part.read_bytes())
+    content[content.index(b"parquet-cpp")] ^= 1
+    part.write_bytes(content)
+    report = build_warehouse(audited.paths)
+    assert [one.path for one in report.unreadable] == [part]
+    assert report.rows["token_statistics"] == 4, "one of its texts stands in another part too"
+    assert part.exists(), "it is set aside by the next audit, which runs its texts again"
+
+
+@pytest.mark.parametrize("earlier", [1, 2])
+def test_lineage_of_earlier_versions_is_loaded_beside_that_of_this_one(audited: Folder, earlier: int) -> None:
+    files = sorted(audited.paths.table("lineage").rglob("*.parquet"))
+    for file in files[::earlier]:
+        table = pq.read_table(file, partitioning=None)
+        pq.write_table(table.drop_columns(["row_sha256", "file_sha256"]), file)
+    report = build_warehouse(audited.paths)
+    assert (report.rows["lineage"], report.unreadable) == (len(files), ())
+    assert values(audited.paths, "SELECT count(*) FROM lineage WHERE row_sha256 IS NULL") == [(len(files[::earlier]),)]
+    assert values(audited.paths, "FROM lineage_gaps") == []
+
+
+def test_an_entry_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder) -> None:
+    file = audited.paths.run_file("lineage", f"scores|{PAIR}", AGAIN)
+    table = pq.read_table(file, partitioning=None)
+    place = table.column_names.index("data_version")
+    pq.write_table(table.set_column(place, "data_version", pa.array(["another"])), file)
+    report = build_warehouse(audited.paths)
+    assert [(one.path, one.reason) for one in report.unreadable] == [(file, "its row is not as it was written")]
+    gaps = values(audited.paths, 'SELECT "table", run_id, what FROM lineage_gaps')
+    assert gaps == [("scores", AGAIN, "rows without an entry")]
+
+
+def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
+    audited: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, times = with_digest(audited, "examples", "notes_32", "run-examples"), []
+    load = build.load_parquet
+
+    def while_a_run_writes(connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path]) -> object:
+        if table.name == "examples" and len(times) < most:
+            times.append(1)
+            new = pq.read_table(file, partitioning=None).slice(len(times))
+            write_table(file, new)
+            with_digest(audited, "examples", "notes_32", "run-examples")
+        return load(connection, table, files)
+
+    monkeypatch.setattr(build, "load_parquet", while_a_run_writes)
+    most = 1
+    report = build_warehouse(audited.paths)
+    assert report.unreadable == ()
+    assert values(audited.paths, "SELECT count(*) FROM examples WHERE benchmark = 'notes_32'") == [(59,)]
+    most = 99
+    with pytest.raises(DataError, match=r"examples\.parquet is being written again and again"):
+        build_warehouse(audited.paths)
+    assert values(audited.paths, "SELECT count(*) FROM examples WHERE benchmark = 'notes_32'") == [(59,)]
 
 
 def test_a_foreign_wal_is_moved_aside(audited: Folder) -> None:

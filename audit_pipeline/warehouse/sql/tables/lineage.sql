@@ -14,7 +14,9 @@ CREATE TABLE lineage (
     started_at TIMESTAMPTZ NOT NULL,
     finished_at TIMESTAMPTZ NOT NULL,
     package_versions VARCHAR NOT NULL,
-    settings VARCHAR
+    settings VARCHAR,
+    file_sha256 VARCHAR,
+    row_sha256 VARCHAR
 );
 
 COMMENT ON TABLE lineage IS
@@ -34,3 +36,7 @@ COMMENT ON COLUMN lineage.finished_at IS 'when the rows were ready to be moved i
 COMMENT ON COLUMN lineage.package_versions IS 'canonical JSON: package -> version';
 COMMENT ON COLUMN lineage.settings IS
     'canonical JSON of the options that the command was given, as in the scores of evaluate; null: not kept';
+COMMENT ON COLUMN lineage.file_sha256 IS
+    'sha256 of the Parquet file that holds the rows; null: they lie in no file of their own, or an earlier version wrote them';
+COMMENT ON COLUMN lineage.row_sha256 IS
+    'sha256 of the row''s other columns (integrity.py); null where an earlier version wrote the row';

@@ -7,7 +7,8 @@ CREATE TABLE outcomes (
     status VARCHAR NOT NULL,
     reason VARCHAR NOT NULL,
     run_id VARCHAR NOT NULL,
-    recorded_at TIMESTAMPTZ NOT NULL
+    recorded_at TIMESTAMPTZ NOT NULL,
+    row_sha256 VARCHAR
 );
 
 COMMENT ON TABLE outcomes IS
@@ -19,3 +20,5 @@ COMMENT ON COLUMN outcomes.status IS 'not_applicable (input is missing or wrong)
 COMMENT ON COLUMN outcomes.reason IS 'why, in one line of at most 500 characters';
 COMMENT ON COLUMN outcomes.run_id IS 'the run that wrote the row; joins to lineage.run_id';
 COMMENT ON COLUMN outcomes.recorded_at IS 'when the run gave the pair up';
+COMMENT ON COLUMN outcomes.row_sha256 IS
+    'sha256 of the row''s other columns (integrity.py); null where an earlier version wrote the row';

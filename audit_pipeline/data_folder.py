@@ -1,0 +1,47 @@
+"""The data folder as a place: who may look into it, and whether it can be written.
+
+What belongs here: making it, and saying before anything runs that it cannot be written. What does not: what lies in it
+(paths.py), writing files (tables.py), a disk that fills up later (full_disk.py).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from audit_pipeline.errors import DataError
+
+OWNER_ONLY = 0o700
+_WHAT_TO_DO = "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this one as it is"
+_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def make_private(folder: Path) -> None:
+    """Make ``folder`` for its owner only: it holds full texts. One that is there is left as it is."""
+    folder.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
+
+
+def require_writable(folder: Path, what_to_do: str = _WHAT_TO_DO) -> None:
+    """Make ``folder`` where it is not there; raises DataError, in one line, where it cannot be made or written."""
+    try:
+        make_private(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise DataError(
+            f"the folder {folder} cannot be written ({reason}), so nothing was run: {what_to_do}"
+        ) from error
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether something can be written there, or in the folder that it would be made in."""
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def is_open_to_others(folder: Path) -> bool:
+    """Whether anybody but its owner may look into it; never where the system has no such rights."""
+    return os.name == "posix" and bool(folder.stat().st_mode & _OF_OTHERS)

@@ -1,0 +1,93 @@
+"""The Parquet files that a build reads, each compared with its lineage entry or its own name before it is loaded.
+
+What belongs here: which files there are, and which of them are not as they were written. What does not: loading them
+(load.py), what a digest is (integrity.py), which file an entry explains (lineage_files.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit_pipeline.integrity import DamagedError, FileIdentity, file_identity, file_sha256
+from audit_pipeline.lineage_files import REWRITTEN
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.token_statistics.cache import digest_in_name
+
+CACHE = "token_statistics"
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A file that was left out, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The files of a table as they were found before the lineage was read: by then each had its entry."""
+
+    table: str
+    identities: Mapping[Path, FileIdentity]
+
+    @property
+    def paths(self) -> list[Path]:
+        return list(self.identities)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether a run replaces such files, or a compaction merges them; the others are only ever added."""
+        return self.table in REWRITTEN or self.table == CACHE
+
+
+def list_files(paths: DataPaths, table: str) -> Listed:
+    """Every Parquet file of a table, in path order; of the cache those of the kind that the warehouse holds."""
+    folder = paths.table(table) if table != CACHE else paths.token_statistics("base", "any").parent
+    # Not rglob: a folder of ten thousand files is listed, and put in order, in a fifth of the time.
+    names = [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
+    found = {}
+    for path in map(Path, sorted(name for name in names if name.endswith(".parquet"))):
+        try:
+            found[path] = file_identity(path)
+        except FileNotFoundError:
+            # Merged or forgotten between the two looks.
+            continue
+    return Listed(table, found)
+
+
+def damaged_files(listed: Listed, digests: Mapping[Path, Collection[str]]) -> list[Unreadable]:
+    """The files whose bytes are not those that their entry, or their name, tells; unknown digests damage nothing."""
+    damaged = []
+    for path in listed.paths:
+        try:
+            _require(path, listed.table, digests.get(path, ()))
+        except (DamagedError, OSError) as error:
+            damaged.append(Unreadable(path, str(error)))
+    return damaged
+
+
+def changed_since(listed: Iterable[Listed]) -> list[Path]:
+    """The files that were replaced or taken away since they were listed."""
+    return [
+        path for one in listed if one.may_change for path, identity in one.identities.items() if not _is(path, identity)
+    ]
+
+
+def _require(path: Path, table: str, digests: Collection[str]) -> None:
+    if table == CACHE:
+        named = digest_in_name(path)
+        digests = [named] if named else []
+    # Not known_sha256: what is read now is compared now, however long this process has been running.
+    if digests and not file_sha256(path).startswith(tuple(digests)):
+        raise DamagedError("it is not as it was written: its sha256 is not the one that its entry, or its name, tells")
+
+
+def _is(path: Path, identity: FileIdentity) -> bool:
+    try:
+        return file_identity(path) == identity
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,201 @@
+"""Fills the tables of a new warehouse from files: Parquet, JSON documents, rows of the configuration.
+
+What belongs here: getting the content of a file into its table, and naming the file where that cannot be. What does
+not: which files (files.py), the order of it all (build.py), tables that are derived from others (define.py).
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from audit_pipeline.contracts import SCHEMAS, is_later
+from audit_pipeline.errors import AuditError
+from audit_pipeline.integrity import ROW_SHA256, row_sha256_sql
+from audit_pipeline.paths import DataPaths, unsegment
+from audit_pipeline.tables import read_json
+from audit_pipeline.warehouse.configured import Configured
+from audit_pipeline.warehouse.files import Unreadable
+from audit_pipeline.warehouse.query import one_line
+from audit_pipeline.warehouse.schema import Table, literal, quoted
+
+# The second: what DuckDB says of a damaged file may quote bytes that are no text.
+_LOAD_ERRORS = (duckdb.Error, UnicodeDecodeError)
+
+
+def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
+    """Load all files in one go; where that fails, halves of them, to leave out and name those that cannot be read."""
+    try:
+        _of_any_version(table.name, files, lambda rows: _insert(connection, table, rows, files))
+    except _LOAD_ERRORS as error:
+        if len(files) == 1:
+            return [Unreadable(files[0], _without_query(error))]
+        return [one for half in _halves(files) for one in load_parquet(connection, table, half)]
+    return []
+
+
+def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
+    """As :func:`load_parquet`, for a table of one row a file that carries its own digest, which is compared."""
+    if not files:
+        return []
+    try:
+        whole, wrong = _compared(table.name, files)
+    except _LOAD_ERRORS as error:
+        wrong = dict.fromkeys(files, _without_query(error))
+    else:
+        connection.register("whole", whole)
+        _insert(connection, table, "whole", files)
+        connection.unregister("whole")
+    if len(files) == 1:
+        return [Unreadable(*one) for one in wrong.items()]
+    # Halves, down to each for itself: how one damaged file is read may change how all of them are.
+    return [one for half in _halves(list(wrong)) for one in load_self_digested(connection, table, half)]
+
+
+def _halves(files: Sequence[Path]) -> list[Sequence[Path]]:
+    middle = (len(files) + 1) // 2
+    return [half for half in (files[:middle], files[middle:]) if half]
+
+
+def _compared(table: str, files: Sequence[Path]) -> tuple[pa.Table, dict[Path, str]]:
+    """The rows that are as they were written; the files whose row is not, and why."""
+    holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(SCHEMAS[table])}"
+    # A database of its own: a footer that makes no sense can bring DuckDB to declare all of a database invalid.
+    with duckdb.connect() as aside:
+        _of_any_version(
+            table,
+            files,
+            lambda rows: aside.execute(f"CREATE OR REPLACE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}"),  # noqa: S608 - names from contracts.py
+        )
+        whole = aside.sql("SELECT * EXCLUDE holds FROM compared WHERE holds").to_arrow_table()
+        found = dict(aside.sql("SELECT filename, bool_and(holds) FROM compared GROUP BY filename").fetchall())
+    wrong = {file: "its row is not as it was written" for file in files if found.get(str(file)) is False}
+    return whole, wrong | {file: "it holds no row" for file in files if str(file) not in found}
+
+
+def _of_any_version(table: str, files: Sequence[Path], load: Callable[[str], object]) -> None:
+    """Call ``load`` with SQL for the rows of Parquet files, and their column filename.
+
+    Files of earlier versions lack some columns, which are null then: looking for that takes longer, so it is done where
+    loading fails without.
+    """
+    names = ", ".join(literal(glob.escape(str(file))) for file in files)
+
+    def rows(union_by_name: str) -> str:
+        return f"read_parquet([{names}], hive_partitioning = false, filename = true, union_by_name = {union_by_name})"
+
+    later = [field.name for field in SCHEMAS.get(table, ()) if is_later(field)]
+    try:
+        load(rows("false"))
+    except _LOAD_ERRORS:
+        if not later:
+            raise
+        nulls = ", ".join(f"NULL::VARCHAR AS {quoted(name)}" for name in later)
+        load(f"(SELECT {nulls} WHERE false UNION ALL BY NAME SELECT * FROM {rows('true')})")  # noqa: S608 - names from contracts.py
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, files: Sequence[Path]) -> None:
+    if not files:
+        return
+    columns = connection.table(table.name).columns
+    expressions = ", ".join(f"{table.expressions.get(name, quoted(name))} AS {quoted(name)}" for name in columns)
+    connection.execute(f"INSERT INTO {table.name} BY NAME SELECT {expressions} FROM {rows}")  # noqa: S608 - names from schema.py
+
+
+def _without_query(error: Exception) -> str:
+    """What DuckDB says is wrong with a file, without the piece of our own query that it points at."""
+    return " ".join(str(error).split("\n\nLINE ")[0].split())
+
+
+def keep_one_row_a_key(connection: duckdb.DuckDBPyConnection) -> None:
+    """Disjoint workers and a compaction can leave the same text in two part files of the cache."""
+    connection.execute(
+        "DELETE FROM token_statistics WHERE rowid NOT IN"
+        " (SELECT min(rowid) FROM token_statistics GROUP BY model_fingerprint, key)"
+    )
+
+
+def load_model_cards(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[Unreadable]:
+    """One row a model's card."""
+    folder = paths.model_card("any").parent
+    cards = [path for path in sorted(folder.glob("*.json")) if path != paths.digest_cache]
+    return _load_json(connection, "models", cards, _model_row)
+
+
+def load_benchmark_manifests(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[Unreadable]:
+    """One row a benchmark's manifest."""
+    manifest = paths.benchmark_manifest("any")
+    manifests = sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
+    return _load_json(connection, "benchmarks", manifests, _benchmark_row)
+
+
+def _load_json(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    files: list[Path],
+    row_of: Callable[[Path, Mapping[str, Any]], Mapping[str, object]],
+) -> list[Unreadable]:
+    """One row a JSON file; a value that does not fit its column stays in the whole document and is null beside it."""
+    relation = connection.table(table)
+    names = relation.columns
+    values = ", ".join(f"TRY_CAST(? AS {sql_type})" for sql_type in relation.types)
+    unreadable = []
+    for file in files:
+        try:
+            document = read_json(file)
+            if not isinstance(document, Mapping):
+                raise ValueError("not a JSON object")
+            row = row_of(file, document)
+            cells = [_cell(row.get(name)) for name in names]
+            connection.execute(f"INSERT INTO {table} VALUES ({values})", cells)  # noqa: S608 - a name from schema.py
+        except (OSError, ValueError, duckdb.ConstraintException) as error:
+            unreadable.append(Unreadable(file, one_line(error)))
+    return unreadable
+
+
+def load_rows(
+    connection: duckdb.DuckDBPyConnection, table: str, file: Path, read: Callable[[], Configured]
+) -> list[Unreadable]:
+    """The rows that a file of the configuration gives; where it cannot be read, it is named and there are none."""
+    try:
+        configured = read()
+    except (AuditError, OSError) as error:
+        return [Unreadable(file, one_line(error))]
+    if configured.rows:
+        names = connection.table(table).columns
+        marks = ", ".join("?" for _ in names)
+        cells = [[row[name] for name in names] for row in configured.rows]
+        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", cells)  # noqa: S608 - a name from schema.py
+    return [Unreadable(problem.path, str(problem)) for problem in configured.problems]
+
+
+def _model_row(file: Path, card: Mapping[str, Any]) -> Mapping[str, object]:
+    return {**card, "fingerprint": card.get("fingerprint") or file.stem, "card": dict(card)}
+
+
+def _benchmark_row(file: Path, manifest: Mapping[str, Any]) -> Mapping[str, object]:
+    spec = manifest.get("spec")
+    spec = spec if isinstance(spec, Mapping) else {}
+    return {
+        "benchmark": manifest.get("benchmark") or unsegment(file.parent.name.removeprefix("benchmark=")),
+        "digest": manifest.get("digest"),
+        "design": manifest.get("design", spec.get("design")),
+        "design_stated_by": manifest.get("design_stated_by"),
+        "words": manifest.get("words", spec.get("words")),
+        "counts": _as_json(manifest.get("counts")),
+        "manifest": dict(manifest),
+    }
+
+
+def _as_json(value: object) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _cell(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else _as_json(value)

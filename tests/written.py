@@ -1,0 +1,18 @@
+"""Reading back what was written, for tests that look at whole tables.
+
+What belongs here: files as tables. What does not: assertions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from audit_pipeline.tables import read_table
+
+
+def read_all(folder: Path, schema: pa.Schema) -> pa.Table:
+    """Every ``*.parquet`` below ``folder`` as one table, in path order; an empty table where there is none."""
+    tables = [read_table(path, schema, what=path.name) for path in sorted(folder.rglob("*.parquet"))]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
