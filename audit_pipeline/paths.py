@@ -233,5 +233,10 @@ class DataPaths:
         return self.root / "forgetting" / f"{dimension}={segment(name)}.json"
 
     @property
+    def claims(self) -> Path:
+        """What living commands say they are at work on (orchestration/claims.py)."""
+        return self.root / "claims"
+
+    @property
     def dagster_home(self) -> Path:
         return self.root / "dagster_home"

@@ -20,7 +20,7 @@ from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError, SourceError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.orchestration import in_process, partitions
+from audit_pipeline.orchestration import claims, in_process, partitions
 from audit_pipeline.orchestration.controls import ensure_control
 from audit_pipeline.orchestration.documents import ensure_documents
 from audit_pipeline.orchestration.frequencies import ensure_frequencies
@@ -83,6 +83,17 @@ def audit(
     """
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
+    with claims.audit_of(paths, models=[request.model], benchmarks=[spec.name for spec in request.benchmarks]):
+        return _audit(entry, request, definitions, paths, on_step)
+
+
+def _audit(
+    entry: ModelEntry,
+    request: AuditRequest,
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+) -> AuditOutcome:
     outcome = AuditOutcome()
     if entry.control is not None:
         _train(entry.control.name, request, definitions, paths, on_step, outcome)
@@ -159,7 +170,8 @@ def prepare(
     """Fetch sources and build benchmarks where that is needed; no model is run."""
     request = _with_settled_day(request, paths, on_step)
     outcome = AuditOutcome()
-    with in_process.open_instance(paths) as instance:
+    names = [spec.name for spec in request.benchmarks]
+    with claims.audit_of(paths, benchmarks=names), in_process.open_instance(paths) as instance:
         outcome.buried = in_process.bury_dead_runs(instance)
         _prepare(request, definitions, instance, paths, on_step, outcome)
     return outcome

@@ -3,21 +3,21 @@
 What belongs here: who uses it, Dagster's partitions, the order of it all. What does not: which files there are
 (audit_pipeline/forget.py), presentation (cli/).
 
-The partition goes first: from then on no run can be requested for it, and a run that was requested just before is seen
-by the second look, which gives the partition back. A removal that was killed is finished by the same command.
+An audit that is at work in another process holds a claim (claims.py). The partition goes first: from then on no run can
+be requested for it, and a run that was requested just before is seen by the second look, which gives the partition
+back. A removal that was killed is finished by the same command.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import filelock
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.config.entries import Entries
@@ -36,7 +36,7 @@ from audit_pipeline.forget import (
     would_go,
 )
 from audit_pipeline.models.config import load_models
-from audit_pipeline.orchestration import in_process
+from audit_pipeline.orchestration import claims, in_process
 from audit_pipeline.orchestration.audit import publish
 from audit_pipeline.orchestration.in_process import dagster_home
 from audit_pipeline.orchestration.partitions import pair_of
@@ -79,7 +79,8 @@ def plan_to_forget(given: Target, definitions: dg.Definitions, paths: DataPaths)
     with in_process.instance_of(home) as instance:
         order = list(instance.get_dynamic_partitions(given.dimension))
         target = _known(given, order, paths)
-        return _planned(target, order, users_of(target, order, instance, definitions), paths)
+        audits = [str(claim) for claim in claims.standing(paths) if claim.uses(target)]
+        return _planned(target, order, [*users_of(target, order, instance, definitions), *audits], paths)
 
 
 def forget(given: Target, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]) -> Forgotten:
@@ -87,10 +88,11 @@ def forget(given: Target, definitions: dg.Definitions, paths: DataPaths, on_step
 
     Raises AuditError for a name that nobody knows, and, with everything as it was, while a run uses it.
     """
-    with _one_at_a_time(paths.removal(given.dimension, given.name).parent), in_process.open_instance(paths) as instance:
+    with in_process.open_instance(paths) as instance, ExitStack() as claimed:
         buried = in_process.bury_dead_runs(instance)
         order = list(instance.get_dynamic_partitions(given.dimension))
         target = _known(given, order, paths)
+        claimed.enter_context(claims.removal_of(target, paths))
         refuse_while_used(target, order, instance, definitions)
         on_step(f"looking for what there is of {target}")
         removal = find_removal(target, paths)
@@ -259,13 +261,3 @@ def _configured(target: Target) -> bool | None:
 
 def _file_of(dimension: Dimension) -> str:
     return f"{dimension}s.yaml"
-
-
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with filelock.FileLock(folder / "forget.lock", timeout=0):
-            yield
-    except filelock.Timeout as error:
-        raise AuditError("another `corpus-audit forget` is at work on this data folder: wait for it") from error

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -16,13 +17,15 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from made_workspace import Workspace, made_documents, temporal
 from tiny_models import forward_of
 
+from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.contracts import Pair
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.forget import Target, unfinished
 from audit_pipeline.lineage import Step
 from audit_pipeline.models.load import write_card
-from audit_pipeline.orchestration import forgetting
+from audit_pipeline.orchestration import claims, forgetting
+from audit_pipeline.orchestration.audit import AuditRequest, audit
 from audit_pipeline.orchestration.forgetting import forget, plan_to_forget, refuse_while_used, users_of
 from audit_pipeline.orchestration.in_process import HOST_TAG, PROCESS_TAG, process_identity
 from audit_pipeline.orchestration.partitions import register
@@ -420,13 +423,43 @@ def test_one_thing_at_a_time(workspace: Workspace, arguments: tuple[str, ...]) -
 
 
 def test_two_at_once_are_one_too_many(partitioned: dg.DagsterInstance, workspace: Workspace) -> None:
-    import filelock
-
-    folder = workspace.paths.removal("model", "any").parent
-    folder.mkdir()
-    with filelock.FileLock(folder / "forget.lock"):
+    with claims.removal_of(MADE_9, workspace.paths):
         assert "another `corpus-audit forget` is at work" in error_of(workspace.run("forget", "--model", "gone"))
     assert "gone" in partitioned.get_dynamic_partitions("model")
+
+
+def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
+    partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
+) -> None:
+    """Between two of its runs Dagster knows nothing of an audit: there a removal took its partition away."""
+    workspace.hold(*made_documents(2, 40))
+    refused: dict[str, str] = {}
+
+    def forget_meanwhile(step: str) -> None:
+        for target in (MADE_9, TINY):
+            with pytest.raises(AuditError) as error:
+                forget(target, definitions, workspace.paths, lambda what: None)
+            refused[f"{step.split(':', maxsplit=1)[0]}: {target}"] = str(error.value)
+        assert plan_to_forget(MADE_9, definitions, workspace.paths).users, "a dry run says so too"
+
+    request = AuditRequest("tiny", load_benchmarks().values(), publish=False)
+    with pytest.raises(AuditError, match="there is no"):
+        forget(Target("model", "nobody"), definitions, workspace.paths, lambda what: None)
+    audit(replace(request, benchmarks=list(request.benchmarks)[1:2]), definitions, workspace.paths, forget_meanwhile)
+    assert any(step.startswith("auditing tiny") for step in refused)
+    for words in refused.values():
+        assert re.search(r"in use by (corpus-audit audit \(process \d+ on |run )", words), words
+    forget(MADE_9, definitions, workspace.paths, lambda what: None)
+    assert "made_9" not in partitioned.get_dynamic_partitions("benchmark")
+
+
+def test_an_audit_of_what_is_being_removed_does_not_begin(workspace: Workspace, definitions: dg.Definitions) -> None:
+    workspace.write_benchmarks(made=temporal([8, 9]))
+    with claims.removal_of(MADE_9, workspace.paths):
+        words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
+        assert "in use by corpus-audit forget (process " in words
+        words = error_of(workspace.run("benchmarks", "--build", "made_9"))
+        assert "in use by corpus-audit forget (process " in words
 
 
 def test_a_model_by_a_path_that_leads_to_it(
