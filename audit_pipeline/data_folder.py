@@ -19,11 +19,16 @@ _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def make_private(folder: Path) -> None:
-    """Make ``folder`` for its owner only: it holds full texts. One that is there is left as it is."""
-    folder.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
+    """Make ``folder``, and those above it that are missing, for their owner only: it holds full texts.
+
+    One that is there is left as it is.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in [*reversed(missing), folder]:
+        one.mkdir(mode=OWNER_ONLY, exist_ok=True)
 
 
-def require_writable(folder: Path, what_to_do: str = _WHAT_TO_DO) -> None:
+def require_writable(folder: Path) -> None:
     """Make ``folder`` where it is not there; raises DataError, in one line, where it cannot be made or written."""
     try:
         make_private(folder)
@@ -32,7 +37,7 @@ def require_writable(folder: Path, what_to_do: str = _WHAT_TO_DO) -> None:
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise DataError(
-            f"the folder {folder} cannot be written ({reason}), so nothing was run: {what_to_do}"
+            f"the folder {folder} cannot be written ({reason}), so nothing was run: {_WHAT_TO_DO}"
         ) from error
 
 

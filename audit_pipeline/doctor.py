@@ -27,8 +27,7 @@ from audit_pipeline.lineage import package_versions
 from audit_pipeline.looked_at import Finding, Look, named
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import identify
-from audit_pipeline.models.kept import kept_tokenizer
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.load import is_kept, load_tokenizer
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.weights import default_device
 from audit_pipeline.paths import OWN_CONFIGURATION, DataPaths, is_shipped
@@ -144,7 +143,7 @@ def _model(entry: ModelEntry, paths: DataPaths) -> Finding:
         located = locate(entry, paths)
         identity = identify(located, paths)
         # Reading one out of a .gguf takes long: it is looked at once it is kept.
-        if located.gguf is None or kept_tokenizer(identity, paths).exists():
+        if located.gguf is None or is_kept(entry, paths):
             load_tokenizer(entry, paths)
     except (AuditError, OSError) as error:
         # OSError: what is derived of its files is kept in a data folder that cannot be written.

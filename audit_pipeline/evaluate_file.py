@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.build import count_examples, read_manifest
 from audit_pipeline.contracts import MEMBER, NON_MEMBER, Pair, digest
-from audit_pipeline.data_folder import require_writable
+from audit_pipeline.data_folder import is_writable, make_private
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evaluate_options import Asked
 from audit_pipeline.evaluation.claims import WHOEVER_RAN_THIS
@@ -73,6 +73,7 @@ def evaluate_file(asked: Asked) -> Evaluated:
 
     version = table_version(given.examples)
     _refuse_other_texts(paths, pair, version, design)
+    make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
     examples = Step.now(run_id, "given_examples", CODE_VERSION)
     keep(
@@ -133,7 +134,8 @@ def _check(asked: Asked) -> None:
         raise DataError(f"{out} is a file: name a folder to write into")
     if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise DataError(f"{out} holds something else already: name a folder of its own")
-    require_writable(out, "name another with --out")
+    if not is_writable(out):
+        raise DataError(f"the folder {out} cannot be written, so nothing was evaluated: name another with --out")
 
 
 def _check_headline(asked: Asked, scores: pa.Table) -> None:

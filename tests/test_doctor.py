@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import filelock
 import pytest
-from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
+from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal, tiny_control
 from tiny_models import forward_of
 
 from audit_pipeline import console, doctor
@@ -66,6 +66,7 @@ def test_all_is_well(workspace: Workspace) -> None:
         "model tiny",
         "lineage",
         "cache",
+        "kept of models",
         "without a digest",
         "locks",
         "warehouse",
@@ -260,6 +261,7 @@ def test_little_disk(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_control_that_was_never_trained_is_no_fault(workspace: Workspace) -> None:
     workspace.write_models(exposed={"control": {"name": "check", "role": "exposed"}})
+    workspace.write_config("controls", {"controls": {"check": tiny_control()}})
     finding = look(workspace)["model exposed"]
     assert finding.ok
     assert finding.words == "trained when it is first asked for: corpus-audit control check"

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from written import read_all
 
 from audit_pipeline.cli import main
 from audit_pipeline.contracts import SCHEMAS, Pair
 from audit_pipeline.findings import Design, find
 from audit_pipeline.given_scores import read_given
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_all
 from audit_pipeline.warehouse import report_html
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.report_pictures import Pictures
@@ -259,6 +259,7 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
     file.write_text("score,label\n" + "".join(f"{text % 7},{text % 2}\n" for text in range(80)) + odd)
     done = evaluate(file)
     assert done.exit_code == 0, done.output
+    assert (tmp_path / "mixed_findings").stat().st_mode & 0o777 == 0o700, "it may hold texts"
     for told in (
         "2 × label is neither 1, 0 nor empty",
         "1 × score is no number",

@@ -240,7 +240,7 @@ def test_a_converted_tokenizer_goes_with_the_last_model_that_uses_it(workspace: 
     for name in ("one", "two"):
         tokenizer = workspace.model(name).identity.tokenizer_fingerprint
         folders[name] = paths.kept_tokenizers(tokenizer)
-        assert list(folders[name].glob("*/summary.json"))
+        assert list(folders[name].glob("*/kept.json"))
     shared = folders["one"] == folders["two"]
     take(ONE, paths)
     assert folders["two"].exists()
@@ -256,7 +256,7 @@ def test_converted_weights_and_checks_go_with_the_last_model_that_uses_them(work
     for model in cards.values():
         write_card(model, paths)
         write_json(paths.load_check(model.identity.model_fingerprint), {})
-        write_json(converted_of(model.identity.weights_digest, paths) / "form" / "converted.json", {})
+        write_json(converted_of(model.identity.weights_digest, paths) / "form" / "kept.json", {})
     own, other = (cards[name].identity for name in ("one", "two"))
     assert own.weights_digest != other.weights_digest
     take(ONE, paths)

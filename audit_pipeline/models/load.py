@@ -44,6 +44,11 @@ class TokenizedModel:
         return self.located.entry
 
 
+def is_kept(entry: ModelEntry, paths: DataPaths) -> bool:
+    """Whether the model's tokenizer has been kept, so that reading it takes no time and writes nothing."""
+    return kept_tokenizer(identify(locate(entry, paths), paths), paths).exists()
+
+
 def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """Locate and identify the model and read its tokenizer and configuration, not its weights.
 

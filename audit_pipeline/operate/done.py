@@ -19,7 +19,7 @@ from audit_pipeline.controls.kept import is_current
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.lineage import Written, latest_run
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.load import TokenizedModel, is_kept, load_tokenizer
 from audit_pipeline.outcomes import latest_outcome
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import load_source_settings
@@ -100,6 +100,7 @@ def nothing_to_do(entry: ModelEntry, specs: Sequence[BenchmarkSpec], paths: Data
             _trained(entry, specs, paths)
             and _sources_are_there(specs, paths)
             and all(up_to_date(specs, paths).values())
+            and is_kept(entry, paths)
             and _audited(load_tokenizer(entry, paths), specs, paths)
         )
     except AuditError:

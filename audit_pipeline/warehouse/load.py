@@ -30,32 +30,84 @@ _LOAD_ERRORS = (duckdb.Error, UnicodeDecodeError)
 
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
-    """Load all files in one go; where that fails, halves of them, to leave out and name those that cannot be read."""
-    try:
-        _of_any_version(table.name, files, lambda rows: _insert(connection, table, rows, files))
-    except _LOAD_ERRORS as error:
-        if len(files) == 1:
-            return [Unreadable(files[0], _without_query(error))]
-        return [one for half in _halves(files) for one in load_parquet(connection, table, half)]
-    return []
+    """Load all files in one go; those that cannot be read are left out and named."""
+    return _load(table.name, files, lambda rows, _: _insert(connection, table, rows))
 
 
 def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
     """As :func:`load_parquet`, for a table of one row a file that carries its own digest, which is compared."""
+    wrong: dict[Path, str] = {}
+
+    def load(rows: str, part: Sequence[Path]) -> None:
+        whole, not_whole = _compared(table.name, rows, part)
+        connection.register("whole", whole)
+        try:
+            _insert(connection, table, "whole")
+        finally:
+            connection.unregister("whole")
+        wrong.update(not_whole)
+
+    unreadable = _load(table.name, files, load)
+    if len(files) == 1:
+        return [*unreadable, *(Unreadable(*one) for one in wrong.items())]
+    # Halves, down to each for itself: how one damaged file is read may change how all of them are.
+    halves = _halves(list(wrong))
+    return [*unreadable, *(one for half in halves for one in load_self_digested(connection, table, half))]
+
+
+def _load(table: str, files: Sequence[Path], load: Callable[[str, Sequence[Path]], None]) -> list[Unreadable]:
+    """Call ``load`` with SQL for the rows of Parquet files, and their column filename, and with the files.
+
+    All in one go; where that fails those of each version together, for files of earlier versions lack the columns that
+    came later, which are null then; where that fails halves of them, to name those that cannot be read.
+    """
     if not files:
         return []
     try:
-        whole, wrong = _compared(table.name, files)
-    except _LOAD_ERRORS as error:
-        wrong = dict.fromkeys(files, _without_query(error))
+        load(_rows(files), files)
+    except _LOAD_ERRORS:
+        versions = _by_columns(files)
     else:
-        connection.register("whole", whole)
-        _insert(connection, table, "whole", files)
-        connection.unregister("whole")
-    if len(files) == 1:
-        return [Unreadable(*one) for one in wrong.items()]
-    # Halves, down to each for itself: how one damaged file is read may change how all of them are.
-    return [one for half in _halves(list(wrong)) for one in load_self_digested(connection, table, half)]
+        return []
+    if len(versions) > 1:
+        return [one for version in versions for one in _load(table, version, load)]
+    try:
+        load(_with_later_columns(table, files), files)
+    except _LOAD_ERRORS as error:
+        if len(files) == 1:
+            return [Unreadable(files[0], _without_query(error))]
+        return [one for half in _halves(files) for one in _load(table, half, load)]
+    return []
+
+
+def _rows(files: Sequence[Path]) -> str:
+    return f"read_parquet({_list(files)}, hive_partitioning = false, filename = true, union_by_name = false)"
+
+
+def _with_later_columns(table: str, files: Sequence[Path]) -> str:
+    """The rows, with a null in every column that came later and that the files, which are all of one version, lack."""
+    later = [f"NULL::VARCHAR AS {quoted(field.name)}" for field in SCHEMAS.get(table, ()) if is_later(field)]
+    if not later:
+        return _rows(files)
+    return f"(SELECT {', '.join(later)} WHERE false UNION ALL BY NAME SELECT * FROM {_rows(files)})"  # noqa: S608 - names from contracts.py
+
+
+def _by_columns(files: Sequence[Path]) -> list[Sequence[Path]]:
+    """The files by the columns that they have; all together where one cannot be read."""
+    query = f"SELECT file_name, list_sort(list(name)) FROM parquet_schema({_list(files)}) GROUP BY file_name"  # noqa: S608 - paths, quoted
+    try:
+        with duckdb.connect() as aside:
+            columns = {name: tuple(names) for name, names in aside.execute(query).fetchall()}
+    except _LOAD_ERRORS:
+        return [files]
+    versions: dict[tuple[str, ...] | None, list[Path]] = {}
+    for file in files:
+        versions.setdefault(columns.get(str(file)), []).append(file)
+    return list(versions.values())
+
+
+def _list(files: Sequence[Path]) -> str:
+    return f"[{', '.join(literal(glob.escape(str(file))) for file in files)}]"
 
 
 def _halves(files: Sequence[Path]) -> list[Sequence[Path]]:
@@ -63,46 +115,19 @@ def _halves(files: Sequence[Path]) -> list[Sequence[Path]]:
     return [half for half in (files[:middle], files[middle:]) if half]
 
 
-def _compared(table: str, files: Sequence[Path]) -> tuple[pa.Table, dict[Path, str]]:
+def _compared(table: str, rows: str, files: Sequence[Path]) -> tuple[pa.Table, dict[Path, str]]:
     """The rows that are as they were written; the files whose row is not, and why."""
     holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(SCHEMAS[table])}"
     # A database of its own: a footer that makes no sense can bring DuckDB to declare all of a database invalid.
     with duckdb.connect() as aside:
-        _of_any_version(
-            table,
-            files,
-            lambda rows: aside.execute(f"CREATE OR REPLACE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}"),  # noqa: S608 - names from contracts.py
-        )
+        aside.execute(f"CREATE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}")  # noqa: S608 - names from contracts.py
         whole = aside.sql("SELECT * EXCLUDE holds FROM compared WHERE holds").to_arrow_table()
         found = dict(aside.sql("SELECT filename, bool_and(holds) FROM compared GROUP BY filename").fetchall())
     wrong = {file: "its row is not as it was written" for file in files if found.get(str(file)) is False}
     return whole, wrong | {file: "it holds no row" for file in files if str(file) not in found}
 
 
-def _of_any_version(table: str, files: Sequence[Path], load: Callable[[str], object]) -> None:
-    """Call ``load`` with SQL for the rows of Parquet files, and their column filename.
-
-    Files of earlier versions lack some columns, which are null then: looking for that takes longer, so it is done where
-    loading fails without.
-    """
-    names = ", ".join(literal(glob.escape(str(file))) for file in files)
-
-    def rows(union_by_name: str) -> str:
-        return f"read_parquet([{names}], hive_partitioning = false, filename = true, union_by_name = {union_by_name})"
-
-    later = [field.name for field in SCHEMAS.get(table, ()) if is_later(field)]
-    try:
-        load(rows("false"))
-    except _LOAD_ERRORS:
-        if not later:
-            raise
-        nulls = ", ".join(f"NULL::VARCHAR AS {quoted(name)}" for name in later)
-        load(f"(SELECT {nulls} WHERE false UNION ALL BY NAME SELECT * FROM {rows('true')})")  # noqa: S608 - names from contracts.py
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, files: Sequence[Path]) -> None:
-    if not files:
-        return
+def _insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -> None:
     columns = connection.table(table.name).columns
     expressions = ", ".join(f"{table.expressions.get(name, quoted(name))} AS {quoted(name)}" for name in columns)
     connection.execute(f"INSERT INTO {table.name} BY NAME SELECT {expressions} FROM {rows}")  # noqa: S608 - names from schema.py

@@ -33,6 +33,7 @@ from audit_pipeline.orchestration import schedules
 from audit_pipeline.orchestration.in_process import ensure_dagster_home
 from audit_pipeline.orchestration.schedules import weekly_audit
 from audit_pipeline.sources.base import Missing
+from audit_pipeline.tables import read_json
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 TODAY = datetime.now(UTC).date()
@@ -140,7 +141,7 @@ def test_relative_cutoffs_move_on_and_only_their_benchmark_with_them(workspace: 
     for day in (TODAY - timedelta(days=7), TODAY):
         workspace.monkeypatch.setattr(schedules, "utc_today", lambda day=day: day)
         week()
-        assert json.loads(workspace.paths.rolled_day.read_text()) == {"day": day.isoformat()}
+        assert read_json(workspace.paths.rolled_day) == {"day": day.isoformat()}
         cutoffs.append(read_manifest(workspace.paths, "recent_8")["spec"]["nonmember_from"])
         assert cutoffs[-1] == (day - timedelta(days=90)).isoformat()
     assert week.jobs.count("build_benchmarks") == 1, "made_8 stands still"

@@ -20,7 +20,7 @@ from dagster._core.remote_origin import (
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, InstigatorType
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
-from made_workspace import Workspace, temporal
+from made_workspace import Workspace, temporal, tiny_control
 
 from audit_pipeline.looked_at import Finding
 from audit_pipeline.orchestration.health import examine_dagster, how_runs_ended, stuck_slots
@@ -256,6 +256,7 @@ def test_nobody_knows_how_a_run_ended_without_dagster(workspace: Workspace) -> N
 def test_a_control_that_was_never_trained_leaves_the_command_at_zero(workspace: Workspace) -> None:
     workspace.write_benchmarks(made=temporal([8]))
     workspace.write_models(exposed={"control": {"name": "check", "role": "exposed"}}, remote={"hub": "made-up/model"})
+    workspace.write_config("controls", {"controls": {"check": tiny_control()}})
     result = workspace.run("doctor", "--deep")
     assert result.exit_code == 0, result.output
     assert "every file" in result.stdout

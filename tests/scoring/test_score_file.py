@@ -260,13 +260,13 @@ def test_the_cache_is_not_read_again_for_every_chunk(
     file = texts_file(tmp_path, 24)
     score(file, ["loss"], bounds=FEW)
     read: list[Path] = []
-    real = cache_module.pq.ParquetFile
+    real = cache_module.open_parquet
 
     def counted(path: Path, **how: Any) -> pq.ParquetFile:
         read.append(path)
         return real(path, **how)
 
-    monkeypatch.setattr(cache_module.pq, "ParquetFile", counted)
+    monkeypatch.setattr(cache_module, "open_parquet", counted)
     score(file, ["loss"], bounds=FEW, forward_of=never)
     assert len(set(read)) == 1
     assert len(read) <= 1 + 8, "once to look through it, and once a chunk for its rows"

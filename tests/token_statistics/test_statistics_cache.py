@@ -107,13 +107,13 @@ def test_rows_are_pending_until_enough_time(tmp_path: Path, monkeypatch: pytest.
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the parts that are read from now on, in order."""
     read: list[str] = []
-    real = pq.ParquetFile
+    real = cache_module.open_parquet
 
     def counted(path: Path, **how: Any) -> pq.ParquetFile:
         read.append(path.name)
         return real(path, **how)
 
-    monkeypatch.setattr(cache_module.pq, "ParquetFile", counted)
+    monkeypatch.setattr(cache_module, "open_parquet", counted)
     return read
 
 

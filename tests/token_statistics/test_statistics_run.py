@@ -355,15 +355,15 @@ def test_a_full_disk_surfaces_and_the_run_resumes(
     model, forward = llama
     written: list[Path] = []
 
-    def filling(path: Path, table: pa.Table) -> None:
+    def filling(*where: Any) -> Path:
         if len(written) >= 5:
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(path, table)
-        written.append(path)
+        written.append(real(*where))
+        return written[-1]
 
-    real = cache_module.write_table
+    real = cache_module.write_then_name
     with monkeypatch.context() as patched:
-        patched.setattr(cache_module, "write_table", filling)
+        patched.setattr(cache_module, "write_then_name", filling)
         with pytest.raises(OSError, match="No space left"):
             compute(model, TEXTS, paths, lambda: forward, token_budget=1)
     assert part_files(paths, model) == sorted(written)

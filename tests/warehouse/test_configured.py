@@ -133,8 +133,8 @@ def test_a_broken_entry_is_named_and_counts_as_configured_still(made: Workspace)
     made.write_models(one={"path": Path("weights"), "colour": "red"}, two={"path": Path("weights")})
     made.write_benchmarks(made=temporal([8, 16], member_befor=1), other=temporal([8]))
     report = build_warehouse(made.paths)
-    assert [one.path.name for one in report.unreadable] == ["models.yaml", "benchmarks.yaml"]
-    assert "model one: unknown key 'colour'" in report.unreadable[0].reason
+    assert [one.path.name for one in report.unreadable] == ["benchmarks.yaml", "models.yaml"]
+    assert "model one: unknown key 'colour'" in report.unreadable[1].reason
     models = query(made.paths.warehouse, "SELECT name, origin FROM configured_models").to_pylist()
     assert [(row["name"], row["origin"].partition(":")[0]) for row in models] == [
         ("two", f"path {made.config / 'weights'}"),

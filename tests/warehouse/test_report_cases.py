@@ -12,6 +12,7 @@ import pytest
 
 from audit_pipeline.contracts import LINEAGE, Pair, canonical_json, digest
 from audit_pipeline.evaluate_options import Asked
+from audit_pipeline.integrity import with_row_sha256
 from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.warehouse import report_background, report_html
 from audit_pipeline.warehouse.build import build_warehouse
@@ -166,7 +167,7 @@ def given_to(folder: Folder, *benchmarks: str, settings: bool = True) -> None:
                 continue
             asked = Asked(Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss")
             row["settings"] = canonical_json(asked.settings()) if settings else None
-            write_table(file, table_from_rows([row], LINEAGE))
+            write_table(file, table_from_rows([with_row_sha256(row)], LINEAGE))
 
 
 def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
