@@ -28,7 +28,7 @@ WRITING = (
     ("forget", "--model", "tiny"),
     ("report",),
     ("dev",),
-    ("test", "ordered", "--model", "tiny", "--file", "t.jsonl"),
+    ("test", "ordered", "--model", "tiny", "--items", "t.jsonl"),
 )
 
 
