@@ -22,8 +22,9 @@ from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.contracts import CONTROL_TEXTS, digest, text_sha256
 from audit_pipeline.controls.config import ControlEntry
+from audit_pipeline.controls.current import control_version, documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
-from audit_pipeline.controls.kept import MANIFEST, TEXTS, control_version, documents_of, require_whole
+from audit_pipeline.controls.kept import MANIFEST, TEXTS, require_whole
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
 from audit_pipeline.controls.training import Trained, new_model, train

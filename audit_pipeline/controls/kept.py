@@ -1,7 +1,7 @@
-"""What is kept of a trained control: its manifest and its texts, and whether they are as its entry says now.
+"""What is kept of a trained control: its manifest and its texts.
 
-What belongs here: reading and comparing them. What does not: training (build.py), and anything that imports a model
-library.
+What belongs here: reading them, and telling whether they are whole. What does not: whether they are as the control's
+entry says now (current.py), training (build.py).
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.contracts import CONTROL_TEXTS, digest
-from audit_pipeline.controls.config import ControlEntry
+from audit_pipeline.contracts import CONTROL_TEXTS
 from audit_pipeline.errors import DataError
 from audit_pipeline.integrity import require_folder
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.sources.store import harvest_version, read_documents
 from audit_pipeline.tables import read_json, read_table
 
-VERSION = 1
 MANIFEST, TEXTS = "manifest.json", "texts.parquet"
 
 
@@ -54,29 +51,3 @@ def read_texts(name: str, paths: DataPaths) -> pa.Table:
     folder = paths.control_version(name, str(read_control(name, paths)["version"]))
     require_whole(folder, TEXTS)
     return read_table(folder / TEXTS, CONTROL_TEXTS, what=f"the control {name}")
-
-
-def control_version(entry: ControlEntry, source_versions: Mapping[str, str]) -> str:
-    """sha256 (16 hex digits) of all that decides texts and weights: settings, documents, this code's version.
-
-    The weights follow from it on one machine and version of torch; another may round otherwise, and the manifest says
-    which it was.
-    """
-    return digest(VERSION, entry.settings_digest, dict(source_versions))[:16]
-
-
-def documents_of(entry: ControlEntry, paths: DataPaths) -> tuple[pa.Table, Mapping[str, str]]:
-    """The documents that a control is drawn from, and their versions; DataError where they have not been fetched."""
-    tables = {source: read_documents(paths, source) for source in entry.sources}
-    return pa.concat_tables(tables.values()), {name: harvest_version(table) for name, table in tables.items()}
-
-
-def is_current(entry: ControlEntry, paths: DataPaths) -> bool:
-    """Whether the control is trained as its entry and documents say now; False, too, where those are not there."""
-    try:
-        _, versions = documents_of(entry, paths)
-        version = str(read_control(entry.name, paths)["version"])
-        require_whole(paths.control_version(entry.name, version))
-        return version == control_version(entry, versions)
-    except DataError:
-        return False

@@ -19,8 +19,8 @@ from audit_pipeline.benchmarks.controlled import draw_controlled
 from audit_pipeline.contracts import CONTROL_STUDIES, canonical_json
 from audit_pipeline.controls.build import texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
+from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
-from audit_pipeline.controls.kept import documents_of
 from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, select
 from audit_pipeline.detectors.score import score_texts

@@ -15,7 +15,7 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import is_built, up_to_date
 from audit_pipeline.contracts import Pair
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.kept import is_current
+from audit_pipeline.controls.current import is_current
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.lineage import Written, latest_run
 from audit_pipeline.models.config import ModelEntry

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import dagster as dg
 
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.kept import is_current
+from audit_pipeline.controls.current import is_current
 from audit_pipeline.orchestration import in_process
 from audit_pipeline.orchestration.documents import Jobs, ensure_documents
 from audit_pipeline.paths import DataPaths

@@ -27,8 +27,8 @@ import torch
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.controls.config import load_controls
+from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.kept import documents_of
 from audit_pipeline.controls.study import measure
 from audit_pipeline.evaluation.contamination_rate import instrument, unit_rates
 from audit_pipeline.evaluation.evaluate import ScoreColumn

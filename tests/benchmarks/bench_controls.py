@@ -21,8 +21,8 @@ import torch
 from scipy import stats
 
 from audit_pipeline.controls.config import ControlEntry, load_controls
+from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.kept import documents_of
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.study import measure
 from audit_pipeline.lineage import Step

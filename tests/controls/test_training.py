@@ -17,8 +17,9 @@ from transformers import AutoModelForCausalLM
 
 from audit_pipeline.controls.build import build_control
 from audit_pipeline.controls.config import Architecture, StudyEntry
+from audit_pipeline.controls.current import is_current
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.kept import is_current, read_control, read_texts
+from audit_pipeline.controls.kept import read_control, read_texts
 from audit_pipeline.controls.study import conditions, measure, run_study
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
 from audit_pipeline.controls.training import new_model, train

@@ -26,7 +26,8 @@ from made_workspace import (
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.contracts import LINEAGE, Pair
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.kept import control_version, read_control
+from audit_pipeline.controls.current import control_version
+from audit_pipeline.controls.kept import read_control
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.lineage import latest_run

@@ -21,8 +21,8 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.contracts import Pair
 from audit_pipeline.controls.build import texts_table
 from audit_pipeline.controls.config import load_controls
+from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.kept import documents_of
 from audit_pipeline.findings import Design, find
 from audit_pipeline.lineage import Step
 from audit_pipeline.paths import DataPaths

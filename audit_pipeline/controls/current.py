@@ -1,0 +1,46 @@
+"""Whether a control is trained as its entry and its documents say now.
+
+What belongs here: the version that follows from them, and comparing it. What does not: what is kept (kept.py), training
+(build.py), and anything that imports a model library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from audit_pipeline.contracts import digest
+from audit_pipeline.controls.config import ControlEntry
+from audit_pipeline.controls.kept import read_control, require_whole
+from audit_pipeline.errors import DataError
+from audit_pipeline.paths import DataPaths
+from audit_pipeline.sources.store import harvest_version, read_documents
+
+VERSION = 1
+
+
+def control_version(entry: ControlEntry, source_versions: Mapping[str, str]) -> str:
+    """sha256 (16 hex digits) of all that decides texts and weights: settings, documents, this code's version.
+
+    The weights follow from it on one machine and version of torch; another may round otherwise, and the manifest says
+    which it was.
+    """
+    return digest(VERSION, entry.settings_digest, dict(source_versions))[:16]
+
+
+def documents_of(entry: ControlEntry, paths: DataPaths) -> tuple[pa.Table, Mapping[str, str]]:
+    """The documents that a control is drawn from, and their versions; DataError where they have not been fetched."""
+    tables = {source: read_documents(paths, source) for source in entry.sources}
+    return pa.concat_tables(tables.values()), {name: harvest_version(table) for name, table in tables.items()}
+
+
+def is_current(entry: ControlEntry, paths: DataPaths) -> bool:
+    """Whether the control is trained as its entry and documents say now; False, too, where those are not there."""
+    try:
+        _, versions = documents_of(entry, paths)
+        version = str(read_control(entry.name, paths)["version"])
+        require_whole(paths.control_version(entry.name, version))
+        return version == control_version(entry, versions)
+    except DataError:
+        return False
