@@ -16,9 +16,10 @@ demo: $(STAMP)
 test: $(STAMP) check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
 
-# Those tests, and the ones that are slow by nature: they install the project anew.
+# Those tests, and the ones that are slow by nature: kills, full disks, weeks of scheduled audits, PostgreSQL, a fresh
+# installation.
 test-all: test
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile -m slow
 
 check: $(STAMP)
 	$(BIN)/ruff check .

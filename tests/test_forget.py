@@ -270,6 +270,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [MADE_8, ONE], ids=str)
 def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
     workspace: Workspace, target: Target, tmp_path: Path

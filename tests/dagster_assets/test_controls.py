@@ -153,6 +153,13 @@ def test_the_exposed_model_tells_members_and_its_twin_does_not(workspace: Worksp
         assert f"min_k {found[model]['min_k']:.2f}, min_k_plus_plus {found[model]['min_k_plus_plus']:.2f}" in line
     rows = query(workspace.paths.warehouse, "SELECT DISTINCT model, split_verdict FROM leaderboard").to_pylist()
     assert {row["model"]: row["split_verdict"] for row in rows} == dict.fromkeys(found, "randomised by design")
+    assert [run.job_name for run in workspace.runs()].count("publish") == 1, "once for both audits"
+    runs = len(workspace.runs())
+    again = workspace.run("control", CONTROL)
+    assert again.exit_code == 0, again.output
+    assert line in again.stdout
+    assert again.stderr.count("everything is up to date") == 2
+    assert len(workspace.runs()) == runs, "neither audited nor published again"
 
 
 @pytest.fixture

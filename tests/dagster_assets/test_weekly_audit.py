@@ -125,6 +125,7 @@ def test_what_is_on_request_and_a_controls_models_are_left_alone(workspace: Work
     assert rows(workspace, "FROM coverage") == []
 
 
+@pytest.mark.slow
 def test_new_documents_rebuild_what_is_drawn_from_them(workspace: Workspace, week: Weeks) -> None:
     workspace.write_benchmarks(made=temporal([8]))
     week()
@@ -133,6 +134,7 @@ def test_new_documents_rebuild_what_is_drawn_from_them(workspace: Workspace, wee
     assert week.jobs == ["refresh_sources", "build_benchmarks", *["audit_pairs"] * 2, "publish"]
 
 
+@pytest.mark.slow
 def test_relative_cutoffs_move_on_and_only_their_benchmark_with_them(workspace: Workspace, week: Weeks) -> None:
     workspace.write_benchmarks(made=temporal([8]), recent=temporal([8], nonmember_from="90 days before today"))
     fresh = [made_document("alder", f"fresh {n}", TODAY - timedelta(days=10), made_text(f"f{n}", 40)) for n in range(3)]
@@ -150,6 +152,7 @@ def test_relative_cutoffs_move_on_and_only_their_benchmark_with_them(workspace: 
     assert week.summary.startswith("nothing new"), "the same day again"
 
 
+@pytest.mark.slow
 def test_what_fails_is_named_and_the_rest_goes_on(workspace: Workspace, week: Weeks) -> None:
     week()
     workspace.hold(missing=[Missing(name, "no route to host", name) for name in COLLECTIONS])
@@ -169,6 +172,7 @@ def test_what_fails_is_named_and_the_rest_goes_on(workspace: Workspace, week: We
     }
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there_stops_no_other(workspace: Workspace, week: Weeks) -> None:
     content = workspace.config.joinpath("models.yaml").read_text()
     workspace.write_config("models", content + "  lost:\n    path: /nowhere/at/all\n")
@@ -193,6 +197,7 @@ def test_a_broken_entry_is_among_the_problems_and_the_rest_goes_on(workspace: Wo
     assert [(row["model"], row["status"]) for row in coverage] == [("one", "done"), ("two", "missing")]
 
 
+@pytest.mark.slow
 def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, week: Weeks) -> None:
     module = __import__("assets.token_statistics", fromlist=["run_tokens"])
     run_tokens = module.run_tokens
@@ -217,6 +222,7 @@ def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, we
     assert {row["status"] for row in rows(workspace, "SELECT status FROM coverage")} == {"done"}
 
 
+@pytest.mark.slow
 def test_another_start_token_is_audited_again(workspace: Workspace, week: Weeks) -> None:
     workspace.write_benchmarks(made=temporal([8]))
     week()

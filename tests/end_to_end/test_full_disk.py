@@ -139,6 +139,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
         yield made
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     assert PartCache.__init__.__kwdefaults__ is not None
     monkeypatch.setitem(PartCache.__init__.__kwdefaults__, "flush_seconds", 0.0)
@@ -279,6 +280,7 @@ def assert_told(process: subprocess.Popen[str], disk: Path) -> None:
     assert "Traceback" not in output + errors
 
 
+@pytest.mark.slow
 def test_a_real_disk_that_fills_up(small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = make(tmp_path / "site", models=2, documents=20)
     site.write("benchmarks", {"benchmarks": {"made": family([8])}})

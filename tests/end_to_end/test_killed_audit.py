@@ -18,7 +18,7 @@ from made_workspace import Workspace, made_documents, make_workspace, quick_fold
 from audit_pipeline.contracts import Pair
 from audit_pipeline.stages import texts_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 PAIR = Pair("made_8", "tiny")
 # Generous: what is looked for is an audit that waits for ever.

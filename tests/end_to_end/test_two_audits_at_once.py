@@ -18,7 +18,7 @@ from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.stages import texts_of
 from audit_pipeline.warehouse.query import query
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 PAIR = Pair("made_8", "tiny-a")
 AUDIT = ("audit", "--model", PAIR.model, "--benchmark", PAIR.benchmark)

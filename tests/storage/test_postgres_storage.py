@@ -44,6 +44,7 @@ def postgres_folder() -> Path | None:
 
 POSTGRES = postgres_folder()
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.skipif(POSTGRES is None, reason="there is no PostgreSQL on this machine (initdb, pg_ctl)"),
     pytest.mark.skipif(
