@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -130,8 +131,12 @@ def telling_what_takes_long(doing: str) -> Iterator[Callable[[str], None]]:
 
 
 def visible(text: str) -> str:
-    """``text`` with the codes spelled out that a terminal would obey."""
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
+    """``text`` with the codes spelled out that a terminal would obey; blanks of any width are blanks."""
+    return "".join(one if _is_harmless(one) else repr(one)[1:-1] for one in text)
+
+
+def _is_harmless(character: str) -> bool:
+    return character.isprintable() or character in "\n\t" or unicodedata.category(character) == "Zs"
 
 
 def shown(value: object) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.build import count_examples, read_manifest
+from audit_pipeline.benchmarks.build import count_examples, read_examples, read_manifest
 from audit_pipeline.contracts import MEMBER, NON_MEMBER, Pair, digest
 from audit_pipeline.data_folder import is_writable, make_private
 from audit_pipeline.errors import ConfigError, DataError
@@ -72,7 +72,7 @@ def evaluate_file(asked: Asked) -> Evaluated:
     _refuse_nothing(asked.file, given, findings)
 
     version = table_version(given.examples)
-    _refuse_other_texts(paths, pair, version, design)
+    _refuse_other_texts(paths, pair, version, design, given.examples)
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
     examples = Step.now(run_id, "given_examples", CODE_VERSION)
@@ -181,7 +181,13 @@ def _why_nothing(given: GivenScores) -> str:
     return f"{which} one side alone to evaluate, of {n_members} members and {n_nonmembers} non-members; {hint}"
 
 
-def _refuse_other_texts(paths: DataPaths, pair: Pair, version: str, design: str) -> None:
+def _are_the_same_texts(before: pa.Table, now: pa.Table) -> bool:
+    columns = ["example_id", "label", "group", "text"]
+    by_id = [("example_id", "ascending")]
+    return bool(before.select(columns).sort_by(by_id).equals(now.select(columns).sort_by(by_id)))
+
+
+def _refuse_other_texts(paths: DataPaths, pair: Pair, version: str, design: str, examples: pa.Table) -> None:
     """Raise DataError where another model has scores there on a benchmark of this name that is another one.
 
     It is another one if its texts are others (texts without ids are numbered, so the earlier scores would be read with
@@ -197,6 +203,13 @@ def _refuse_other_texts(paths: DataPaths, pair: Pair, version: str, design: str)
         for folder in paths.table("scores").glob("partition=*")
     }
     models = sorted(other.model for other in others if other.benchmark == pair.benchmark and other != pair)
+    if models and known["digest"] != version and _are_the_same_texts(read_examples(paths, pair.benchmark), examples):
+        before = known["spec"]
+        raise DataError(
+            f"{paths.root} holds scores of {models[0]} on these texts under the name {pair.benchmark}, divided with "
+            f"--calibration {before['calibration_fraction']} --seed {before['seed']}, or described otherwise: give the "
+            "same --calibration, --seed and --language, or another --benchmark or --out"
+        )
     if models and known["digest"] != version:
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on other texts under the name {pair.benchmark}: "

@@ -17,7 +17,7 @@ from audit_pipeline.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMB
 from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.evaluation.audited_side import IN_WORDS, against_held_out
 from audit_pipeline.evaluation.comparison import comparisons
-from audit_pipeline.evaluation.dataset_inference import dataset_inference, feature_matrix
+from audit_pipeline.evaluation.dataset_inference import Features, dataset_inference, feature_matrix
 from audit_pipeline.evaluation.evaluate import Evaluation, evaluate
 from audit_pipeline.evaluation.group_rows import decide
 from audit_pipeline.tables import table_from_rows
@@ -97,7 +97,8 @@ def _corpus_tests(
     """Dataset inference of the audited texts against the non-members.
 
     Audited are the evaluated texts of unknown label, and the non-members then of both splits; where none is unknown,
-    the members and the non-members of the evaluation split.
+    the members and the non-members of the evaluation split. Where the audited ones are unknown, known members say which
+    way the scores run.
     """
     rows = examples.select(["example_id", "label", "group", "split"]).to_pylist()
     unknown = any(row["split"] == "evaluation" and row["label"] is None for row in rows)
@@ -107,23 +108,31 @@ def _corpus_tests(
         if (row["label"] == NON_MEMBER and (unknown or row["split"] == "evaluation"))
         or (row["split"] == "evaluation" and row["label"] == (None if unknown else MEMBER))
     }
-    own = scores.filter(pc.is_in(scores["example_id"], value_set=pa.array(list(asked), pa.string())))
-    if not len(own) or not any(held_out for held_out, _ in asked.values()):
+    members = {row["example_id"]: row["group"] for row in rows if unknown and row["label"] == MEMBER}
+    wanted = pa.array([*asked, *members], pa.string())
+    features = _features(scores.filter(pc.is_in(scores["example_id"], value_set=wanted)))
+    tested = [place for place, one in enumerate(features.example_ids) if one in asked]
+    known = [place for place, one in enumerate(features.example_ids) if one in members]
+    if not tested or not any(held_out for held_out, _ in asked.values()):
         return CORPUS_TESTS.empty_table()
-    columns = {name: own[name].to_pylist() for name in ("example_id", "detector", "parameters", "status", "score")}
-    features = feature_matrix(
+    of_tested = [asked[features.example_ids[place]] for place in tested]
+    result = dataset_inference(
+        features.values[tested],
+        features.names,
+        np.array([held_out for held_out, _ in of_tested]),
+        [group for _, group in of_tested],
+        design=design,
+        claim_level=evaluation.claim_level,
+        known_members=(features.values[known], [members[features.example_ids[place]] for place in known]),
+    )
+    row = result.row(model=pair.model, benchmark=pair.benchmark, run_id=run_id)
+    return table_from_rows([row], CORPUS_TESTS)
+
+
+def _features(scores: pa.Table) -> Features:
+    columns = {name: scores[name].to_pylist() for name in ("example_id", "detector", "parameters", "status", "score")}
+    return feature_matrix(
         columns["example_id"],
         [f"{name} {setting}" for name, setting in zip(columns["detector"], columns["parameters"], strict=True)],
         [score if status == "ok" else None for score, status in zip(columns["score"], columns["status"], strict=True)],
     )
-    known = [asked[one] for one in features.example_ids]
-    result = dataset_inference(
-        features.values,
-        features.names,
-        np.array([held_out for held_out, _ in known]),
-        [group for _, group in known],
-        design=design,
-        claim_level=evaluation.claim_level,
-    )
-    row = result.row(model=pair.model, benchmark=pair.benchmark, run_id=run_id)
-    return table_from_rows([row], CORPUS_TESTS)

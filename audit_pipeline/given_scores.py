@@ -39,8 +39,8 @@ ONE_DETECTOR = "score"
 COLLECTION = "given"
 NO_SCORE = "the file has no score of the text"
 NAN = "the score is not a number (NaN)"
-_LARGEST = 1e300
-"""Beyond it differences of scores are no numbers any more: such a score is taken as infinite."""
+_LARGEST = 1e100
+"""Beyond it sums of squares are no numbers any more: such a score is taken as infinite."""
 _IDS = ("example_id", "example_index")
 
 
@@ -112,8 +112,9 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
     told = labels.told("their rows left out")
     notes = [told] if told is not None else []
     if not any(score is not None for score, _ in scored.values()):
-        reason = f"; {skipped[0].location}: {skipped[0].reason}" if skipped else ""
-        raise DataError(f"{file}: no row has a score and a label{reason}{''.join(f'; {note}' for note in notes)}")
+        reasons = Counter(one.reason for one in skipped) + Counter(one for _, one in scored.values() if one is not None)
+        why = "".join(f"; {rows:,} × {reason}" for reason, rows in reasons.items())
+        raise DataError(f"{file}: no row has a score and a label{why}{''.join(f'; {note}' for note in notes)}")
     scored, placed = _placed(scored)
     notes += [placed] if placed else []
     if "group" not in columns:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.console import Columns, answering, answers_in_json, say, show_table
+from audit_pipeline.console import Columns, answering, answers_in_json, say, show_table, visible
 
 ROWS: list[dict[str, Any]] = [
     {"name": "loss", "auroc": 0.51234, "n": 1200, "since": None},
@@ -86,3 +86,7 @@ def test_nothing_to_say_is_an_empty_document_and_an_error_before_anything_is_non
         fail(done=3)
     assert json.loads(capsys.readouterr().out) == {"done": 3}, "what was found before the error is not lost"
     assert not answers_in_json()
+
+
+def test_blanks_of_any_width_are_shown_as_they_are() -> None:
+    assert visible("1\u202f020 texts\u00a0\u2009\x1b") == "1\u202f020 texts\u00a0\u2009\\x1b"

@@ -265,8 +265,9 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
         "1 × score is no number",
         "1 × the file has no score of the text",
         "1 × the score is not a number (NaN)",
-        "Evaluated: 42 texts in 42 groups (21 members, 21 non-members)",
+        "Evaluated: 40 texts in 40 groups (20 members, 20 non-members)",
         "calibrating: 42 texts in 42 groups",
+        "Labelled texts without a score by score: 2",
     ):
         assert told in done.stdout
     assert "2 label(s) not understood, their rows left out: 'yes' (2)" in done.stderr
@@ -282,6 +283,98 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
     assert left_out == "1"
 
 
+@pytest.mark.parametrize("largest", [math.inf, 1e299, 1.0], ids=["infinite", "huge", "two values"])
+def test_scores_without_a_scale_have_findings_and_no_p_value_of_nothing(tmp_path: Path, largest: float) -> None:
+    rows = [{"score": largest if text % 2 else -largest, "label": text % 2} for text in range(200)]
+    done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
+    assert done.exit_code == 0, done.output
+    assert "Warning" not in done.stderr
+    (test,) = query(DataPaths(tmp_path / "s_findings").warehouse, "FROM corpus_tests").to_pylist()
+    assert test["statistic"] is None
+    assert 0 < test["p_value"] < 1e-9
+    assert "(p = 0" not in done.stdout
+
+
+def test_a_shelf_of_equal_scores_has_no_answer(tmp_path: Path) -> None:
+    done = evaluate(kept(tmp_path / "s.parquet", [{**row, "score": 0.5} for row in shelf()]))
+    assert done.exit_code == 0, done.output
+    assert "No answer: all scores are equal." in done.stdout
+    assert "stand" not in done.stdout
+
+
+def test_a_sign_that_known_members_show_to_be_wrong_is_no_finding_of_the_whole_set(tmp_path: Path) -> None:
+    """Unknown books score high, but by scores that are lower for books that the model has read."""
+    chance = np.random.default_rng(2)
+    books = [(f"read {n}", 1, -2.0) for n in range(60)] + [(f"new {n}", 0, 0.0) for n in range(60)]
+    books += [(f"asked {n}", None, 2.0) for n in range(40)]
+    rows = [
+        {"example_id": name, "group": name, "label": label, "score": float(chance.normal() + mean)}
+        for name, label, mean in books
+    ]
+    done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("was the sign of the scores forgotten?") + done.stdout.count("Was the sign of the") == 2
+    assert "finds training" not in done.stdout
+    (test,) = query(DataPaths(tmp_path / "s_findings").warehouse, "FROM corpus_tests").to_pylist()
+    assert (test["p_value"], test["direction"]) == (1.0, "opposite")
+
+
+def test_where_the_whole_set_runs_the_other_way_no_document_stands_out(tmp_path: Path) -> None:
+    """No member is known, the AUROC's interval holds chance, and dataset inference says what must be feared."""
+    chance = np.random.default_rng(4)
+    books = [(f"asked {n}", None, 4.0 if n < 5 else -3.0) for n in range(20)]
+    books += [(f"new {n}", 0, 0.0) for n in range(800)]
+    rows = [
+        {
+            "example_id": name,
+            "group": name,
+            "label": label,
+            "split": "evaluation" if label is None else "calibration",
+            "score": float(chance.normal() + mean),
+        }
+        for name, label, mean in books
+    ]
+    done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
+    assert done.exit_code == 0, done.output
+    answer = report_of(tmp_path / "s_findings")["answers"][0]
+    assert answer["auroc"]["high"] > 0.5
+    assert answer["outcome"] == "documents_opposite_direction"
+    assert "higher scores than chance allows" not in done.stdout
+
+
+def test_one_of_two_detectors_that_runs_against_training_is_left_aside_and_named(tmp_path: Path) -> None:
+    chance = np.random.default_rng(5)
+    books = [(f"read {n}", 1, 2.0) for n in range(60)] + [(f"new {n}", 0, 0.0) for n in range(300)]
+    books += [(f"asked {n}", None, 4.0) for n in range(40)]
+    rows = [
+        {"example_id": name, "group": name, "label": label, "detector": detector, "score": sign * score}
+        for name, label, mean in books
+        for score in [float(chance.normal() + mean)]
+        for detector, sign in (("ppl", -1.0), ("fine", 1.0))
+    ]
+    done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
+    assert done.exit_code == 0, done.output
+    assert "By ppl known members score lower than non-members: nothing stands out by that." in done.stdout
+    assert "Was the sign of the scores forgotten?" in done.stdout
+    documents = report_of(tmp_path / "s_findings")["answers"][0]["documents"]
+    assert (documents["tested"], documents["tests"]) == (40, 80)
+    # Half of the tests can reject: the smallest q is twice what it would be if all could.
+    penalty = sum(1 / place for place in range(1, 81))
+    assert documents["smallest_q"] == pytest.approx(2 * penalty / (documents["calibration_groups"] + 1))
+    assert "No score is unusual" not in done.stdout
+
+
+def test_other_options_beside_another_model_are_named(tmp_path: Path) -> None:
+    rows = labelled(120)
+    first, second = kept(tmp_path / "a.parquet", rows), kept(tmp_path / "b.parquet", rows)
+    out = ("--out", tmp_path / "out", "--benchmark", "b")
+    assert evaluate(first, *out, "--model", "one").exit_code == 0
+    refused = evaluate(second, *out, "--model", "two", "--seed", "3")
+    assert refused.exit_code == 2
+    assert "holds scores of one on these texts" in refused.stderr
+    assert "--calibration 0.5 --seed 0" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "told"),
     [
@@ -293,6 +386,7 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
             (),
             "they are 1 members and 1 of unknown label; add texts that the model cannot have read",
         ),
+        ([{"score": None, "label": 1}] * 3, (), "no row has a score and a label; 3 × the file has no score"),
         ([{"score": 1.0, "label": "yes"}, {"score": 1.0, "label": "no"}], (), "not understood, their rows left out"),
         (
             [{"score": 1.0, "label": 1, "split": "evaluation"}, {"score": 1.0, "label": 0, "split": "calibration"}] * 0

@@ -53,6 +53,8 @@ def _lines(answer: Answer) -> Iterator[str]:
     yield _level(answer)
     yield _provenance(answer)
     yield counted_words(answer.counted)
+    if answer.not_scored:
+        yield f"Labelled texts without a score by {answer.detector}: {answer.not_scored:,}"
     documents = answer.documents
     if documents is not None and documents.calibration_groups_in_all not in (None, documents.calibration_groups):
         yield (

@@ -18,11 +18,15 @@ there are, the p-value needs no correction for them. Here, other than there:
   alone each split decides which way the features that it uses run: by the sign of sum_j |w_j| d_j, w_j the weight of
   the standardised feature j and d_j its mean over audited groups less that over held-out ones. A split in which
   held-out groups score higher has a p-value of 1: it can find nothing, and as the tested half had no part in that, the
-  p-values hold their level.
+  p-values hold their level. Where texts are known to be members and are not tested, they say the same of every feature:
+  one by which they score lower than the fitted half's held-out groups (Mann-Whitney, 2.5%) is left out of that split.
+* No p-value lies below that of a permutation test of as many groups, were the two sides to share no value: Welch's t
+  has no bound where a side hardly varies.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -50,6 +54,8 @@ SPLITS = 10
 _CLIPPED_AT = (2.5, 97.5)
 _PENALTIES = np.logspace(-1, 5, 13)
 _NAMED_AT_MOST = 5
+# Relative: what lies below is rounding.
+_NO_SPREAD, _CANCELS = 1e-10, 1e-6
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -136,6 +142,7 @@ def dataset_inference(
     *,
     design: str,
     claim_level: ClaimLevel,
+    known_members: tuple[npt.ArrayLike, Sequence[str]] | None = None,
     splits: int = SPLITS,
     combination: Combination = "twice_median",
     seed: int = 0,
@@ -144,7 +151,8 @@ def dataset_inference(
 
     ``held_out`` [n] is True for texts known not to have been trained on, False for the audited ones (whether their
     label is 1 or unknown). A feature that any text lacks is left out and named. Groups with texts of both sides stay in
-    one half with both; the test then errs on the safe side.
+    one half with both; the test then errs on the safe side. ``known_members``: values [m, d] and groups [m] of texts
+    that are known to be members and are none of the n; they say which features run against training.
 
     Refused where ``design`` is neither exchangeable nor randomised, where a side has fewer than 20 groups (each half
     then has at least 10 means a side; its level was measured from there on, and with fewer a t-test of skewed means is
@@ -168,22 +176,25 @@ def dataset_inference(
         if n
     )
     units = _units_of(groups, is_held_out)
+    n_features = int(complete.sum())
     method = (
-        f"{int(complete.sum())} features, ridge regression of group means, one-sided Welch test of group means of the "
-        f"other half in the direction of training, {splits} random splits by group, {IN_WORDS[combination]}"
+        f"{n_features} feature{'' if n_features == 1 else 's'}, ridge regression of group means, one-sided Welch test "
+        f"of group means of the other half in the direction of training, {splits} random splits by group, "
+        f"{IN_WORDS[combination]}"
     )
     reason = _refusal(design, units, bool(complete.any()))
     tested = []
     if reason is None:
         ordered = matrix[units.order][:, complete]
-        tested = [_one_split(ordered, units, np.random.default_rng([seed, split])) for split in range(splits)]
+        known = None if known_members is None else _of_known(*known_members, np.asarray(complete))
+        tested = [_one_split(ordered, units, known, np.random.default_rng([seed, split])) for split in range(splits)]
     combined = COMBINATIONS[combination]
     p_values = [one.p_value if one.runs_with_training else 1.0 for one in tested]
     return DatasetInference(
         status="ok" if reason is None else "refused",
         reason=reason,
         p_value=None if reason is not None else combined(p_values),
-        statistic=None if reason is not None else float(np.median([one.t_of_training for one in tested])),
+        statistic=None if reason is not None else _median_t(tested),
         n=int((~is_held_out).sum()),
         n_held_out=int(is_held_out.sum()),
         n_groups=int(units.has_audited.sum()),
@@ -203,6 +214,8 @@ class _Split:
     t: float
     p_value: float
     runs_with_training: bool
+    n_against: int = 0
+    """Features by which known members score lower."""
 
     @property
     def t_of_training(self) -> float:
@@ -224,6 +237,8 @@ def _directions_in_words(tested: Sequence[_Split], combined: Callable[[npt.Array
         return ""
     with_training = sum(one.runs_with_training for one in tested)
     words = f"; {with_training} of {len(tested)} fitted halves run in the direction of training"
+    if against := max(one.n_against for one in tested):
+        words += f", up to {against} feature(s) left aside by which known members score lower"
     if with_training == len(tested):
         return words
     return f"{words} (p = {combined([one.p_value for one in tested]):.2g} without regard to direction)"
@@ -268,27 +283,82 @@ def _refusal(design: str, units: _Units, any_feature: bool) -> str | None:
         )
     for name, has in (("audited", units.has_audited), ("held-out", units.has_held_out)):
         if has.sum() < MIN_GROUPS:
-            return f"the {name} texts are of {int(has.sum())} groups, the test needs {MIN_GROUPS}"
+            n = int(has.sum())
+            return f"the {name} texts are of {n} group{'' if n == 1 else 's'}, the test needs {MIN_GROUPS}"
     return None if any_feature else "every feature is missing for some text"
 
 
-def _one_split(values: Floats, units: _Units, generator: np.random.Generator) -> _Split:
+def _one_split(values: Floats, units: _Units, known: _Known | None, generator: np.random.Generator) -> _Split:
     """Welch's t and its one-sided p-value on one random half, of the model fitted to the other."""
     fitted = _half(units, generator)[units.group]
     lengths = np.diff(np.append(units.start, len(values)))
     texts = np.repeat(fitted, lengths)
-    clipped = np.clip(values, *np.percentile(values[texts], _CLIPPED_AT, axis=0))
-    scaled = StandardScaler().fit(clipped[texts]).transform(clipped)
-    means = np.add.reduceat(scaled, units.start, axis=0) / lengths[:, None]
-    regression = RidgeCV(alphas=_PENALTIES).fit(means[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
-    outputs = regression.predict(means[~fitted])
+    ends = np.percentile(values[texts], _CLIPPED_AT, axis=0)
+    scaler = StandardScaler().fit(np.clip(values, *ends)[texts])
+    means = np.add.reduceat(scaler.transform(np.clip(values, *ends)), units.start, axis=0) / lengths[:, None]
+    against = np.zeros(values.shape[1], dtype=bool)
+    if known is not None:
+        members = known.means(scaler.transform(np.clip(known.values, *ends)))
+        lower = stats.mannwhitneyu(members, means[fitted & units.held_out], alternative="less", axis=0)
+        against = np.asarray(lower.pvalue <= LEVEL / 2)
+    # Where all run against training the split finds nothing, and its t says how they run.
+    used = means if against.all() else means[:, ~against]
+    regression = RidgeCV(alphas=_PENALTIES).fit(used[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
+    outputs = regression.predict(used[~fitted])
     audited = ~units.held_out[~fitted]
-    runs_with_training = bool(np.abs(regression.coef_) @ _raised(means[fitted], units.held_out[fitted]) > 0)
-    if np.ptp(outputs) == 0:
-        # Features that are constant in the fitted half: nothing speaks for either side.
-        return _Split(0.0, 1.0, runs_with_training)
-    tested = stats.ttest_ind(outputs[audited], outputs[~audited], equal_var=False, alternative="greater")
-    return _Split(float(tested.statistic), float(tested.pvalue), runs_with_training)
+    runs = _runs_with_training(np.abs(regression.coef_), _raised(used[fitted], units.held_out[fitted]))
+    t, p_value = _welch(outputs[audited], outputs[~audited])
+    return _Split(t, p_value, runs and not against.all(), int(against.sum()))
+
+
+def _welch(audited: Floats, held_out: Floats) -> tuple[float, float]:
+    """Welch's t and its one-sided p-value, which is at least that of a permutation test without a shared value."""
+    least = 1 / math.comb(len(audited) + len(held_out), len(audited))
+    difference = float(audited.mean() - held_out.mean())
+    least_spread = _NO_SPREAD * float(np.abs(np.concatenate([audited, held_out])).max())
+    if max(np.ptp(audited), np.ptp(held_out)) <= least_spread:
+        # Of features that are constant in the fitted half, or of sides that are: t is nothing, or has no bound.
+        if abs(difference) <= least_spread:
+            return 0.0, 1.0
+        return math.copysign(math.inf, difference), least if difference > 0 else 1.0
+    tested = stats.ttest_ind(audited, held_out, equal_var=False, alternative="greater")
+    return float(tested.statistic), max(least, float(tested.pvalue))
+
+
+def _runs_with_training(weights: Floats, raised: Floats) -> bool:
+    """Whether the weighted features are higher in audited units: by more than the rounding of what cancels."""
+    return float(weights @ raised) > _CANCELS * float(weights @ np.abs(raised))
+
+
+def _median_t(tested: Sequence[_Split]) -> float | None:
+    """None where it has no bound: a side that hardly varies."""
+    # Infinities of both signs have no mean.
+    ordered = sorted(one.t_of_training for one in tested)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return (low + high) / 2 if math.isfinite(low) and math.isfinite(high) else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """Texts that are known to be members: ``values`` [m, d], and each one's place among their groups."""
+
+    values: Floats
+    group: Places
+
+    def means(self, values: Floats) -> Floats:
+        """Of their ``values`` [m, d] the mean of each group."""
+        sums = np.zeros((self.group.max() + 1, values.shape[1]))
+        np.add.at(sums, self.group, values)
+        return np.asarray(sums / np.bincount(self.group)[:, None])
+
+
+def _of_known(values: npt.ArrayLike, groups: Sequence[str], features: Bools) -> _Known | None:
+    """The known members that have all of ``features``; None where there are none."""
+    matrix = np.asarray(values, dtype=np.float64)[:, features]
+    whole = np.isfinite(matrix).all(axis=1)
+    if not whole.any():
+        return None
+    return _Known(matrix[whole], np.unique(np.array(groups, dtype=object)[whole], return_inverse=True)[1])
 
 
 def _raised(means: Floats, held_out: Bools) -> Floats:

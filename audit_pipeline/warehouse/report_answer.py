@@ -28,6 +28,7 @@ from audit_pipeline.warehouse.report_documents import of_documents, runs_against
 from audit_pipeline.warehouse.report_numbers import count, number, things
 from audit_pipeline.warehouse.report_words import (
     CHANCE,
+    OPPOSITE,
     SEPARABLE,
     SOUND,
     STATISTICAL,
@@ -45,17 +46,29 @@ def answer_words(
     margin: Estimate | None,
     documents: Documents | None,
     every: Sequence[DetectorAnswer] = (),
+    whole_set: str | None = None,
     origin: Origin | None = None,
 ) -> Words:
     """The answer, from what is known of the detector that was named beforehand, or of ``every`` one where none was.
+
+    ``whole_set``: the direction that dataset inference found.
 
     A shelf's documents come first: they are what was asked about. Else the AUROC of labelled members against
     non-members, or of audited against held-out texts.
     """
     known = origin or Origin()
+    aurocs = [auroc, *(one.auroc for one in every)]
+    if _all_equal(aurocs) and (documents is not None or split_verdict != SEPARABLE):
+        return _EQUAL
     if documents is not None:
-        against_training = runs_against_training(documents, sides, [auroc, *(one.auroc for one in every)], known)
-        return of_documents(documents, claim_level, split_verdict, known, against_training=against_training)
+        return of_documents(
+            documents,
+            claim_level,
+            split_verdict,
+            known,
+            against_training=runs_against_training(documents, sides, aurocs, known, whole_set),
+            left_aside=[one.detector for one in every if one.direction == OPPOSITE],
+        )
     if sides == "none" or claim_level is None:
         return Words(
             "not_evaluated",
@@ -73,6 +86,19 @@ def answer_words(
             + (f": {auroc.method}." if auroc is not None and auroc.method else "."),
         )
     return _of_sides(auroc, margin, claim_level, split_verdict, sides, known)
+
+
+_EQUAL = Words(
+    "not_defined",
+    "No answer: all scores are equal.",
+    "Every text has the same score, so the scores tell nothing apart. Is it the right column?",
+)
+
+
+def _all_equal(aurocs: Sequence[Estimate | None]) -> bool:
+    """Whether there is an AUROC, and each is one of equal scores."""
+    methods = [one.method for one in aurocs if one is not None and one.value is not None]
+    return bool(methods) and all(method is not None and method.endswith(ALL_EQUAL) for method in methods)
 
 
 def _names(sides: Sides) -> tuple[str, str]:
@@ -146,10 +172,9 @@ def _of_sides(
     if split_verdict == SEPARABLE:
         return _separable(auroc, sides, origin)
     if auroc.low is None or auroc.high is None:
-        equal = auroc.method is not None and auroc.method.endswith(ALL_EQUAL)
         return Words(
             "not_defined",
-            "No answer: all scores are equal." if equal else "No answer: the number has no interval.",
+            "No answer: the number has no interval.",
             f"The AUROC is {number(auroc.value)}, and how far chance alone would move it is not known"
             + (f": {auroc.method}." if auroc.method else "."),
         )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from audit_pipeline.warehouse.report_document import Documents, Estimate, Sides
 from audit_pipeline.warehouse.report_numbers import count, number, things
@@ -38,7 +39,7 @@ def penalty(tests: int) -> float:
 def smallest_q(calibration_groups: int, tested: int, factor: float = 1.0) -> float:
     """The smallest q-value (Benjamini and Hochberg 1995) there can be: every p-value is 1 / (groups + 1).
 
-    ``factor``: :func:`penalty` of the tests for Benjamini and Yekutieli's.
+    ``factor``: :func:`penalty` of the tests for Benjamini and Yekutieli's; larger where not all of them can stand out.
     """
     return min(1.0, factor / (calibration_groups + 1)) if tested else 1.0
 
@@ -48,16 +49,23 @@ def needed(tested: int, standing_out: int, factor: float = 1.0) -> int:
     return math.ceil(factor * tested / (Q_LEVEL * standing_out) - 1e-9) - 1
 
 
+def _factor(documents: Documents) -> float:
+    """By how much the smallest q-value exceeds that of one detector's Benjamini and Hochberg."""
+    return documents.smallest_q * (documents.calibration_groups + 1) if documents.detectors > 1 else 1.0
+
+
 def runs_against_training(
-    documents: Documents, sides: Sides, aurocs: Sequence[Estimate | None], origin: Origin
+    documents: Documents, sides: Sides, aurocs: Sequence[Estimate | None], origin: Origin, whole_set: str | None
 ) -> bool:
     """Whether high scores are no sign of training: by texts of which it is known; else it must be feared.
 
     It must be feared of a user's own scores where no text is a known member, and the audited texts together score lower
-    than those held out.
+    than those held out: by every AUROC, or by dataset inference, whose direction ``whole_set`` is.
     """
     if documents.direction is not None or not origin.handed_over or sides == "labelled":
         return documents.direction == OPPOSITE
+    if whole_set == OPPOSITE:
+        return True
     highs = [one.high for one in aurocs if one is not None and one.high is not None]
     return bool(highs) and all(high < CHANCE for high in highs)
 
@@ -69,8 +77,25 @@ def of_documents(
     origin: Origin,
     *,
     against_training: bool,
+    left_aside: Sequence[str] = (),
 ) -> Words:
-    """What is said of a shelf's documents; ``against_training``: as of :func:`runs_against_training`."""
+    """What is said of a shelf's documents; ``against_training``: as of :func:`runs_against_training`; ``left_aside``:
+    the detectors by which known members score lower, so that nothing stands out by them."""
+    words = _of_documents(documents, claim_level, split_verdict, origin, against_training=against_training)
+    if against_training or not left_aside:
+        return words
+    by = f" By {', '.join(left_aside)} known members score lower than non-members: nothing stands out by that."
+    return replace(words, explanation=f"{words.explanation}{by} {origin.asked_in_passing}")
+
+
+def _of_documents(
+    documents: Documents,
+    claim_level: str | None,
+    split_verdict: str | None,
+    origin: Origin,
+    *,
+    against_training: bool,
+) -> Words:
     those = things(documents.tested, "document", "documents")
     against = things(documents.calibration_groups, "document that", "documents that")
     detectors = f" and of detectors ({documents.detectors})" if documents.detectors > 1 else ""
@@ -85,7 +110,7 @@ def of_documents(
             f" {origin.why_lower} So no document is said to stand out, whatever its score. This clears none.",
         )
     if documents.smallest_q > Q_LEVEL:
-        factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
+        factor = _factor(documents)
         return Words(
             "documents_cannot_stand_out",
             "No document could stand out: too few to compare with.",

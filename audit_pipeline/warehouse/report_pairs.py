@@ -15,9 +15,10 @@ import duckdb
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.evaluation.audited_side import IN_WORDS as AGAINST_HELD_OUT
 from audit_pipeline.evaluation.claims import few_texts, rests_on
+from audit_pipeline.evaluation.dataset_inference import NAME as DATASET_INFERENCE
 from audit_pipeline.evaluation.headline import PREFERRED, headline_detector
 from audit_pipeline.warehouse.report_answer import answer_words
-from audit_pipeline.warehouse.report_document import Answer, Choice, Counted, DetectorAnswer, Documents, Estimate, Sides
+from audit_pipeline.warehouse.report_document import Answer, Choice, DetectorAnswer, Documents, Estimate, Sides
 from audit_pipeline.warehouse.report_documents import penalty, smallest_q
 from audit_pipeline.warehouse.report_provenance import GIVEN, Pair, Settings, read_counted
 from audit_pipeline.warehouse.report_rows import Row, cut, estimate, rows
@@ -71,11 +72,16 @@ FROM current_group_tests WHERE is_default GROUP BY ALL ORDER BY ALL
 # By any detector, its scores running with training as far as is known.
 _TESTED_BY_ANY = f"""
 SELECT model, benchmark, count(DISTINCT "group") AS tested, max(n_ledger) AS tests,
+    count(*) FILTER (direction IS DISTINCT FROM '{OPPOSITE}') AS can_stand_out,
     count(DISTINCT "group") FILTER (
         q_ledger <= {Q_LEVEL} AND direction IS DISTINCT FROM '{OPPOSITE}'
     ) AS standing_out
 FROM current_group_tests WHERE is_default AND label IS NULL GROUP BY ALL
 """  # noqa: S608 - a number and a name of report_words.py
+
+_WHOLE_SETS = f"""
+SELECT model, benchmark, direction FROM current_corpus_tests WHERE test = '{DATASET_INFERENCE}'
+"""  # noqa: S608 - a name of dataset_inference.py
 
 _CALIBRATION_GROUPS = """
 SELECT model, benchmark, detector, max(n_calibration_groups) AS groups FROM current_decisions
@@ -99,7 +105,7 @@ class _Known:
     rates: Sequence[Row]
     calibration_groups: Mapping[str, int]
     blind_method: str | None
-    counted: Sequence[Counted]
+    whole_set: str | None
     settings: Settings | None
 
     @property
@@ -116,7 +122,7 @@ def read_answers(connection: Connection, settings: Mapping[Pair, Settings]) -> d
     by_any = {(row["model"], row["benchmark"]): row for row in rows(connection, _TESTED_BY_ANY)}
     rates = _by_pair(rows(connection, _WHOLE_RATES))
     calibrating = _by_pair(rows(connection, _CALIBRATION_GROUPS))
-    counted = read_counted(connection)
+    whole_sets = {(row["model"], row["benchmark"]): row["direction"] for row in rows(connection, _WHOLE_SETS)}
     found = {}
     for row in rows(connection, _PAIRS):
         pair = row["model"], row["benchmark"]
@@ -128,11 +134,15 @@ def read_answers(connection: Connection, settings: Mapping[Pair, Settings]) -> d
             rates.get(pair, []),
             {one["detector"]: one["groups"] for one in calibrating.get(pair, [])},
             blind_methods.get(pair),
-            counted.get(row["benchmark"], []),
+            whole_sets.get(pair),
             settings.get(pair),
         )
         found[pair] = _answer(row, known)
-    return found
+    counted = read_counted(connection, found.values())
+    return {
+        pair: answer.model_copy(update={"counted": counted.get(pair, []) if answer.is_current else []})
+        for pair, answer in found.items()
+    }
 
 
 def _by_pair(found: Sequence[Row]) -> dict[Pair, list[Row]]:
@@ -161,6 +171,7 @@ def _answer(pair: Row, known: _Known) -> Answer:
         margin=estimate(row, "margin") if row else None,
         documents=documents,
         every=every,
+        whole_set=known.whole_set,
         origin=Origin(pair["builder"] == GIVEN, stated_by),
     )
     is_current = first["is_current"] if first else pair["is_current"]
@@ -186,7 +197,7 @@ def _answer(pair: Row, known: _Known) -> Answer:
         parameters=parameters,
         every_detector=every[:MAX_DETECTORS],
         more_detectors=max(0, len(every) - MAX_DETECTORS),
-        counted=list(known.counted) if is_current else [],
+        counted=[],
         not_scored=row["n_not_scored"] if row else 0,
         warning=few_texts(first["n_members"], first["n_nonmembers"]) if first and first["auroc"] is not None else None,
         auroc=auroc,
@@ -291,7 +302,9 @@ def _documents_of_all(known: _Known) -> Documents | None:
         direction=directions.pop() if len(directions) == 1 else "none",
         calibration_groups=groups,
         calibration_groups_in_all=max(known.calibration_groups.values(), default=None),
-        smallest_q=smallest_q(groups, by_any["tested"], penalty(by_any["tests"])),
+        smallest_q=smallest_q(
+            groups, by_any["tested"], penalty(by_any["tests"]) * by_any["tests"] / max(1, by_any["can_stand_out"])
+        ),
         flagged=None,
         corrected=None,
         alpha=None,

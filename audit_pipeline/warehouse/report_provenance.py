@@ -36,11 +36,22 @@ WHERE current."table" = 'scores' AND lineage.settings IS NOT NULL
 ORDER BY lineage.finished_at
 """
 
+# With a score by the detector that answers; by any where none does.
 _COUNTED = """
-SELECT benchmark, split, count(*) AS texts, count(DISTINCT "group") AS groups,
+WITH answering AS (
+    SELECT unnest($models) AS model, unnest($benchmarks) AS benchmark, unnest($detectors) AS detector,
+        unnest($parameters) AS parameters
+), scored AS (
+    SELECT DISTINCT scores.model, scores.benchmark, scores.example_id FROM current_scores AS scores
+    JOIN answering ON scores.model = answering.model AND scores.benchmark = answering.benchmark
+        AND scores.detector = coalesce(answering.detector, scores.detector)
+        AND scores.parameters = coalesce(answering.parameters, scores.parameters)
+    WHERE scores.status = 'ok'
+)
+SELECT model, benchmark, split, count(*) AS texts, count(DISTINCT "group") AS groups,
     count(*) FILTER (label = 1) AS members, count(*) FILTER (label = 0) AS nonmembers,
     count(*) FILTER (label IS NULL) AS unknown
-FROM examples GROUP BY ALL ORDER BY benchmark, split DESC
+FROM scored JOIN examples USING (benchmark, example_id) GROUP BY ALL ORDER BY model, benchmark, split DESC
 """
 
 
@@ -54,12 +65,19 @@ def read_settings(connection: Connection) -> dict[Pair, Settings]:
     return {(row["model"], row["benchmark"]): json.loads(row["settings"]) for row in rows(connection, _SETTINGS)}
 
 
-def read_counted(connection: Connection) -> dict[str, list[Counted]]:
-    """By benchmark, the texts of its splits."""
-    counted: dict[str, list[Counted]] = {}
-    for row in rows(connection, _COUNTED):
+def read_counted(connection: Connection, answers: Collection[Answer]) -> dict[Pair, list[Counted]]:
+    """By model and benchmark, the texts of its splits that the detector that answers has scored, or any where none
+    answers."""
+    asked = {
+        "models": [one.model for one in answers],
+        "benchmarks": [one.benchmark for one in answers],
+        "detectors": [one.detector for one in answers],
+        "parameters": [one.parameters for one in answers],
+    }
+    counted: dict[Pair, list[Counted]] = {}
+    for row in rows(connection, _COUNTED, **asked) if answers else []:
         known = {name: row[name] for name in Counted.model_fields}
-        counted.setdefault(row["benchmark"], []).append(Counted(**known))
+        counted.setdefault((row["model"], row["benchmark"]), []).append(Counted(**known))
     return counted
 
 

@@ -154,6 +154,43 @@ def test_the_level_holds_and_differences_of_the_other_sign_do_not_count() -> Non
     assert every.count("opposite") > 120
 
 
+def test_what_known_members_say_of_a_feature_goes_before_what_audited_texts_do() -> None:
+    """Audited texts score higher, and texts that are known to be members lower: the scores run against training."""
+    values, held_out, groups = made(1, effect=2.0)
+    generator = np.random.default_rng(3)
+    known = generator.standard_normal((60, 4)), [f"known {one // 2}" for one in range(60)]
+    assert infer((values, held_out, groups), known_members=known).p_value == pytest.approx(
+        infer((values, held_out, groups)).p_value
+    ), "members that score like held-out texts say nothing"
+    lower = known[0] - 5, known[1]
+    done = infer((values, held_out, groups), known_members=lower)
+    assert (done.p_value, done.direction) == (1.0, "opposite")
+    assert "up to 4 feature(s) left aside by which known members score lower" in done.method
+    # One feature of four: the others are tested as they would be without it.
+    one = known[0] - np.array([5.0, 0.0, 0.0, 0.0]), known[1]
+    without = infer((values[:, 1:], held_out, groups), names=NAMES[1:])
+    assert infer((values, held_out, groups), known_members=one).p_value == pytest.approx(without.p_value)
+    lacking = np.full((60, 4), np.nan), known[1]
+    assert infer((values, held_out, groups), known_members=lacking).direction == "training"
+
+
+def test_a_feature_and_its_negative_say_nothing_by_rounding() -> None:
+    values, held_out, groups = made(1, effect=2.0)
+    done = infer((np.column_stack([values[:, 0], -values[:, 0]]), held_out, groups), names=["ppl", "less ppl"])
+    assert done.p_value == 1.0
+    assert done.direction != "training"
+
+
+def test_sides_without_spread_have_the_p_value_of_a_permutation_test(recwarn: pytest.WarningsRecorder) -> None:
+    values, held_out, groups = made(1)
+    done = infer((np.where(held_out, 0.0, 1.0)[:, None].repeat(4, axis=1), held_out, groups))
+    assert done.statistic is None
+    assert done.split_p_values == (1 / math.comb(24, 12),) * 3, "12 groups a side are tested"
+    far = infer((np.where(held_out, 0.0, 1e3)[:, None] + values, held_out, groups))
+    assert min(far.split_p_values) >= 1 / math.comb(24, 12)
+    assert not recwarn.list
+
+
 def test_windows_of_one_book_do_not_count_as_independent() -> None:
     """Thirty all but equal windows a book, no effect: a test over texts would find a difference nearly always."""
     p_values = [infer(made(seed, groups=20, windows=30, own=0.05), splits=1).p_value for seed in range(100)]
