@@ -319,29 +319,6 @@ def test_a_sign_that_known_members_show_to_be_wrong_is_no_finding_of_the_whole_s
     assert (test["p_value"], test["direction"]) == (1.0, "opposite")
 
 
-def test_where_the_whole_set_runs_the_other_way_no_document_stands_out(tmp_path: Path) -> None:
-    """No member is known, the AUROC's interval holds chance, and dataset inference says what must be feared."""
-    chance = np.random.default_rng(4)
-    books = [(f"asked {n}", None, 4.0 if n < 5 else -3.0) for n in range(20)]
-    books += [(f"new {n}", 0, 0.0) for n in range(800)]
-    rows = [
-        {
-            "example_id": name,
-            "group": name,
-            "label": label,
-            "split": "evaluation" if label is None else "calibration",
-            "score": float(chance.normal() + mean),
-        }
-        for name, label, mean in books
-    ]
-    done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
-    assert done.exit_code == 0, done.output
-    answer = report_of(tmp_path / "s_findings")["answers"][0]
-    assert answer["auroc"]["high"] > 0.5
-    assert answer["outcome"] == "documents_opposite_direction"
-    assert "higher scores than chance allows" not in done.stdout
-
-
 def test_one_of_two_detectors_that_runs_against_training_is_left_aside_and_named(tmp_path: Path) -> None:
     chance = np.random.default_rng(5)
     books = [(f"read {n}", 1, 2.0) for n in range(60)] + [(f"new {n}", 0, 0.0) for n in range(300)]

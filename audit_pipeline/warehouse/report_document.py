@@ -93,6 +93,8 @@ class Documents(Part):
     """Detectors that the q-values allow for: 1 where one was named."""
     tests: int
     """P-values that they allow for: documents times detectors."""
+    can_stand_out: int
+    """Of these, those by detectors of which it is not known that they run against training."""
     direction: str | None
     """Which of the labelled texts score higher: training (members), opposite, none; null where none are known."""
     calibration_groups: int

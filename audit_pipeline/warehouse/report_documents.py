@@ -49,11 +49,6 @@ def needed(tested: int, standing_out: int, factor: float = 1.0) -> int:
     return math.ceil(factor * tested / (Q_LEVEL * standing_out) - 1e-9) - 1
 
 
-def _factor(documents: Documents) -> float:
-    """By how much the smallest q-value exceeds that of one detector's Benjamini and Hochberg."""
-    return documents.smallest_q * (documents.calibration_groups + 1) if documents.detectors > 1 else 1.0
-
-
 def runs_against_training(
     documents: Documents, sides: Sides, aurocs: Sequence[Estimate | None], origin: Origin, whole_set: str | None
 ) -> bool:
@@ -110,13 +105,13 @@ def _of_documents(
             f" {origin.why_lower} So no document is said to stand out, whatever its score. This clears none.",
         )
     if documents.smallest_q > Q_LEVEL:
-        factor = _factor(documents)
+        factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
         return Words(
             "documents_cannot_stand_out",
             "No document could stand out: too few to compare with.",
             f"Each of {those} was compared with {against} the model cannot have read. So few allow no q-value below"
             f" {number(documents.smallest_q)}, whatever the scores."
-            f" {count(needed(documents.tests, documents.tests, factor))} would be the fewest that do;"
+            f" {count(needed(documents.tests, documents.can_stand_out, factor))} would be the fewest that do;"
             f" {count(needed(documents.tests, 1, factor))} let one document stand out alone.",
         )
     if documents.standing_out == 0:

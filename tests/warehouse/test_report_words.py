@@ -79,6 +79,7 @@ def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction:
         standing_out=standing_out,
         detectors=1,
         tests=tested,
+        can_stand_out=tested,
         direction=direction,
         calibration_groups=groups,
         calibration_groups_in_all=groups,
@@ -307,6 +308,26 @@ def test_of_several_detectors_of_which_none_was_named_none_answers(
             assert ("sign of the scores forgotten" in words.explanation) == (intervals[0] == (0.2, 0.3))
 
 
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_where_the_whole_set_runs_the_other_way_no_document_of_handed_over_scores_stands_out(handed_over: bool) -> None:
+    """No member is known and the AUROC's interval holds chance: dataset inference says what must be feared."""
+    outcomes = {}
+    for direction in ("opposite", "none", "training"):
+        words = answer_words(
+            sides="audited against held-out",
+            claim_level="sound test",
+            split_verdict="randomised by design",
+            auroc=Estimate(value=0.3, low=0.1, high=0.6),
+            margin=None,
+            documents=shelf(5),
+            whole_set=direction,
+            origin=Origin(handed_over=handed_over),
+        )
+        outcomes[direction] = words.outcome
+    against = "documents_opposite_direction" if handed_over else "documents_stand_out"
+    assert outcomes == {"opposite": against, "none": "documents_stand_out", "training": "documents_stand_out"}
+
+
 def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
     """Against scipy: Benjamini and Yekutieli over 20 documents by 3 detectors, all at the smallest p-value."""
     groups, tests = 300, 60
@@ -319,7 +340,12 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
     alone[0] = 1 / fewest
     assert false_discovery_control(alone, method="by")[0] > Q_LEVEL
     few = shelf(0, groups=80).model_copy(
-        update={"detectors": 3, "tests": tests, "smallest_q": smallest_q(80, 20, penalty(tests))}
+        update={
+            "detectors": 3,
+            "tests": tests,
+            "can_stand_out": tests,
+            "smallest_q": smallest_q(80, 20, penalty(tests)),
+        }
     )
     assert (
         f"{needed(tests, 1, penalty(tests)):,}".replace(",", "\u202f") in words_of(0.5, 0.6, documents=few).explanation
