@@ -4,15 +4,16 @@ What belongs here: wiring. What does not: building them (audit_pipeline/warehous
 """
 
 import dataclasses
-import os
 
 import dagster as dg
 from pydantic import Field
 
 from assets import OWNERS
+from audit_pipeline.operate.published import note_published
 from audit_pipeline.orchestration.automation import FOLLOWS, REBUILT, WEEKLY
 from audit_pipeline.orchestration.metadata import markdown_table
 from audit_pipeline.orchestration.resources import AuditData
+from audit_pipeline.paths import texts_are_quoted
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.report import build_reports
@@ -24,7 +25,7 @@ class QuotingConfig(dg.Config):
     """Whether excerpts of the audited texts, at most 50 words each, may be quoted."""
 
     include_text: bool = Field(
-        default="CORPUS_AUDIT_NO_TEXT" not in os.environ,
+        default=texts_are_quoted(),
         description="quote excerpts of at most 50 words; the environment variable CORPUS_AUDIT_NO_TEXT turns it off",
     )
 
@@ -122,6 +123,7 @@ def contamination_report(config: QuotingConfig, data: AuditData) -> dg.Materiali
     """Write the report."""
     paths = data.paths
     summary = build_reports(paths.warehouse, paths.reports, include_text=config.include_text)
+    note_published(paths, include_text=config.include_text)
     return dg.MaterializeResult(
         metadata={
             "path": dg.MetadataValue.path(summary.path),

@@ -87,6 +87,8 @@ def _of_missing(missing: MissingFile, ended: Ending | None) -> tuple[bool, str] 
     """
     if ended == "not yet":
         return None
+    if missing.superseded:
+        return True, "deleted: history is lost; what counts now, of a later run, is there"
     if missing.entry.table in REWRITTEN:
         return True, "deleted, or never written because the run died; made again when it is needed"
     if not missing.run_went_on and (ended == "badly" or any(missing.path.parent.glob(f".{missing.path.name}.*.tmp"))):

@@ -39,6 +39,10 @@ class PairsFailedError(AuditError):
     """Some pairs of a run met a fault; the others are done, and those can be run again."""
 
 
+class MadeAgainWarning(UserWarning):
+    """Something that was kept is damaged, or cannot be read, and is made again."""
+
+
 def one_line(error: Exception | str) -> str:
     """What an error says, in one line."""
     return " ".join(str(error).split())

@@ -9,34 +9,43 @@ the disk in one line; what they printed is worth keeping for whoever looks into 
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from audit_pipeline.data_folder import make_private
 
 
-class HeldBack(io.TextIOBase):
-    """Stands in the place of standard error; ``rich_proxied_file`` is where consoles of rich, so ours, write on to."""
+class HeldBack:
+    """Stands in the place of standard error; ``rich_proxied_file`` is where consoles of rich, so ours, write on to.
+
+    Of everything but writing it is that stream.
+    """
 
     def __init__(self, terminal: TextIO) -> None:
         self.rich_proxied_file = terminal
         self._written: list[str] = []
         self._released = False
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
     def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            # By this click tells a stream of text from one of bytes.
+            raise TypeError(f"text is written here, not {type(text).__name__}")
         if self._released:
             return self.rich_proxied_file.write(text)
         self._written.append(text)
         return len(text)
 
-    def fileno(self) -> int:
-        return self.rich_proxied_file.fileno()
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
 
     def release(self) -> None:
         """Give out what was held back, and hold nothing back from now on: a logger may have kept this stream."""
@@ -65,12 +74,19 @@ def held_back() -> Iterator[HeldBack]:
     """Hold back what is printed on standard error by anything but consoles of rich, until the end or its release."""
     before = sys.stderr
     held = HeldBack(before)
-    sys.stderr = held
+    sys.stderr = cast(TextIO, held)
     try:
         yield held
     finally:
         sys.stderr = before
         held.release()
+
+
+def release_standard_error() -> None:
+    """Give out what is held back, where this process is about to become another program."""
+    stream: object = sys.stderr
+    if isinstance(stream, HeldBack):
+        stream.release()
 
 
 def _written_to(folder: Path, text: str) -> Path | None:

@@ -167,6 +167,22 @@ def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
     )
 
 
+def latest_is_whole(paths: DataPaths, table: str, partition: str) -> bool:
+    """Whether the file that the last entry of a partition explains is there, as it was written; True without entries.
+
+    An entry that is damaged itself, or that a run wrote before it died, counts as a file that is not whole.
+    """
+    try:
+        entries = list(_entries(paths, table, partition))
+        if not entries:
+            return True
+        last = max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
+        path = _file_of(paths, table, partition, last["run_id"])
+        return path.exists() and last["file_sha256"] in (None, known_sha256(path))
+    except (DataError, OSError):
+        return False
+
+
 def read_kept(
     paths: DataPaths, schema: pa.Schema, *, table: str, partition: str, what: str, run_id: str = ""
 ) -> pa.Table:

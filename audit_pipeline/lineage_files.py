@@ -37,11 +37,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class MissingFile:
-    """A file that its entry explains and that is not there; ``run_went_on``: its run wrote more after it."""
+    """A file that its entry explains and that is not there; ``run_went_on``: its run wrote more after it;
+    ``superseded``: the file of a later run, which counts now, is there."""
 
     entry: Entry
     path: Path
     run_went_on: bool
+    superseded: bool
 
 
 def with_files(entries: Iterable[Entry], paths: DataPaths) -> list[tuple[Entry, Path]]:
@@ -54,13 +56,25 @@ def missing_files(entries: Sequence[tuple[Entry, Path]], is_there: Callable[[Pat
     """The entries whose file is gone, in order; of a partition that is written anew by every run, the last entry's."""
     latest: dict[Path, Entry] = {}
     last_of_step: dict[tuple[str, str], datetime] = {}
+    last_there: dict[tuple[str, str], datetime] = {}
     for entry, path in sorted(entries, key=lambda one: (one[0].finished_at, one[0].run_id)):
         latest[path] = entry
         last_of_step[entry.run_id, entry.asset_key] = entry.finished_at
+    gone = {path for path in latest if not is_there(path)}
+    for path, entry in latest.items():
+        of = entry.table, entry.partition
+        if path not in gone and (of not in last_there or last_there[of] < entry.finished_at):
+            last_there[of] = entry.finished_at
     found = [
-        MissingFile(entry, path, last_of_step[entry.run_id, entry.asset_key] > entry.finished_at)
+        MissingFile(
+            entry,
+            path,
+            last_of_step[entry.run_id, entry.asset_key] > entry.finished_at,
+            (entry.table, entry.partition) in last_there
+            and last_there[entry.table, entry.partition] > entry.finished_at,
+        )
         for path, entry in latest.items()
-        if not is_there(path)
+        if path in gone
     ]
     return sorted(found, key=lambda one: (one.entry.table, one.entry.partition, one.entry.run_id))
 

@@ -23,9 +23,12 @@ SHIPPED = Path(__file__).resolve().parent / "shipped"
 DEFAULTS = SHIPPED if SHIPPED.is_dir() else PROJECT_ROOT
 """Where the default configuration lies: of the checkout it is the checkout's own."""
 
+MODEL_PAGE = "model="
+"""What the names of models' pages and their JSON twins begin with."""
 _CODE_LOCATION = "audit_pipeline.definitions"
-# A file system allows 255 bytes; partition=BENCHMARK%7CMODEL is the longest of all names that are made of these.
-_LONGEST = {"benchmark": 60, "model": 180}
+# A file system allows 255 bytes; partition=contamination_rates%3ABENCHMARK%7CMODEL, a folder of the lineage, is the
+# longest of all names that are made of these.
+_LONGEST = {"benchmark": 60, "model": 160}
 
 
 @lru_cache(maxsize=4096)
@@ -38,6 +41,16 @@ def segment(name: str) -> str:
 def unsegment(part: str) -> str:
     """The name that :func:`segment` made ``part`` from."""
     return unquote(part)
+
+
+def model_page(folder: Path, model: str) -> Path:
+    """The page of a model's report in the folder of reports."""
+    return folder / f"{MODEL_PAGE}{segment(model)}.html"
+
+
+def texts_are_quoted() -> bool:
+    """Whether warehouse and report quote audited texts where nobody says otherwise on the command line."""
+    return "CORPUS_AUDIT_NO_TEXT" not in os.environ
 
 
 def partition_problem(dimension: str, name: str) -> str | None:
@@ -231,6 +244,11 @@ class DataPaths:
 
     def removal(self, dimension: str, name: str) -> Path:
         return self.root / "forgetting" / f"{dimension}={segment(name)}.json"
+
+    @property
+    def published(self) -> Path:
+        """What warehouse and report were made with (operate/published.py)."""
+        return self.root / "published.json"
 
     @property
     def claims(self) -> Path:

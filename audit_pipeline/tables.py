@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from audit_pipeline.contracts import is_later
 from audit_pipeline.data_folder import is_writable
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, MadeAgainWarning
 from audit_pipeline.integrity import as_json, require_row, sealed, unsealed
 
 
@@ -119,7 +119,7 @@ def read_json_if_whole(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(f"{path} cannot be read, so it is made again: {error}", stacklevel=2)
+        warnings.warn(MadeAgainWarning(f"{path} cannot be read, so it is made again: {error}"), stacklevel=2)
         return None
     return value if isinstance(value, dict) else None
 

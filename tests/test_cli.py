@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from audit_pipeline.cli import main
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate import done
+from audit_pipeline.paths import model_page
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.registry import SOURCES
@@ -624,6 +626,48 @@ def test_what_was_published_is_published_again_where_it_is_gone(audited_copy: Wo
     assert "nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
 
 
+@pytest.mark.parametrize("damage", ["a flipped bit", "deleted"])
+@pytest.mark.parametrize("table", ["scores", "evaluations", "decisions"])
+def test_a_lost_finding_is_told_and_made_again(audited_copy: Workspace, table: str, damage: str) -> None:
+    [file] = audited_copy.paths.table(table).glob("partition=made_8*/*.parquet")
+    if damage == "deleted":
+        file.unlink()
+        assert audited_copy.run("doctor").exit_code == 1
+    else:
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 4
+        file.write_bytes(bytes(content))
+        report = audited_copy.run("report")
+        told(report)
+        assert f"damaged, and left out: {table} of made_8|tiny (run " in report.stderr
+        page = model_page(audited_copy.paths.reports, "tiny").read_text(encoding="utf-8")
+        assert "partition is not as written" in page
+    run_again_from_the_cache(audited_copy)
+    assert "nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
+    if damage == "deleted":
+        seen = audited_copy.run("doctor", "--deep")
+        assert seen.exit_code == 0, "the doctor's advice was followed"
+        assert "history is lost; what counts now, of a later run, is there" in seen.stdout
+    else:
+        assert audited_copy.run("doctor", "--deep").exit_code == 1
+        file.unlink()
+        assert audited_copy.run("doctor", "--deep").exit_code == 0
+
+
+def test_other_configuration_and_leaving_texts_out_publish_again(
+    audited_copy: Workspace, tiny_folder: Callable[[str], Path]
+) -> None:
+    audited_copy.write_models(tiny={"path": tiny_folder("llama"), "training_cutoff": date(2020, 5, 1)})
+    run_again_from_the_cache(audited_copy)
+    cutoff = "SELECT training_cutoff FROM configured_models WHERE name = 'tiny'"
+    assert json.loads(told(audited_copy.run("sql", cutoff, "--format", "json"))) == {"training_cutoff": "2020-05-01"}
+    quoted = "SELECT count(*) AS n FROM examples WHERE excerpt IS NOT NULL"
+    assert json.loads(told(audited_copy.run("sql", quoted, "--format", "json")))["n"] > 0
+    audited_copy.monkeypatch.setenv("CORPUS_AUDIT_NO_TEXT", "1")
+    run_again_from_the_cache(audited_copy)
+    assert json.loads(told(audited_copy.run("sql", quoted, "--format", "json")))["n"] == 0
+
+
 def test_other_weights_run_a_pair_again(audited_copy: Workspace, tiny_folder: Callable[[str], Path]) -> None:
     audited_copy.write_models(tiny={"path": tiny_folder("gpt_neox")})
     result = audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8")
@@ -660,7 +704,7 @@ def test_what_a_source_lacks_and_which_rows_are_skipped_is_told(workspace: Works
 
 
 def test_a_model_by_its_path(audited_copy: Workspace, tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
-    folder = str(shutil.copytree(tiny_folder("gpt_neox"), tmp_path / f"my models {'x' * 60}" / "[bold] :smile: m"))
+    folder = str(shutil.copytree(tiny_folder("gpt_neox"), tmp_path / f"my models {'x' * 30}" / "[bold] :smile: m"))
     assert (
         f"made_8|{folder}: 0 texts from the cache"
         in audited_copy.run("audit", "--model", folder, "--benchmark", "made_8").stderr

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import click
@@ -13,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from audit_pipeline.cli.front import main
-from audit_pipeline.console import TELL
-from audit_pipeline.errors import AuditError
-from audit_pipeline.library_output import held_back
+from audit_pipeline.console import TELL, tell
+from audit_pipeline.errors import AuditError, MadeAgainWarning
+from audit_pipeline.library_output import held_back, release_standard_error
 
 
 @pytest.fixture
@@ -80,6 +81,38 @@ def test_else_it_is_given_out(failing: list[BaseException], error: BaseException
     lines = result.stderr.splitlines()
     assert [line for line in lines if "of a library" in line] == [f"line {number} of a library" for number in range(50)]
     assert (lines[-1] == "Error: something else") == (error is not None)
+
+
+def test_what_click_prints_goes_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click tells streams of text from those of bytes by what they take."""
+
+    @click.command("speaks")
+    def speaks() -> None:
+        click.echo("by click", err=True)
+        print("by a library", file=sys.stderr)
+
+    monkeypatch.setitem(main.commands, "speaks", speaks)
+    result = CliRunner().invoke(main, ["speaks"])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "by click\nby a library\n"
+
+
+def test_before_another_program_takes_over_it_is_given_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with held_back():
+        print("before", file=sys.stderr)
+        release_standard_error()
+        assert capsys.readouterr().err == "before\n"
+    release_standard_error()
+
+
+def test_damage_is_told_at_once_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command("mends")
+    def mends() -> None:
+        warnings.warn(MadeAgainWarning("a file is damaged; it is made again"), stacklevel=1)
+        tell("the next step")
+
+    monkeypatch.setitem(main.commands, "mends", mends)
+    assert CliRunner().invoke(main, ["mends"]).stderr == "a file is damaged; it is made again\nthe next step\n"
 
 
 def test_after_its_release_nothing_is_held_back(capsys: pytest.CaptureFixture[str]) -> None:

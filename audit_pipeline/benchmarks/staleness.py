@@ -23,6 +23,7 @@ from audit_pipeline.benchmarks.rows_origin import local_place
 from audit_pipeline.benchmarks.settings import RowsSettings
 from audit_pipeline.contracts import EXAMPLES
 from audit_pipeline.errors import AuditError
+from audit_pipeline.lineage import latest_is_whole
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import open_parquet
 
@@ -48,9 +49,14 @@ def is_on_hub(spec: BenchmarkSpec) -> bool:
 
 
 def is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
-    """Whether the benchmark's examples, with the columns of this release, and their manifest are there."""
+    """Whether the benchmark's examples, with the columns of this release, and their manifest are there.
+
+    Examples that are not as they were written are not: they are built again.
+    """
     examples = paths.examples(spec.name)
     if not (examples.exists() and paths.benchmark_manifest(spec.name).exists()):
+        return False
+    if not latest_is_whole(paths, "examples", spec.name):
         return False
     try:
         with open_parquet(examples) as file:

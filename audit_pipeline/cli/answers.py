@@ -1,4 +1,4 @@
-"""What the terminal says of a model on a benchmark: the same as the report's first screen.
+"""What the terminal says of a model on a benchmark: the same as the report's first screen; and what is left out of it.
 
 What belongs here: a part of the report in a few lines, or as it is in JSON. What does not: what an answer is and its
 words (warehouse/report_document.py, report_words.py).
@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from audit_pipeline.console import say, visible
+from audit_pipeline.console import say, tell, visible
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
     from audit_pipeline.warehouse.report_document import Answer
+
+_NAMED = 5
 
 
 def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
@@ -35,6 +37,22 @@ def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> 
             if test.benchmark == benchmark and is_told_first(test):
                 words = test.headline if test.refused is None else f"{test.headline} Why: {test.refused}"
                 say(visible(words), corpus_tests=[test.model_dump(mode="json")])
+
+
+def tell_left_out(paths: DataPaths) -> None:
+    """The damaged files whose rows are not in the warehouse, by name, on standard error."""
+    from audit_pipeline.warehouse.query import open_read_only
+
+    with open_read_only(paths.warehouse) as connection:
+        statement = (
+            'SELECT "table", "partition", run_id, left_out FROM files_gone WHERE left_out IS NOT NULL ORDER BY ALL'
+        )
+        found = connection.execute(statement).fetchall()
+    for table, partition, run_id, reason in found[:_NAMED]:
+        words = f"damaged, and left out: {table} of {partition} (run {run_id}): {reason}"
+        tell(f"{words}; corpus-audit doctor --deep names the file", style="yellow")
+    if len(found) > _NAMED:
+        tell(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
 
 
 def _lines(answer: Answer) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli.answers import say_conclusions
+from audit_pipeline.cli.answers import say_conclusions, tell_left_out
 from audit_pipeline.cli.shared import (
     data_to_write,
     detector_and_setting,
@@ -29,7 +29,7 @@ from audit_pipeline.cli.shared import (
 )
 from audit_pipeline.console import Columns, Row, say, show_table, tell
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
@@ -170,6 +170,7 @@ def _show(audited: _Audited) -> None:
     """The findings, the way to the report, and the error where there was one."""
     paths = DataPaths.from_environment()
     _show_findings(paths, audited.model, audited.benchmarks)
+    tell_left_out(paths)
     say(f"\nReport: {paths.report}", report=paths.report)
     if audited.failed is not None:
         raise audited.failed
@@ -308,7 +309,7 @@ def _publish(paths: DataPaths) -> None:
     from audit_pipeline.orchestration.audit import publish
 
     tell_step("rebuilding warehouse and report")
-    publish(defs(), paths, tell_step, include_text="CORPUS_AUDIT_NO_TEXT" not in os.environ)
+    publish(defs(), paths, tell_step, include_text=texts_are_quoted())
 
 
 @click.command()

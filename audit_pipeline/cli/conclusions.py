@@ -6,19 +6,18 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from audit_pipeline.cli.answers import say_conclusions
+from audit_pipeline.cli.answers import say_conclusions, tell_left_out
 from audit_pipeline.cli.shared import FILE, json_option
 from audit_pipeline.console import Row, say, show_table, tell, tell_skipped, visible
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluate_options import Asked
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
     from audit_pipeline.evaluation.power import PowerReport
@@ -58,7 +57,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
     """Findings and report of a table of scores of your own: no model is run."""
     from audit_pipeline.evaluate_file import evaluate_file
 
-    asked = Asked(**options, no_text=no_text or "CORPUS_AUDIT_NO_TEXT" in os.environ)
+    asked = Asked(**options, no_text=no_text or not texts_are_quoted())
     done = evaluate_file(asked)
     tell_skipped(done.given.skipped)
     for note in done.given.notes:
@@ -74,6 +73,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
     )
     _say_left_out(done.given.left_out)
     say_conclusions(done.paths, done.pair.model, [done.pair.benchmark])
+    tell_left_out(done.paths)
     say(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,

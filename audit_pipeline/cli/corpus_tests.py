@@ -6,7 +6,6 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
-import os
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import click
 
 from audit_pipeline.cli.shared import FILE, PATH, data_to_write, loader, model_named, tell_step
 from audit_pipeline.console import say, tell, tell_skipped
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
     from audit_pipeline.corpus_tests import CorpusTest
@@ -137,7 +136,7 @@ def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
         defs(),
         paths,
         tell_step,
-        include_text="CORPUS_AUDIT_NO_TEXT" not in os.environ,
+        include_text=texts_are_quoted(),
     )
     if result.reason is not None:
         say(f"{result.test} of {result.model} on {result.benchmark}: no p-value: {result.reason}")

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
 
 from audit_pipeline.cli import auditing, conclusions, corpus_tests, listing, published, scoring, upkeep
 from audit_pipeline.console import tell
-from audit_pipeline.errors import AuditError, one_line
+from audit_pipeline.errors import AuditError, MadeAgainWarning, one_line
 from audit_pipeline.library_output import held_back
 from audit_pipeline.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 
@@ -22,7 +25,7 @@ class _Front(click.Group):
     """Errors that a user can act on become one line and exit code 2, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        with held_back() as libraries:
+        with held_back() as libraries, _damage_told():
             try:
                 return super().invoke(ctx)
             except BrokenPipeError:
@@ -46,6 +49,22 @@ class _Front(click.Group):
                 if isinstance(error, AuditError | OSError):
                     _fail(error)
                 raise
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """What is damaged and made again is told at once, in one line."""
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def tell_damage(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
+            if issubclass(category, MadeAgainWarning):
+                tell(str(message), style="yellow")
+            else:
+                shown(message, category, *where, **options)
+
+        warnings.showwarning = tell_damage
+        yield
 
 
 def _fail(error: AuditError | OSError) -> NoReturn:

@@ -6,10 +6,13 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from audit_pipeline.cli.shared import data_to_write, json_option, tell_problems, tell_step, whole_configuration
-from audit_pipeline.console import Row, show_table
+from audit_pipeline.console import Row, show_table, tell
+from audit_pipeline.errors import DataError
 from audit_pipeline.paths import DataPaths
 
 
@@ -110,7 +113,12 @@ def benchmarks(build_name: str | None) -> None:
     rows = []
     for spec in config.benchmarks.values():
         built = paths.benchmark_manifest(spec.name).exists()
-        counts = read_manifest(paths, spec.name)["counts"] if built else {}
+        counts: Mapping[str, int] = {}
+        try:
+            counts = read_manifest(paths, spec.name)["counts"] if built else {}
+        except DataError as error:
+            # It stops itself, and no other.
+            tell(str(error), style="yellow")
         rows.append(
             {
                 "benchmark": spec.name,

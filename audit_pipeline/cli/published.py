@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import os
 import sys
 import webbrowser
 from collections.abc import Iterable, Sequence
@@ -18,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.cli.answers import tell_left_out
 from audit_pipeline.cli.shared import FILE, json_option, tell_step
 from audit_pipeline.console import answers_in_json, say, show_table, tell
 from audit_pipeline.data_folder import is_writable, require_writable
 from audit_pipeline.errors import AuditError
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.paths import DataPaths, texts_are_quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,8 +46,9 @@ def report(open_it: bool, no_text: bool) -> None:
     from audit_pipeline.definitions import defs
     from audit_pipeline.orchestration.audit import publish
 
-    include_text = not no_text and "CORPUS_AUDIT_NO_TEXT" not in os.environ
+    include_text = not no_text and texts_are_quoted()
     publish(defs(), paths, tell_step, include_text=include_text)
+    tell_left_out(paths)
     say(f"Report: {paths.report}")
     if open_it:
         _open(paths)

@@ -16,6 +16,7 @@ import click
 
 from audit_pipeline.cli.shared import data_to_write, json_option, tell_step
 from audit_pipeline.console import Row, say, show_table, tell, telling_what_takes_long, visible
+from audit_pipeline.library_output import release_standard_error
 from audit_pipeline.paths import DataPaths
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def dev(host: str, port: int) -> None:
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), str(paths.root)
     dagster = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace_file()), "-h", host, "-p", str(port)]
+    release_standard_error()
     os.execv(sys.executable, dagster)  # noqa: S606
 
 

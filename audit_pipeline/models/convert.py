@@ -7,9 +7,7 @@ is kept of it and when it is whole (kept.py), the model in memory (weights.py).
 from __future__ import annotations
 
 import functools
-import shutil
 import struct
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.architecture import cannot_read, quiet, require_usable, unknown_architecture
-from audit_pipeline.models.kept import KeptTokenizer, keep_tokenizer, seal_weights
+from audit_pipeline.models.kept import KeptTokenizer, keep_folder, keep_tokenizer
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.tokenizer import TextTokenizer
 from audit_pipeline.tables import read_json
@@ -42,27 +40,27 @@ _FAMILY_START_TOKENS = {
 }
 
 
-def convert_tokenizer(located: LocatedModel, folder: Path) -> KeptTokenizer:
-    """Read tokenizer and configuration with transformers and keep them in ``folder``.
+def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokenizer:
+    """Read tokenizer and configuration with transformers and keep them in ``folder``; None keeps nothing.
 
     Raises ModelError where they cannot be read, or the tokenizer is not a fast one.
     """
     tokenizer, config = read_with_transformers(located)
     if not tokenizer.is_fast:
         raise ModelError(f"{located.entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
-    if located.gguf is not None:
-        config.save_pretrained(folder)
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
     backend.no_truncation()
     text = config.get_text_config()
-    return keep_tokenizer(
-        folder,
+    kept = KeptTokenizer(
         TextTokenizer(backend, _special_ids(tokenizer)),
         default_start_token=_default_start_token(tokenizer, str(config.model_type)),
         context_length=_context_length(text),
         vocab_size=int(text.vocab_size),
     )
+    if folder is not None:
+        keep_tokenizer(folder, kept, None if located.gguf is None else config.save_pretrained)
+    return kept
 
 
 def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, Any]:
@@ -103,23 +101,13 @@ def parsing_once() -> Iterator[None]:
 
 
 def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:
-    """Write the weights and configuration of a model out of a .gguf into ``folder``, as safetensors.
-
-    They are written beside it and moved into place; where another process was faster, its copy stays.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        if hasattr(model.config, "quantization_config"):
-            # What is saved are plain weights.
-            del model.config.quantization_config
-        model.save_pretrained(aside, safe_serialization=True)
-        seal_weights(aside, located.resolved_from)
-        # A copy that is not whole makes place.
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    """Write the weights and configuration of a model out of a .gguf into ``folder``, as safetensors."""
+    if hasattr(model.config, "quantization_config"):
+        # What is saved are plain weights.
+        del model.config.quantization_config
+    keep_folder(
+        folder, lambda aside: model.save_pretrained(aside, safe_serialization=True), {"made_of": located.resolved_from}
+    )
 
 
 def _context_length(text_config: Any) -> int:

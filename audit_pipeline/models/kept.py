@@ -5,8 +5,12 @@ What belongs here: where it lies, reading it, and telling whether it is whole. W
 
 from __future__ import annotations
 
+import errno
+import shutil
+import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +19,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from audit_pipeline.contracts import digest
+from audit_pipeline.errors import MadeAgainWarning
 from audit_pipeline.integrity import digests_of_folder, require_folder
 from audit_pipeline.models.fingerprint import Identity
 from audit_pipeline.models.tokenizer import TextTokenizer
@@ -22,7 +27,7 @@ from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import read_json, write_json
 
 TOKENIZER_FILE = "tokenizer.json"
-# Written last: it says what is kept, with the digests of the other files.
+# It says what is kept, with the digests of the other files.
 _MANIFEST = "kept.json"
 # The version of what is written here; another one converts anew.
 _FORM = 1
@@ -41,7 +46,9 @@ class KeptTokenizer:
 
 def kept_tokenizer(identity: Identity, paths: DataPaths) -> Path:
     """The folder of a model's kept tokenizer: its files and configuration decide, and what reads them."""
-    form = digest(_FORM, identity.config_digest, version("transformers"), version("tokenizers"))[:_LENGTH]
+    form = digest(_FORM, identity.config_digest, *(version(name) for name in ("transformers", "tokenizers", "gguf")))[
+        :_LENGTH
+    ]
     return paths.kept_tokenizers(identity.tokenizer_fingerprint) / form
 
 
@@ -56,21 +63,52 @@ def converted_weights(identity: Identity, dtype: str, paths: DataPaths) -> Path:
     return converted_of(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
 
 
-def keep_tokenizer(
-    folder: Path, tokenizer: TextTokenizer, *, default_start_token: str | None, context_length: int, vocab_size: int
-) -> KeptTokenizer:
-    """Write a tokenizer into ``folder``; its summary comes last and says that the folder is whole."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / TOKENIZER_FILE).write_text(tokenizer.backend.to_str(), encoding="utf-8")
+def keep_tokenizer(folder: Path, kept: KeptTokenizer, save_config: Callable[[Path], object] | None) -> None:
+    """Write a tokenizer into ``folder``, and the model's configuration where ``save_config`` is given."""
+    backend = kept.tokenizer.backend
+
+    def write(aside: Path) -> None:
+        (aside / TOKENIZER_FILE).write_text(backend.to_str(), encoding="utf-8")
+        if save_config is not None:
+            save_config(aside)
+
     summary = {
-        "default_start_token": default_start_token,
-        "context_length": context_length,
-        "vocab_size": vocab_size,
-        "special_ids": sorted(tokenizer.special_ids),
-        "splits_special_tokens": tokenizer.backend.encode_special_tokens,
+        "default_start_token": kept.default_start_token,
+        "context_length": kept.context_length,
+        "vocab_size": kept.vocab_size,
+        "special_ids": sorted(kept.tokenizer.special_ids),
+        "splits_special_tokens": backend.encode_special_tokens,
     }
-    _seal(folder, summary)
-    return KeptTokenizer(tokenizer, default_start_token, context_length, vocab_size)
+    keep_folder(folder, write, summary)
+
+
+def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[str, object]) -> None:
+    """Make ``folder``: what ``write`` writes into the one that it is given, and a manifest with ``content``.
+
+    It is written beside its place and moved there, so it is whole or absent. Where another process was faster, its copy
+    stays; one that is damaged makes place.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
+    try:
+        write(aside)
+        write_json(aside / _MANIFEST, {**content, "files": digests_of_folder(aside)})
+        if _read_if_whole(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(FileExistsError):
+                _rename(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _rename(aside: Path, folder: Path) -> None:
+    """Move a folder into place; FileExistsError where one is there."""
+    try:
+        aside.rename(folder)
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            raise FileExistsError(str(folder)) from error
+        raise
 
 
 def read_tokenizer(folder: Path) -> KeptTokenizer | None:
@@ -86,11 +124,6 @@ def read_tokenizer(folder: Path) -> KeptTokenizer | None:
         summary["context_length"],
         summary["vocab_size"],
     )
-
-
-def seal_weights(folder: Path, source: str) -> None:
-    """Say that converted weights are complete, and what they were made of."""
-    _seal(folder, {"made_of": source})
 
 
 def weights_are_whole(folder: Path) -> bool:
@@ -114,16 +147,11 @@ def require_kept(folder: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def _seal(folder: Path, content: Mapping[str, object]) -> None:
-    (folder / _MANIFEST).unlink(missing_ok=True)
-    write_json(folder / _MANIFEST, {**content, "files": digests_of_folder(folder)})
-
-
 def _read_if_whole(folder: Path) -> Mapping[str, Any] | None:
     try:
         return require_kept(folder)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(f"{error}; it is made again", stacklevel=2)
+        warnings.warn(MadeAgainWarning(f"{error}; it is made again"), stacklevel=2)
         return None

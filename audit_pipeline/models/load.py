@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from audit_pipeline.data_folder import is_writable
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import Identity, identify
@@ -46,24 +47,27 @@ class TokenizedModel:
 
 def is_kept(entry: ModelEntry, paths: DataPaths) -> bool:
     """Whether the model's tokenizer has been kept, so that reading it takes no time and writes nothing."""
-    return kept_tokenizer(identify(locate(entry, paths), paths), paths).exists()
+    folder = kept_tokenizer(identify(locate(entry, paths), paths), paths)
+    return not entry.trust_remote_code and read_tokenizer(folder) is not None
 
 
 def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """Locate and identify the model and read its tokenizer and configuration, not its weights.
 
     The first time transformers reads them, which takes seconds for a .gguf; what it made of them is kept under the data
-    folder, keyed by the files' digests and the version of transformers. Raises ModelError where any of it is lacking.
+    folder, keyed by the files' digests and the versions of what reads them; where nothing can be written it is read
+    anew the next time. Raises ModelError where any of it is lacking.
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
     folder = kept_tokenizer(identity, paths)
-    kept = read_tokenizer(folder)
+    # Code of the model's own may be part of its tokenizer, and is in no digest.
+    kept = None if entry.trust_remote_code else read_tokenizer(folder)
     if kept is None:
         # Imported where it is needed: transformers and torch take seconds to import.
         from audit_pipeline.models.convert import convert_tokenizer  # noqa: PLC0415
 
-        kept = convert_tokenizer(located, folder)
+        kept = convert_tokenizer(located, None if entry.trust_remote_code or not is_writable(paths.root) else folder)
     start_token = entry.start_token or kept.default_start_token
     start_token_id = None if start_token is None else kept.tokenizer.id_of(start_token)
     if start_token is not None and start_token_id is None:

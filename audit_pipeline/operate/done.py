@@ -13,18 +13,20 @@ import duckdb
 from audit_pipeline.benchmarks.build import read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import is_built, up_to_date
-from audit_pipeline.contracts import Pair
+from audit_pipeline.contracts import RUN_TABLES, Pair
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import is_current
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.lineage import Written, latest_run
+from audit_pipeline.lineage import Written, latest_is_whole, latest_run
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, is_kept, load_tokenizer
+from audit_pipeline.operate.published import is_published_as_now
 from audit_pipeline.outcomes import latest_outcome
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.paths import DataPaths, model_page
+from audit_pipeline.references.frequencies import corpus_to_count
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
-from audit_pipeline.stages import EVALUATIONS_VERSION, SCORES_VERSION, statistics_version, upstream_now
+from audit_pipeline.stages import EVALUATIONS_VERSION, SCORES_VERSION, is_extra, statistics_version, upstream_now
 from audit_pipeline.warehouse.query import open_read_only
 
 
@@ -77,7 +79,7 @@ def _as_now(
         written.code_version == EVALUATIONS_VERSION
         and _scores_version(pair, paths) == SCORES_VERSION
         and written.upstream.get(f"token_statistics/{pair.partition}") == statistics_version(model, built)
-        and all(written.upstream.get(key) == now for key, now in extras.items())
+        and {key: version for key, version in written.upstream.items() if is_extra(key)} == dict(extras)
     )
 
 
@@ -100,6 +102,8 @@ def nothing_to_do(entry: ModelEntry, specs: Sequence[BenchmarkSpec], paths: Data
             _trained(entry, specs, paths)
             and _sources_are_there(specs, paths)
             and all(up_to_date(specs, paths).values())
+            and all(_are_whole(spec, entry.name, paths) for spec in specs)
+            and is_published_as_now(paths)
             and is_kept(entry, paths)
             and _audited(load_tokenizer(entry, paths), specs, paths)
         )
@@ -119,8 +123,19 @@ def _sources_are_there(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> bool
     return not any(source_is_stale(name, paths, settings) for name in {name for spec in specs for name in spec.sources})
 
 
+def _are_whole(spec: BenchmarkSpec, model: str, paths: DataPaths) -> bool:
+    """Whether the files that count now of the benchmark and of the pair are there, every byte as it was written."""
+    pair = Pair(spec.name, model)
+    kept = [("documents", source) for source in spec.sources]
+    kept += [("examples", spec.name), ("split_quality", spec.name)]
+    kept += [(table, pair.partition) for table in RUN_TABLES]
+    return all(latest_is_whole(paths, table, partition) for table, partition in kept)
+
+
 def _audited(model: TokenizedModel, specs: Sequence[BenchmarkSpec], paths: DataPaths) -> bool:
     pairs = [Pair(spec.name, model.entry.name) for spec in specs]
+    if corpus_to_count(model, paths) is not None or not model_page(paths.reports, model.entry.name).exists():
+        return False
     if done_pairs(pairs, built_digests(specs, paths), paths, model) != set(pairs):
         return False
     return _published({latest_run(paths, "evaluations", pair.partition).run_id for pair in pairs}, paths)
@@ -134,7 +149,7 @@ def _published(run_ids: set[str], paths: DataPaths) -> bool:
         return False
     try:
         with open_read_only(paths.warehouse) as connection:
-            found = connection.execute("SELECT DISTINCT run_id FROM lineage WHERE \"table\" = 'evaluations'").fetchall()
+            found = connection.execute("SELECT DISTINCT run_id FROM evaluations").fetchall()
     except duckdb.Error:
         # A damaged warehouse is built again.
         return False

@@ -83,7 +83,8 @@ def audit(
     """
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
-    with claims.audit_of(paths, models=[request.model], benchmarks=[spec.name for spec in request.benchmarks]):
+    models = [request.model, *([entry.reference_model] if entry.reference_model is not None else [])]
+    with claims.audit_of(paths, models=models, benchmarks=[spec.name for spec in request.benchmarks]):
         return _audit(entry, request, definitions, paths, on_step)
 
 

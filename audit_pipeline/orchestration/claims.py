@@ -92,14 +92,22 @@ def _claimed(claim: Claim, paths: DataPaths) -> Iterator[None]:
             _refuse(claim, other)
         file = paths.claims / f"{uuid.uuid4().hex}.json"
         lock = filelock.FileLock(_lock_of(file))
-        lock.acquire(timeout=0)
-        write_json(file, asdict(claim))
+        lock.acquire()
+        try:
+            write_json(file, asdict(claim))
+        except BaseException:
+            _give_back(file, lock)
+            raise
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)
-        lock.release()
-        _lock_of(file).unlink(missing_ok=True)
+        _give_back(file, lock)
+
+
+def _give_back(file: Path, lock: filelock.BaseFileLock) -> None:
+    file.unlink(missing_ok=True)
+    lock.release()
+    _lock_of(file).unlink(missing_ok=True)
 
 
 def _refuse(claim: Claim, other: Claim) -> None:

@@ -10,7 +10,6 @@ back. A removal that was killed is finished by the same command.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -40,7 +39,7 @@ from audit_pipeline.orchestration import claims, in_process
 from audit_pipeline.orchestration.audit import publish
 from audit_pipeline.orchestration.in_process import dagster_home
 from audit_pipeline.orchestration.partitions import pair_of
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.paths import DataPaths, texts_are_quoted
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 PARTITION = "dagster/partition"
@@ -100,7 +99,7 @@ def forget(given: Target, definitions: dg.Definitions, paths: DataPaths, on_step
         on_step(f"removing {target}")
         gone = remove(removal)
         on_step("rebuilding warehouse and report")
-        publish(definitions, paths, on_step, include_text="CORPUS_AUDIT_NO_TEXT" not in os.environ)
+        publish(definitions, paths, on_step, include_text=texts_are_quoted())
         finished(removal)
         return Forgotten(
             target,

@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping
 
 import dagster as dg
 
-from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.orchestration import in_process
 from audit_pipeline.orchestration.documents import Jobs, ensure_documents
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.references.config import load_references
-from audit_pipeline.references.frequencies import frequencies_of
+from audit_pipeline.references.frequencies import corpus_to_count
 
 
 def ensure_frequencies(
@@ -32,26 +30,13 @@ def ensure_frequencies(
     Returns the runs that this took, by what they were for. Raises the AuditError that kept it from being counted.
     """
     runs: dict[str, str] = {}
-    corpus = model.entry.reference_corpus
-    references = load_references()
-    if corpus is None or model.entry.start_token_policy != "always" or not references.names:
-        # Without a file of corpora nobody has asked for any; the scores of dc_pdd say what is missing.
-        return runs
-    entry = references.named(corpus)
-    if entry.hub is not None or _is_there(corpus, model, paths):
+    entry = corpus_to_count(model, paths)
+    if entry is None:
         return runs
     if entry.package is not None:
         runs |= ensure_documents([entry.package], jobs, instance, paths, tell, tags)
-    tell(f"counting tokens of {corpus} for {model.entry.name}")
-    runs[f"token_frequencies/{corpus}"] = in_process.run_job(
-        jobs("count_tokens"), instance, partition_key=f"{corpus}|{model.entry.name}", tags=tags, on_wait=tell
+    tell(f"counting tokens of {entry.name} for {model.entry.name}")
+    runs[f"token_frequencies/{entry.name}"] = in_process.run_job(
+        jobs("count_tokens"), instance, partition_key=f"{entry.name}|{model.entry.name}", tags=tags, on_wait=tell
     )
     return runs
-
-
-def _is_there(corpus: str, model: TokenizedModel, paths: DataPaths) -> bool:
-    try:
-        return frequencies_of(corpus, model, paths).frequencies is not None
-    except DataError:
-        # A damaged table is counted again.
-        return False

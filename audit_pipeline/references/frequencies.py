@@ -19,7 +19,7 @@ from audit_pipeline.errors import DataError, one_line
 from audit_pipeline.lineage import require_as_written
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.references.config import load_references
+from audit_pipeline.references.config import ReferenceEntry, load_references
 from audit_pipeline.references.count import counts_sha256
 from audit_pipeline.tables import checked, read_parquet
 
@@ -116,6 +116,26 @@ def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> F
     version = data_version(metadata)
     upstream = {f"token_frequencies/{partition_of(entry.name, tokenizer)}": version}
     return FrequencyLookup(frequencies, None, upstream)
+
+
+def corpus_to_count(model: TokenizedModel, paths: DataPaths) -> ReferenceEntry | None:
+    """The model's reference corpus, where an audit would count it first: there is no table of it, and it is not on the
+    hub."""
+    corpus = model.entry.reference_corpus
+    references = load_references()
+    if corpus is None or model.entry.start_token_policy != "always" or not references.names:
+        # Without a file of corpora nobody has asked for any; the scores of dc_pdd say what is missing.
+        return None
+    entry = references.named(corpus)
+    return None if entry.hub is not None or _is_counted(corpus, model, paths) else entry
+
+
+def _is_counted(corpus: str, model: TokenizedModel, paths: DataPaths) -> bool:
+    try:
+        return frequencies_of(corpus, model, paths).frequencies is not None
+    except DataError:
+        # A damaged table is counted again.
+        return False
 
 
 def partition_of(corpus: str, tokenizer_fingerprint: str) -> str:

@@ -133,12 +133,20 @@ class PartCache:
     def _merge(self, parts: Sequence[Path]) -> None:
         if _are_settled(parts):
             return
-        tables = {path: table for path in parts if (table := self._part_as(path, self.schema.names)) is not None}
+        tables = {path: table for path in parts if (table := self._to_merge(path)) is not None}
         if not _are_settled(tables):
             self._write(_first_of_each_key(pa.concat_tables(tables.values())), time.time_ns())
             for path in tables:
-                path.unlink()
+                # Another process may have set it aside meanwhile.
+                path.unlink(missing_ok=True)
                 self._keys_of.pop(path, None)
+
+    def _to_merge(self, path: Path) -> pa.Table | None:
+        try:
+            return self._part_as(path, self.schema.names)
+        except FileNotFoundError:
+            # Set aside by another process meanwhile.
+            return None
 
     def _write(self, table: pa.Table, number: int) -> None:
         part = _write_part(self.folder, checked(table, self.schema), number)
@@ -250,6 +258,9 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
                 if pc.all(keep).as_py():
                     continue
                 kept = read_part(part).filter(keep)
+            except FileNotFoundError:
+                # Set aside by another process.
+                continue
             except DamagedError:
                 set_aside(part)
                 continue
@@ -284,7 +295,9 @@ def damaged_parts(folder: Path, schema: pa.Schema | None, *, whole: bool) -> Ite
 def set_aside(part: Path) -> Path:
     """Give a damaged part a name under which nobody reads it; its new name."""
     aside = part.with_suffix(".unreadable")
-    part.replace(aside)
+    with suppress(FileNotFoundError):
+        # Another process was faster.
+        part.replace(aside)
     return aside
 
 

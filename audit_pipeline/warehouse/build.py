@@ -197,9 +197,10 @@ def _fill_from(
             connection, "configured_benchmarks", benchmarks, lambda: configured_benchmarks(config, paths)
         )
         keep_one_row_a_key(connection)
-        left_out = {one.path for one in unreadable}
-        read = [one for name in RUN_TABLES for one in _written(name, listed[name].identities.keys() - left_out)]
-        fill_derived(connection, read, missing_files(entries, lambda file: _is_there(file, listed)))
+        left_out = {one.path: one.reason for one in unreadable}
+        read = [one for name in RUN_TABLES for one in _written(name, listed[name].identities.keys() - left_out.keys())]
+        gone = missing_files(entries, lambda file: file not in left_out and _is_there(file, listed))
+        fill_derived(connection, read, gone, left_out)
         doubled = check_keys(connection, defined)
         create_views(connection)
         rows = {table.name: _count(connection, table.name) for table in defined}

@@ -6,6 +6,7 @@ What belongs here: running the SQL of schema.py. What does not: that SQL (sql/),
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -17,6 +18,7 @@ WrittenFile = tuple[str, str, str]
 """A file of an append-only table that was read: table, partition, run_id."""
 
 _FILES = pa.schema([("table", pa.string()), ("partition", pa.string()), ("run_id", pa.string())])
+_GONE = pa.schema([*_FILES, ("run_went_on", pa.bool_()), ("left_out", pa.string())])
 
 
 def create_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
@@ -47,20 +49,28 @@ def _in_one_go(connection: duckdb.DuckDBPyConnection, statements: Iterable[str])
 
 
 def fill_derived(
-    connection: duckdb.DuckDBPyConnection, files: Iterable[WrittenFile] = (), missing: Iterable[MissingFile] = ()
+    connection: duckdb.DuckDBPyConnection,
+    files: Iterable[WrittenFile] = (),
+    missing: Iterable[MissingFile] = (),
+    left_out: Mapping[Path, str] | None = None,
 ) -> None:
     """Fill the derived tables.
 
     ``files`` are those that were read, for the runs of which no row tells; ``missing`` those that entries of the
-    lineage explain and that are not there.
+    lineage explain and that are not there, or were ``left_out`` for the reason that is given with the path.
     """
     rows = [dict(zip(_FILES.names, file, strict=True)) for file in files]
     gone = [
-        {**{name: getattr(one.entry, name) for name in _FILES.names}, "run_went_on": one.run_went_on} for one in missing
+        {
+            **{name: getattr(one.entry, name) for name in _FILES.names},
+            "run_went_on": one.run_went_on,
+            "left_out": (left_out or {}).get(one.path),
+        }
+        for one in missing
     ]
     given = {
         "written_files": pa.Table.from_pylist(rows, schema=_FILES),
-        "missing_files": pa.Table.from_pylist(gone, schema=_FILES.append(pa.field("run_went_on", pa.bool_()))),
+        "missing_files": pa.Table.from_pylist(gone, schema=_GONE),
     }
     for name, table in given.items():
         connection.register(name, table)

@@ -20,7 +20,7 @@ from typing import Any
 import duckdb
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.paths import segment
+from audit_pipeline.paths import MODEL_PAGE, model_page
 from audit_pipeline.tables import write_atomically
 from audit_pipeline.warehouse.query import one_line, open_read_only
 from audit_pipeline.warehouse.report_data import Site, model_reports, read_site, report_across
@@ -28,7 +28,6 @@ from audit_pipeline.warehouse.report_document import Report, Section
 from audit_pipeline.warehouse.report_html import layout_digest, render
 
 ACROSS = "contamination_report.html"
-MODEL_PREFIX = "model="
 MAX_BYTES = 3_000_000
 
 
@@ -50,11 +49,6 @@ class ReportSummary:
     lineage_gaps: int
     written: int
     bytes: int
-
-
-def model_page(folder: Path, model: str) -> Path:
-    """The page of a model's report."""
-    return folder / f"{MODEL_PREFIX}{segment(model)}.html"
 
 
 def twin(page: Path) -> Path:
@@ -182,6 +176,6 @@ def _comparable(report: Report) -> dict[str, Any]:
 def _remove_others(folder: Path, pages: set[Path]) -> None:
     """Remove the pages of models that are gone: somebody may have asked for them to be forgotten."""
     kept = pages | {twin(page) for page in pages}
-    for file in folder.glob(f"{MODEL_PREFIX}*"):
+    for file in folder.glob(f"{MODEL_PAGE}*"):
         if file.suffix in {".html", ".json"} and file not in kept:
             file.unlink(missing_ok=True)

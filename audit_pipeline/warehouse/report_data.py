@@ -104,7 +104,7 @@ def read_site(connection: Connection) -> Site:
         config_is_known=bool(rows(connection, _CONFIG_IS_KNOWN)),
         given=read_given(connection),
         settings=settings,
-        gaps=rows(connection, "FROM lineage_gaps WHERE rows > 0"),
+        gaps=rows(connection, "FROM lineage_gaps WHERE rows > 0 OR starts_with(what, 'a damaged')"),
         tested=frozenset(row["model"] for row in rows(connection, "SELECT DISTINCT model FROM current_corpus_tests")),
     )
 

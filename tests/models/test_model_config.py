@@ -9,7 +9,7 @@ from config_problems import problems_of
 
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.contracts import Pair
+from audit_pipeline.contracts import RUN_TABLES, Pair
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import with_overrides
@@ -52,9 +52,9 @@ def test_entries_keep_the_files_order(tmp_path: Path) -> None:
             "models:\n  m: {hub: a/b, release_date: 2024-01-01, training_cutoff: 2024-01-02}",
             ["model m: training_cutoff 2024-01-02 is after release_date 2024-01-01"],
         ),
-        (f"models:\n  {'n' * 181}: {{hub: a/b}}", ["may take 180 bytes", "takes 181"]),
+        (f"models:\n  {'n' * 161}: {{hub: a/b}}", ["may take 160 bytes", "takes 161"]),
         # Folders are named after it, and a letter that is not of English takes three times its bytes there.
-        (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["may take 180 bytes", "takes 186"]),
+        (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["may take 160 bytes", "takes 186"]),
         ("models:\n  a...b: {hub: a/b}", ["cannot name a model: no '|', no '...'"]),
         ("models:\n  m: {hub: a/b, stride: 0}", ["m", "stride"]),
         ("models:\n  m: {hub: a/b, dtype: int4}", ["m", "dtype"]),
@@ -150,11 +150,13 @@ def test_a_folder_with_a_bar_in_its_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_longest_names_make_folders_that_there_can_be(tmp_path: Path) -> None:
-    model, benchmark = "é" * 30, "b" * 60
+    model, benchmark = "é" * 26, "b" * 60
     assert [partition_problem("model", model), partition_problem("benchmark", benchmark)] == [None, None]
     assert partition_problem("benchmark", f"{benchmark}b") is not None
-    file = DataPaths(tmp_path).run_file("scores", Pair(benchmark, model).partition, "run")
-    file.parent.mkdir(parents=True)
+    paths, partition = DataPaths(tmp_path), Pair(benchmark, "m" * 160).partition
+    for table in RUN_TABLES:
+        for file in (paths.run_file(table, partition, "r"), paths.run_file("lineage", f"{table}:{partition}", "r")):
+            file.parent.mkdir(parents=True)
 
 
 def test_overrides_change_only_what_is_given() -> None:

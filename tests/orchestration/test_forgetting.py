@@ -453,6 +453,23 @@ def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
     assert "made_9" not in partitioned.get_dynamic_partitions("benchmark")
 
 
+def test_the_reference_model_of_an_audit_is_in_use_too(workspace: Workspace, definitions: dg.Definitions) -> None:
+    workspace.write_models(
+        tiny={"path": workspace.model("tiny").located.folder, "reference_model": "small"},
+        small={"path": workspace.model("tiny").located.folder},
+    )
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.hold(*made_documents(2, 40))
+    in_use: list[bool] = []
+
+    def look(step: str) -> None:
+        in_use.extend(claim.uses(Target("model", "small")) for claim in claims.standing(workspace.paths))
+
+    audit(AuditRequest("tiny", [load_benchmarks()["made_8"]], publish=False), definitions, workspace.paths, look)
+    assert in_use
+    assert all(in_use)
+
+
 def test_an_audit_of_what_is_being_removed_does_not_begin(workspace: Workspace, definitions: dg.Definitions) -> None:
     workspace.write_benchmarks(made=temporal([8, 9]))
     with claims.removal_of(MADE_9, workspace.paths):

@@ -482,7 +482,10 @@ def test_rows_without_lineage_are_pointed_out(audited: Folder) -> None:
     found = written(audited)
     assert found.summary.lineage_gaps == 1
     for name, gaps in (("across", 1), (TINY, 1), (SMALL, 0)):
-        told = "1 partition does not join to exactly one lineage entry." in found.pages[name].text
+        told = (
+            "1 partition is not as written: rows that do not join to exactly one lineage entry"
+            in found.pages[name].text
+        )
         assert told == bool(gaps)
         assert [answer.lineage for answer in found.reports[name].answers].count(None) == gaps
 
