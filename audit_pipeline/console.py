@@ -171,6 +171,9 @@ def _plain(value: object) -> object:
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        # A sum of whole numbers: as a float it would lose its last digits.
+        return int(value)
     if isinstance(value, float | Decimal):
         return float(value) if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -87,7 +87,8 @@ class _Entry:
 
     @property
     def pair(self) -> Pair | None:
-        return _pair(self.partition)
+        # That of token frequencies names a corpus and a tokenizer.
+        return None if self.table == "token_frequencies" else _pair(self.partition)
 
 
 @dataclass(frozen=True)

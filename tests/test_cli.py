@@ -425,6 +425,23 @@ def test_standard_input_and_a_data_set_on_disk(workspace: Workspace, tmp_path: P
     assert "standard input: is read as lines of JSON, and this is no text" in error_of(refused)
 
 
+def test_scores_from_the_cache_and_given_ones_need_no_heavy_package(workspace: Workspace, tmp_path: Path) -> None:
+    texts, out = texts_file(tmp_path, "one text", "another text"), tmp_path / "s.parquet"
+    score = ["score", "--model", "tiny", "--texts", str(texts), "--out", str(out)]
+    told(workspace.run(*score))
+    rows = "".join(f"{number % 17},{number % 2}\n" for number in range(100))
+    (tmp_path / "given.csv").write_text(f"score,label\n{rows}", encoding="utf-8")
+    for command in (score, ["evaluate", "--scores", str(tmp_path / "given.csv")]):
+        code = (
+            "import sys\n"
+            "from audit_pipeline.cli import main\n"
+            f"main({command!r}, standalone_mode=False)\n"
+            "print(sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]", command
+
+
 def test_how_much_there_is_is_said_before_anything_heavy_is_imported(workspace: Workspace, tmp_path: Path) -> None:
     """The first line of a long file comes at once; importing what runs a model takes seconds."""
     texts = texts_file(tmp_path, *(f"text {number}" for number in range(3000)))

@@ -88,5 +88,11 @@ def test_nothing_to_say_is_an_empty_document_and_an_error_before_anything_is_non
     assert not answers_in_json()
 
 
+def test_whole_numbers_of_any_size_keep_their_digits_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(as_json=True):
+        say("", whole=Decimal(2**100), half=Decimal("0.5"))
+    assert json.loads(capsys.readouterr().out) == {"whole": 2**100, "half": 0.5}
+
+
 def test_blanks_of_any_width_are_shown_as_they_are() -> None:
     assert visible("1\u202f020 texts\u00a0\u2009\x1b") == "1\u202f020 texts\u00a0\u2009\\x1b"

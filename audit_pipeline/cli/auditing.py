@@ -54,6 +54,7 @@ _SHOWN = (
 
 @click.command()
 @click.option("--model", default="smollm2-135m", show_default=True, help="Which model to audit.")
+@json_option
 def demo(model: str) -> None:
     """A check of the instrument, and a first audit of a real model on real dated texts; minutes on two cores."""
     if _CHECK in whole_configuration().controls.names:

@@ -129,7 +129,8 @@ def _number(column: str) -> Callable[[Row], str]:
 def doctor(deep: bool) -> None:
     """Check the installation, the models' files, the disk, the data folder and Dagster's runs; 1 where one is amiss.
 
-    Damaged part files of the cache are set aside, as every audit does; nothing else is changed.
+    Damaged part files of the cache are set aside, and tokenizers that are read are kept, as every audit does; nothing
+    else is changed.
     """
     with telling_what_takes_long("looking at") as look:
         look("the installation")

@@ -142,6 +142,8 @@ def standard_input() -> InputFile:
 
     Raises UnreadableFileError where it holds no text.
     """
+    if sys.stdin is None:
+        raise UnreadableFileError(Path("standard input"), "is closed: nothing can be read from it")
     # Closed, and so removed, when nobody holds it any more.
     spooled = tempfile.TemporaryFile()  # noqa: SIM115
     while piece := sys.stdin.buffer.read(MEBIBYTE):

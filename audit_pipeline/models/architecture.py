@@ -24,27 +24,16 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.config.hints import nearest
 from audit_pipeline.errors import ModelError, one_line
+from audit_pipeline.models.sizes import MOST, require_sizes
 
-# Beyond any model that there is: a file that says more is damaged, and would be built for hours before it is noticed.
-_MOST = {
-    "num_hidden_layers": 1_000,
-    "hidden_size": 1_000_000,
-    "vocab_size": 10_000_000,
-    "max_position_embeddings": 100_000_000,
-}
 _LONGEST_REASON = 300
 
 
 def require_usable(config: Any, name: str) -> None:
     """Raise ModelError, with the reason, unless a model of ``config`` predicts next tokens and is of a size that is."""
     text = config.get_text_config()
-    for key, most in _MOST.items():
-        given = getattr(text, key, None)
-        if isinstance(given, int) and not 0 <= given <= most:
-            raise ModelError(
-                f"{name} cannot be loaded: its config.json says {key}: {given}, and no model has more than {most:,}, "
-                "or fewer than none; fetch it again, or correct it"
-            )
+    # By attribute: families call their sizes by names of their own.
+    require_sizes({key: getattr(text, key, None) for key in MOST}, name)
     kind = config.model_type
     if config.is_encoder_decoder:
         raise ModelError(

@@ -17,9 +17,10 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import Identity, identify
 from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
 from audit_pipeline.models.locate import LocatedModel, locate
+from audit_pipeline.models.sizes import require_sizes
 from audit_pipeline.models.tokenizer import TextTokenizer
 from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json_if_whole, write_json
+from audit_pipeline.tables import read_json, read_json_if_whole, write_json
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     # Code of the model's own may be part of its tokenizer, and is in no digest.
     kept = None if entry.trust_remote_code else read_tokenizer(folder)
     if kept is None:
+        if located.gguf is None:
+            require_sizes(read_json(located.folder / "config.json"), entry.name)
         # Imported where it is needed: transformers and torch take seconds to import.
         from audit_pipeline.models.convert import convert_tokenizer  # noqa: PLC0415
 

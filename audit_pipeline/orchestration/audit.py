@@ -26,7 +26,7 @@ from audit_pipeline.orchestration.documents import ensure_documents
 from audit_pipeline.orchestration.frequencies import ensure_frequencies
 from audit_pipeline.orchestration.pair_runs import run_pairs
 from audit_pipeline.passes import in_context, plan_passes
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.paths import DataPaths, texts_are_quoted
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
 from audit_pipeline.stages import audit_selection, overrides_of, passes_of, require_fit, texts_of
@@ -120,8 +120,7 @@ def _audit(
                 _note_pass(instance, Pair(spec.name, request.model).partition, outcome)
         if request.publish:
             on_step("rebuilding warehouse and report")
-            publishing = definitions.resolve_job_def("publish")
-            outcome.runs["publish"] = in_process.run_job(publishing, instance, on_wait=on_step)
+            outcome.runs["publish"] = _publish(definitions, instance, on_step, include_text=texts_are_quoted())
     return outcome
 
 
@@ -161,7 +160,7 @@ def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_ste
             definitions.resolve_job_def("run_studies"), instance, partition_key=study_name, on_wait=on_step
         )
         on_step("rebuilding warehouse and report")
-        in_process.run_job(definitions.resolve_job_def("publish"), instance, on_wait=on_step)
+        _publish(definitions, instance, on_step, include_text=texts_are_quoted())
         return run
 
 
@@ -184,13 +183,19 @@ def publish(
     """Rebuild warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
     with in_process.open_instance(paths) as instance:
         in_process.bury_dead_runs(instance)
-        quoting = {"include_text": include_text}
-        return in_process.run_job(
-            definitions.resolve_job_def("publish"),
-            instance,
-            ops={"warehouse": quoting, "contamination_report": quoting},
-            on_wait=on_step,
-        )
+        return _publish(definitions, instance, on_step, include_text=include_text)
+
+
+def _publish(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, on_step: Callable[[str], None], *, include_text: bool
+) -> str:
+    quoting = {"include_text": include_text}
+    return in_process.run_job(
+        definitions.resolve_job_def("publish"),
+        instance,
+        ops={"warehouse": quoting, "contamination_report": quoting},
+        on_wait=on_step,
+    )
 
 
 def _with_settled_day(request: AuditRequest, paths: DataPaths, on_step: Callable[[str], None]) -> AuditRequest:
