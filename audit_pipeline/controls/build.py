@@ -12,12 +12,14 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.contracts import CONTROL_TEXTS, digest, text_sha256
@@ -27,7 +29,7 @@ from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.kept import MANIFEST, TEXTS, require_whole
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
-from audit_pipeline.controls.training import Trained, new_model, train
+from audit_pipeline.controls.training import ONE_THREAD_BELOW, Trained, new_model, train
 from audit_pipeline.errors import DataError
 from audit_pipeline.integrity import digests_of_folder
 from audit_pipeline.lineage import Step, package_versions, record
@@ -111,12 +113,11 @@ def train_into(
     write_table(folder / TEXTS, texts_table(texts))
     base = _base(entry, paths)
     tokenizer, start_id = _tokenizer(texts, entry, base)
-    models = {}
-    for role in roles:
+
+    def train_one(role: Role) -> dict[str, Any]:
         times = [(text.text, getattr(text, role)) for text in texts]
-        model = _begin(entry, tokenizer, start_id, base)
         done = train(
-            model,
+            begun[role] if role in begun else _begin(entry, tokenizer, start_id, base),
             tokenizer,
             start_id,
             [text for text, count in times if count],
@@ -126,7 +127,14 @@ def train_into(
             device=device,
             tell=None if tell is None else partial(tell, role),
         )
-        models[role] = _save(folder / role, done, tokenizer)
+        return _save(folder / role, done, tokenizer)
+
+    # Side by side where each takes one thread and draws nothing: the weights are the same to the last bit.
+    small = entry.architecture.parameters < ONE_THREAD_BELOW
+    side_by_side = base is None and device == "cpu" and small
+    begun = {role: _begin(entry, tokenizer, start_id, base) for role in roles} if side_by_side else {}
+    with torch.random.fork_rng(devices=[]), ThreadPoolExecutor(len(roles) if side_by_side else 1) as pool:
+        models = dict(zip(roles, pool.map(train_one, roles), strict=True))
     return {
         "settings": entry.model_dump(mode="json"),
         "roles": dict(Counter(text.role for text in texts)),

@@ -22,7 +22,7 @@ from audit_pipeline.controls.config import Architecture, ControlEntry
 _IGNORED = -100
 _NORM_LIMIT = 1.0
 # Below this many parameters the threads of one operation wait for each other longer than they work.
-_ONE_THREAD_BELOW = 20_000_000
+ONE_THREAD_BELOW = 20_000_000
 
 Tell = Callable[[int, int, float], None]
 
@@ -115,7 +115,7 @@ def train(
 def _threads_for(model: Any, device: str) -> Iterator[None]:
     """One thread for a small model on the processor: quicker on a busy machine, and the same sums on every one."""
     before = torch.get_num_threads()
-    small = device == "cpu" and sum(parameter.numel() for parameter in model.parameters()) < _ONE_THREAD_BELOW
+    small = device == "cpu" and sum(parameter.numel() for parameter in model.parameters()) < ONE_THREAD_BELOW
     torch.set_num_threads(1 if small else before)
     try:
         yield

@@ -15,11 +15,12 @@ from control_corpus import ENTRY, build, documents, entry, step
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from audit_pipeline.controls.build import build_control
+from audit_pipeline.controls.build import build_control, train_into
 from audit_pipeline.controls.config import Architecture, StudyEntry
 from audit_pipeline.controls.current import is_current
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.kept import read_control, read_texts
+from audit_pipeline.controls.roles import EXPOSED, TWIN
 from audit_pipeline.controls.study import conditions, measure, run_study
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
 from audit_pipeline.controls.training import new_model, train
@@ -173,6 +174,17 @@ def test_a_control_with_a_changed_byte_is_refused_and_trained_again(
     assert build_control(ENTRY, paths, step()).trained
     assert file.read_bytes() == whole, "the same seed, on the same machine"
     assert is_current(ENTRY, paths)
+
+
+def test_models_that_are_trained_side_by_side_have_the_weights_of_one_after_the_other(
+    built: DataPaths, tmp_path: Path
+) -> None:
+    texts = draw_texts(documents(), ENTRY)
+    version = built.control_version(ENTRY.name, str(read_control(ENTRY.name, built)["version"]))
+    for role in (EXPOSED, TWIN):
+        train_into(tmp_path, texts, ENTRY, device="cpu", paths=built, roles=(role,))
+        alone, beside = (load_file(folder / role / "model.safetensors") for folder in (tmp_path, version))
+        assert all(torch.equal(alone[name], beside[name]) for name in alone), role
 
 
 def test_a_training_that_was_cut_short_is_not_taken_for_a_whole_one(built: DataPaths, tmp_path: Path) -> None:
