@@ -21,17 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold
 
 from audit_pipeline.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.evaluation.metrics import Floats
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
 NAME = "blind_control"
 MIN_EXAMPLES = 200
@@ -118,6 +118,9 @@ def folds_by_group(example_ids: Sequence[str], labels: npt.ArrayLike, groups: Se
         return Folds((), classes, reason)
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
     by_group = np.asarray(groups, dtype=object)[canonical]
+    # Imported where it is read: whoever only knows its name waits for no scikit-learn.
+    from sklearn.model_selection import StratifiedGroupKFold  # noqa: PLC0415
+
     drawn = StratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
     parts = tuple(
         (canonical[training], canonical[held_out])
@@ -133,6 +136,8 @@ def cross_fitted(folds: Folds, features: FoldFeatures, what: str) -> BlindContro
 
     ``features`` is asked once for each fold, and not where there are none.
     """
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
+
     method = f"{what} and logistic regression, out-of-fold log odds of {FOLDS} folds by group"
     scores = np.zeros(len(folds.labels))
     reason = folds.reason
@@ -162,6 +167,8 @@ def _too_small(classes: npt.NDArray[np.integer], groups: Sequence[str]) -> str |
 
 
 def _vectoriser(characters: bool) -> TfidfVectorizer:
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415
+
     if characters:
         return TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True, max_features=_MAX_FEATURES)
     return TfidfVectorizer(token_pattern=_WORD, ngram_range=(1, 2), sublinear_tf=True, max_features=_MAX_FEATURES)

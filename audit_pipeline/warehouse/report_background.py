@@ -43,7 +43,6 @@ from audit_pipeline.warehouse.report_document import (
 from audit_pipeline.warehouse.report_rows import Row, cut, estimate, facts, flattened, rows
 from audit_pipeline.warehouse.report_summary import whole_set_words
 from audit_pipeline.warehouse.report_words import Q_LEVEL, Origin, claim_words, verdict_words
-from audit_pipeline.warehouse.study_plots import panels_of
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -303,6 +302,9 @@ def read_instrument(connection: Connection) -> list[InstrumentCheck]:
 
 def read_studies(connection: Connection) -> list[Study]:
     """The studies of controls, seeds averaged."""
+    # Imported where a study is read: the terminal reads tests from here, and waits for no pictures.
+    from audit_pipeline.warehouse.study_plots import panels_of  # noqa: PLC0415
+
     return [
         Study(
             name=row["study"],

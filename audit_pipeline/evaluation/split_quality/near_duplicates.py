@@ -16,8 +16,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from datasketch import MinHash, MinHashLSH
-
 SHINGLE_WORDS = 5
 MOST_MISSED = 1e-6
 _PERMUTATIONS = 256
@@ -99,6 +97,9 @@ def bands(threshold: float) -> tuple[int, int]:
 
 def _candidates(texts: Sequence[Sequence[str]], threshold: float, shingle: int, seed: int) -> Iterator[tuple[int, int]]:
     """Positions of pairs of texts that agree in a band, each pair once, the smaller position second."""
+    # Imported where pairs are looked for: it brings pieces of scipy that take a while.
+    from datasketch import MinHash, MinHashLSH  # noqa: PLC0415
+
     number, length = bands(threshold)
     values = ([_bytes(one) for one in shingles(words, shingle)] for words in texts)
     index = MinHashLSH(num_perm=number * length, params=(number, length))
