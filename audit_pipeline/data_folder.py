@@ -1,4 +1,4 @@
-"""The data folder as a place: who may look into it, and whether it can be written.
+"""The data folder as a place: who may look into it, whether it can be written, whether a lock in it is held.
 
 What belongs here: making it, and saying before anything runs that it cannot be written. What does not: what lies in it
 (paths.py), writing files (tables.py), a disk that fills up later (full_disk.py).
@@ -10,6 +10,8 @@ import os
 import stat
 import tempfile
 from pathlib import Path
+
+import filelock
 
 from audit_pipeline.errors import DataError
 
@@ -50,3 +52,12 @@ def is_writable(folder: Path) -> bool:
 def is_open_to_others(folder: Path) -> bool:
     """Whether anybody but its owner may look into it; never where the system has no such rights."""
     return os.name == "posix" and bool(folder.stat().st_mode & _OF_OTHERS)
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a living process holds the lock of this file."""
+    try:
+        with filelock.FileLock(lock, timeout=0):
+            return False
+    except filelock.Timeout:
+        return True

@@ -15,12 +15,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import duckdb
-import filelock
 from packaging.requirements import Requirement
 
 from audit_pipeline import forget
 from audit_pipeline.config.whole import FILES, load_configuration
-from audit_pipeline.data_folder import is_open_to_others, is_writable
+from audit_pipeline.data_folder import is_held, is_open_to_others, is_writable
 from audit_pipeline.doctor_files import HowEnded, examine_files
 from audit_pipeline.errors import AuditError
 from audit_pipeline.lineage import package_versions
@@ -173,17 +172,9 @@ def _locks(paths: DataPaths) -> Iterator[Finding]:
     if locks and not is_writable(paths.root):
         yield Finding("locks", ok=True, words=f"{len(locks)}, which nobody can take: nothing can be written there")
     elif locks:
-        held = [str(path) for path in locks if _is_held(path)]
+        held = [str(path) for path in locks if is_held(path)]
         words = f"{len(locks)}, held by a living process: {named(held)}" if held else f"{len(locks)}, all free"
         yield Finding("locks", ok=True, words=words)
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        with filelock.FileLock(path, timeout=0):
-            return False
-    except filelock.Timeout:
-        return True
 
 
 def _warehouse(paths: DataPaths) -> Iterator[Finding]:

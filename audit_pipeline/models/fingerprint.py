@@ -5,7 +5,6 @@ What belongs here: digests of weights, configuration and tokenizer files. What d
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ModelError
+from audit_pipeline.integrity import file_sha256
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.paths import DataPaths
 from audit_pipeline.tables import read_json_if_whole, write_json
@@ -56,7 +56,9 @@ def identify(located: LocatedModel, paths: DataPaths) -> Identity:
             config = tokenizer = weights
         else:
             config = _config_digest(located.folder / "config.json")
-            tokenizer = digest([(name, _sha256(located.folder / name)) for name in _tokenizer_files(located.folder)])
+            tokenizer = digest(
+                [(name, file_sha256(located.folder / name)) for name in _tokenizer_files(located.folder)]
+            )
             if located.commit is not None:
                 weights = f"hub:{entry.hub}@{located.commit}"
             else:
@@ -88,11 +90,6 @@ def _config_digest(path: Path) -> str:
     return digest(json.dumps(kept, sort_keys=True))
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def known_digests(paths: DataPaths) -> dict[str, str]:
     """The digests of large files that are remembered, by path, size and time; none where they cannot be read."""
     return read_json_if_whole(paths.digest_cache) or {}
@@ -104,7 +101,7 @@ def changed_unseen(paths: DataPaths, look: Callable[[str], None]) -> Iterator[Pa
         name, size, time_ns = key.rsplit("|", 2)
         path = Path(name)
         look(f"model file {path.name}")
-        if path.is_file() and _key(path) == f"{name}|{size}|{time_ns}" and _sha256(path) != digest_then:
+        if path.is_file() and _key(path) == f"{name}|{size}|{time_ns}" and file_sha256(path) != digest_then:
             yield path
 
 
@@ -118,7 +115,7 @@ def _file_digest(path: Path, paths: DataPaths) -> str:
     key = _key(path)
     known = known_digests(paths)
     if key not in known:
-        known[key] = _sha256(path)
+        known[key] = file_sha256(path)
         # Where nothing can be written, the file is read again the next time.
         with suppress(OSError):
             write_json(paths.digest_cache, known)

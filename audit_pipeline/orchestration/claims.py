@@ -21,6 +21,7 @@ from typing import Literal
 
 import filelock
 
+from audit_pipeline.data_folder import is_held
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.forget import Target
 from audit_pipeline.paths import DataPaths
@@ -123,20 +124,12 @@ def _refuse(claim: Claim, other: Claim) -> None:
 def _standing(paths: DataPaths) -> list[Claim]:
     found = []
     for file in sorted(paths.claims.glob("*.json")):
-        if not _is_held(_lock_of(file)):
+        if not is_held(_lock_of(file)):
             file.unlink(missing_ok=True)
             _lock_of(file).unlink(missing_ok=True)
         elif (content := read_json_if_whole(file)) is not None:
             found.append(Claim(**{**content, **{name: tuple(content[name]) for name in ("models", "benchmarks")}}))
     return found
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        with filelock.FileLock(lock, timeout=0):
-            return False
-    except filelock.Timeout:
-        return True
 
 
 def _lock_of(file: Path) -> Path:
