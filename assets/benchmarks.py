@@ -1,7 +1,7 @@
 """Benchmarks: documents to labelled examples, and the quality of their splits, one partition a benchmark.
 
 What belongs here: wiring, and the builder's checks as asset checks. What does not: building and checking
-(audit_pipeline/benchmarks), measuring the quality (audit_pipeline/evaluation/split_quality).
+(audit_pipeline/benchmarks), measuring the quality (audit_pipeline/evidence/split_quality).
 """
 
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from pydantic import Field
 from assets import OWNERS
 from audit_pipeline.benchmarks.build import BuildReport
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
-from audit_pipeline.contracts import EXAMPLES, SPLIT_QUALITY
-from audit_pipeline.evaluation.claims import VERDICT_IN_WORDS
-from audit_pipeline.evaluation.split_quality.quality import MOST_PER_SIDE
-from audit_pipeline.lineage import Step
-from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
-from audit_pipeline.orchestration.partitions import benchmark_partitions
-from audit_pipeline.orchestration.resources import AuditData
-from audit_pipeline.orchestration.retries import with_retries
+from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
+from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.partitions import benchmark_partitions
+from audit_pipeline.operate.dagster.resources import AuditData
+from audit_pipeline.operate.dagster.retries import with_retries
+from audit_pipeline.operate.stages import SplitReport, assess_split, build_benchmark, spec_to_build
+from audit_pipeline.separability.quality import MOST_PER_SIDE
 from audit_pipeline.sources.registry import SOURCES
-from audit_pipeline.stages import SplitReport, assess_split, build_benchmark, spec_to_build
 
 CODE_VERSION = "1"
 

@@ -10,16 +10,16 @@ from typing import Any
 import dagster as dg
 
 from assets import OWNERS
-from audit_pipeline.contracts import CONTROL_STUDIES, CONTROL_TEXTS
+from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS
+from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.controls.build import ControlReport, build_control
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
 from audit_pipeline.controls.study import run_study
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.lineage import Step
-from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
-from audit_pipeline.orchestration.resources import AuditData, Models
-from audit_pipeline.warehouse.plots import as_png, markdown_image, study_panels
-from audit_pipeline.warehouse.study_plots import panels_of
+from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.resources import AuditData, Models
+from audit_pipeline.report.plots import as_png, markdown_image, study_panels
+from audit_pipeline.report.study_plots import panels_of
 
 CODE_VERSION = "1"
 _LOG_STEPS = 50

@@ -9,13 +9,13 @@ from typing import Any
 import dagster as dg
 
 from assets import OWNERS
-from audit_pipeline.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.errors import AuditError, ConfigError
-from audit_pipeline.lineage import Step
-from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
-from audit_pipeline.orchestration.partitions import MODEL, PairPartitions, model_partitions
-from audit_pipeline.orchestration.resources import AuditData, Models
-from audit_pipeline.orchestration.retries import with_retries
+from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.partitions import MODEL, PairPartitions, model_partitions
+from audit_pipeline.operate.dagster.resources import AuditData, Models
+from audit_pipeline.operate.dagster.retries import with_retries
 from audit_pipeline.references.build import FrequencyReport, build_frequencies
 from audit_pipeline.references.config import DEFAULT, load_references
 from audit_pipeline.references.count import CorpusCount

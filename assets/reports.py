@@ -9,14 +9,14 @@ import dagster as dg
 from pydantic import Field
 
 from assets import OWNERS
+from audit_pipeline.catalogue.paths import texts_are_quoted
+from audit_pipeline.operate.dagster.automation import FOLLOWS, REBUILT, WEEKLY
+from audit_pipeline.operate.dagster.metadata import markdown_table
+from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.published import note_published
-from audit_pipeline.orchestration.automation import FOLLOWS, REBUILT, WEEKLY
-from audit_pipeline.orchestration.metadata import markdown_table
-from audit_pipeline.orchestration.resources import AuditData
-from audit_pipeline.paths import texts_are_quoted
+from audit_pipeline.report.write import build_reports
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.report import build_reports
 
 CODE_VERSION = "1"
 

@@ -11,15 +11,15 @@ import dagster as dg
 import pyarrow as pa
 
 from assets import OWNERS
-from audit_pipeline.contracts import EVALUATIONS, SCORES, Pair
-from audit_pipeline.evaluation.headline import headline_detector
-from audit_pipeline.lineage import Step
-from audit_pipeline.orchestration.automation import QUARTERLY
-from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
-from audit_pipeline.orchestration.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
-from audit_pipeline.orchestration.partitions import pair_partitions
-from audit_pipeline.orchestration.resources import AuditData, Models
-from audit_pipeline.stages import (
+from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, Pair
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.evidence.headline import headline_detector
+from audit_pipeline.operate.dagster.automation import QUARTERLY
+from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
+from audit_pipeline.operate.dagster.partitions import pair_partitions
+from audit_pipeline.operate.dagster.resources import AuditData, Models
+from audit_pipeline.operate.stages import (
     EVALUATIONS_VERSION,
     SCORES_VERSION,
     EvaluationReport,
@@ -27,7 +27,7 @@ from audit_pipeline.stages import (
     evaluate_pair,
     score_pair,
 )
-from audit_pipeline.warehouse.pair_plots import (
+from audit_pipeline.report.pair_plots import (
     forest_markdown,
     histograms_markdown,
     rates_markdown,

@@ -6,16 +6,16 @@ What belongs here: wiring and what the UI shows of a refresh. What does not: fet
 import dagster as dg
 
 from assets import OWNERS
-from audit_pipeline.contracts import DOCUMENTS
-from audit_pipeline.lineage import Step
-from audit_pipeline.orchestration.automation import WEEKLY
-from audit_pipeline.orchestration.metadata import markdown_table, rows, schema_metadata
-from audit_pipeline.orchestration.resources import AuditData
-from audit_pipeline.orchestration.retries import with_retries
+from audit_pipeline.catalogue.contracts import DOCUMENTS
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.operate.dagster.automation import WEEKLY
+from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.resources import AuditData
+from audit_pipeline.operate.dagster.retries import with_retries
+from audit_pipeline.operate.stages import refresh_source
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.registry import SOURCES
-from audit_pipeline.stages import refresh_source
 
 CODE_VERSION = "1"
 

@@ -10,13 +10,13 @@ import dagster as dg
 from pydantic import Field
 
 from assets import OWNERS
-from audit_pipeline.contracts import TOKEN_STATISTICS, Pair
-from audit_pipeline.lineage import Step
-from audit_pipeline.orchestration.metadata import rows, schema_metadata
-from audit_pipeline.orchestration.pairs import Metadata, every_pair_ran_spec, for_each_pair
-from audit_pipeline.orchestration.partitions import by_model, pair_partitions
-from audit_pipeline.orchestration.resources import AuditData, Models, ProgressTeller
-from audit_pipeline.stages import run_reference, run_tokens
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.operate.dagster.metadata import rows, schema_metadata
+from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, for_each_pair
+from audit_pipeline.operate.dagster.partitions import by_model, pair_partitions
+from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressTeller
+from audit_pipeline.operate.stages import run_reference, run_tokens
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Kind
 
 CODE_VERSION = "1"

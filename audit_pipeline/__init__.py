@@ -2,7 +2,7 @@
 
 The domain packages (sources, benchmarks, references, models, token_statistics, detectors, evaluation,
 warehouse) never import dagster: they can be used and tested without it. Orchestration lives in
-``audit_pipeline.orchestration`` and in the top-level package ``assets``.
+``audit_pipeline.operate.dagster`` and in the top-level package ``assets``.
 """
 
 __version__ = "0.1.0"

@@ -3,14 +3,14 @@
 import dagster as dg
 
 import assets
-from audit_pipeline.orchestration.alerting import ALERT_SENSORS
-from audit_pipeline.orchestration.automation import publish_sensor
-from audit_pipeline.orchestration.hub_watch import hub_watcher
-from audit_pipeline.orchestration.jobs import JOBS
-from audit_pipeline.orchestration.resources import AuditData, Models, ProgressTeller
-from audit_pipeline.orchestration.schedules import SCHEDULES, weekly_audit_job
-from audit_pipeline.orchestration.sensors import SENSORS
-from audit_pipeline.paths import PROJECT_ROOT
+from audit_pipeline.catalogue.paths import PROJECT_ROOT
+from audit_pipeline.operate.dagster.alerting import ALERT_SENSORS
+from audit_pipeline.operate.dagster.automation import publish_sensor
+from audit_pipeline.operate.dagster.hub_watch import hub_watcher
+from audit_pipeline.operate.dagster.jobs import JOBS
+from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressTeller
+from audit_pipeline.operate.dagster.schedules import SCHEDULES, weekly_audit_job
+from audit_pipeline.operate.dagster.sensors import SENSORS
 
 
 @dg.definitions

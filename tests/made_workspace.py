@@ -25,15 +25,15 @@ from click.testing import CliRunner, Result
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from assets import controls
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
-from audit_pipeline.lineage import Step
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.operate.stages import build_benchmark, refresh_source
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, Missing, Source
 from audit_pipeline.sources.registry import SOURCES
-from audit_pipeline.stages import build_benchmark, refresh_source
 from audit_pipeline.token_statistics import ready
 
 SOURCE = release_notes.NAME

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from audit_pipeline.tables import read_table
+from audit_pipeline.catalogue.tables import read_table
 
 
 def read_all(folder: Path, schema: pa.Schema) -> pa.Table:

@@ -2,5 +2,5 @@
 
 What belongs here: the named benchmarks (config.py), the builders (temporal.py, labelled.py), what they share (words,
 windows, quotas, splits), the checks, and writing the result (build.py). What does not: fetching documents (sources/),
-scoring (token_statistics/, detectors/), metrics and controls (evaluation/).
+scoring (token_statistics/, detectors/), metrics and controls (metrics/, evidence/).
 """

@@ -18,14 +18,14 @@ from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.inputs import Builder, Inputs, ReadDocuments, read_documents_of
-from audit_pipeline.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
+from audit_pipeline.catalogue.lineage import read_kept
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, write_json, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
-from audit_pipeline.lineage import read_kept
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.registry import source_named
 from audit_pipeline.sources.store import harvest_version, read_documents
-from audit_pipeline.tables import read_json, write_json, write_table
 
 MAX_NAMED = 20
 

@@ -2,7 +2,7 @@
 
 What belongs here: pure functions from an examples table to a result. What does not: raising or reporting (build.py
 puts results in the manifest, the asset checks show them), and whether the sides can be told apart without a model
-(the blind control, evaluation/).
+(the blind control, separability/).
 
 A blocking check that fails means that numbers computed on the examples would be wrong; the others are to be read.
 """
@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec, Settings, TemporalSettings
 from audit_pipeline.benchmarks.words import word_unit
-from audit_pipeline.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.evaluation.split_quality.near_duplicates import SHINGLE_WORDS, near_pairs
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.separability.near_duplicates import SHINGLE_WORDS, near_pairs
 
 MAX_OFFENDERS = 20
 

@@ -33,12 +33,12 @@ from audit_pipeline.benchmarks.settings import (
     UnitName,
     described,
 )
+from audit_pipeline.catalogue.paths import DataPaths, partition_problem
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean, nearest
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validating import beside, validated
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import DataPaths, partition_problem
 
 __all__ = [
     "BenchmarkSpec",

@@ -12,10 +12,10 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.config import BenchmarkSpec, ControlledSettings
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
 from audit_pipeline.benchmarks.inputs import Inputs, ReadDocuments
-from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.kept import read_control, read_texts
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import DataPaths
 
 VERSION = 1
 

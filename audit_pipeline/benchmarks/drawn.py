@@ -15,9 +15,9 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.benchmarks.words import word_unit
-from audit_pipeline.contracts import EXAMPLES, Split, example_id
+from audit_pipeline.catalogue.contracts import EXAMPLES, Split, example_id
+from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.fetch.rows import Skipped
-from audit_pipeline.tables import table_from_rows
 
 MATCHED = "matched"
 """The note, and so the key of the manifest, of sides that were chosen to be hard to tell apart without a model."""

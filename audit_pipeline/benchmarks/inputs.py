@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.drawn import Drawn
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.sources.store import harvest_version
 
 Content = TypeVar("Content")

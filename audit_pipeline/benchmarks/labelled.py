@@ -19,10 +19,10 @@ from audit_pipeline.benchmarks.row_values import day_of, is_value, label_of, nam
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.contracts import MEMBER, digest, text_sha256
+from audit_pipeline.catalogue.contracts import MEMBER, digest, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped, column_names, text_of
-from audit_pipeline.paths import DataPaths
 
 VERSION = 1
 NOT_CHOSEN = "not what `where` asks for"

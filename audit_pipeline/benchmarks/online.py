@@ -24,10 +24,10 @@ from audit_pipeline.benchmarks.labelled import (
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import WORDS_PLACE, Part
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped, text_of
-from audit_pipeline.paths import DataPaths
 
 VERSION = 1
 

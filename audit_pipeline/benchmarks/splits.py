@@ -1,7 +1,7 @@
 """Which groups are for calibration and which for evaluation.
 
 What belongs here: dividing groups. What does not: what a group is (the source says), and what the splits are used for
-(detectors that need calibration, evaluation/).
+(detectors that need calibration, evidence/).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from audit_pipeline.benchmarks.quotas import proportional_quotas
-from audit_pipeline.contracts import Split, digest
+from audit_pipeline.catalogue.contracts import Split, digest
 
 
 @dataclass(frozen=True)

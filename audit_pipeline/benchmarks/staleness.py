@@ -1,7 +1,7 @@
 """Whether a built benchmark is still what its entry and its sources would give now.
 
 What belongs here: comparing the digest of what was built with that of what there is. What does not: the digest itself
-(build.py), and what is done about a stale benchmark (orchestration/).
+(build.py), and what is done about a stale benchmark (operate/dagster/).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from audit_pipeline.benchmarks.build import (
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.rows_origin import local_place
 from audit_pipeline.benchmarks.settings import RowsSettings
-from audit_pipeline.contracts import EXAMPLES
+from audit_pipeline.catalogue.contracts import EXAMPLES
+from audit_pipeline.catalogue.lineage import latest_is_whole
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import open_parquet
 from audit_pipeline.errors import AuditError
-from audit_pipeline.lineage import latest_is_whole
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import open_parquet
 
 
 def is_stale(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> bool:

@@ -15,10 +15,10 @@ from audit_pipeline.benchmarks.labelled import LabelledRows, Reading, draw_label
 from audit_pipeline.benchmarks.row_template import RowTemplate
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.template_limits import TemplateLimitError
-from audit_pipeline.contracts import digest
+from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.fetch.rows import Row, text_problem
-from audit_pipeline.paths import DataPaths
 
 VERSION = 1
 

@@ -1,7 +1,7 @@
 """Members and non-members by date: windows of documents published before one day, or from another day on.
 
 What belongs here: the pure path from a documents table to an examples table. What does not: fetching documents
-(sources/), files (build.py), and whether the sides differ in more than membership (the blind control, evaluation/):
+(sources/), files (build.py), and whether the sides differ in more than membership (the blind control, separability/):
 a split by date never makes them exchangeable.
 """
 
@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.drawn import MATCHED, Drawn, LabelledText, exampl
 from audit_pipeline.benchmarks.quotas import even_quotas
 from audit_pipeline.benchmarks.windows import draw_windows
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.errors import DataError
 
 VERSION = 1
@@ -91,7 +91,7 @@ def _matched(
 ) -> tuple[list[LabelledText], dict[str, Any]]:
     """The texts of ``pool`` that are hard to tell apart, and what choosing them achieved, as JSON values."""
     # A second of importing, for what few entries ask for.
-    from audit_pipeline.benchmarks.matching import match_sides  # noqa: PLC0415
+    from audit_pipeline.separability.matching import match_sides  # noqa: PLC0415
 
     languages = Counter(text.language for text in pool)
     try:

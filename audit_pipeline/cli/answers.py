@@ -1,7 +1,7 @@
 """What the terminal says of a model on a benchmark: the same as the report's first screen; and what is left out of it.
 
 What belongs here: a part of the report in a few lines, or as it is in JSON. What does not: what an answer is and its
-words (warehouse/report_document.py, report_words.py).
+words (report/document.py, report_words.py).
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from audit_pipeline.console import say, tell, visible
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.operate.console import say, tell, visible
 
 if TYPE_CHECKING:
-    from audit_pipeline.warehouse.report_document import Answer
+    from audit_pipeline.report.document import Answer
 
 _NAMED = 5
 
 
 def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
     """What the report's first screen says of a model on some benchmarks, and of tests of whole sets of them."""
+    from audit_pipeline.report.background import tests_of
+    from audit_pipeline.report.pairs import read_answers
+    from audit_pipeline.report.provenance import read_settings
+    from audit_pipeline.report.summary import is_told_first
     from audit_pipeline.warehouse.query import open_read_only
-    from audit_pipeline.warehouse.report_background import tests_of
-    from audit_pipeline.warehouse.report_pairs import read_answers
-    from audit_pipeline.warehouse.report_provenance import read_settings
-    from audit_pipeline.warehouse.report_summary import is_told_first
 
     with open_read_only(paths.warehouse) as connection:
         answers = read_answers(connection, read_settings(connection))
@@ -56,7 +56,7 @@ def tell_left_out(paths: DataPaths) -> None:
 
 
 def _lines(answer: Answer) -> Iterator[str]:
-    from audit_pipeline.warehouse.report_words import counted_words
+    from audit_pipeline.report.words import counted_words
 
     if answer.sides == "none":
         yield (
@@ -84,8 +84,8 @@ def _lines(answer: Answer) -> Iterator[str]:
 
 def _level(answer: Answer) -> str:
     """The claim level, and what the blind control makes of the same texts."""
-    from audit_pipeline.evaluation.claims import level_in_words
-    from audit_pipeline.warehouse.report_numbers import interval, number, percent
+    from audit_pipeline.metrics.claims import level_in_words
+    from audit_pipeline.report.numbers import interval, number, percent
 
     level = level_in_words(answer.claim_level, answer.claim_stated_by) if answer.claim_level else "not evaluated"
     blind, rate = answer.blind, answer.blind_tpr_at_5_fpr

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import say_conclusions, tell_left_out
 from audit_pipeline.cli.shared import (
     data_to_write,
@@ -27,15 +28,14 @@ from audit_pipeline.cli.shared import (
     whole_configuration,
     with_interval,
 )
-from audit_pipeline.console import Columns, Row, say, show_table, tell
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import DataPaths, texts_are_quoted
+from audit_pipeline.operate.console import Columns, Row, say, show_table, tell
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
     from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.models.config import ModelEntry
-    from audit_pipeline.orchestration.audit import AuditOutcome
+    from audit_pipeline.operate.dagster.audit import AuditOutcome
 
 _ALL = "all"
 _CHECK = "instrument_check"
@@ -156,8 +156,8 @@ def _audit(model: str, benchmark: str, asked: _Asked) -> _Audited:
     data_to_write()
 
     from audit_pipeline.definitions import defs
-    from audit_pipeline.orchestration.audit import AuditRequest
-    from audit_pipeline.orchestration.audit import audit as run_audit
+    from audit_pipeline.operate.dagster.audit import AuditRequest
+    from audit_pipeline.operate.dagster.audit import audit as run_audit
 
     request = AuditRequest(entry.name, specs, **vars(asked), terminal=True, leave_out=benchmark == _ALL)
     outcome = run_audit(request, defs(), paths, tell_step)
@@ -233,7 +233,7 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
 
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.models.weights import default_device
-    from audit_pipeline.orchestration.audit import AuditRequest, dry_run
+    from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
     from audit_pipeline.token_statistics.estimate import seconds_for
 
     paths = DataPaths.from_environment()
@@ -307,7 +307,7 @@ def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
 
 def _publish(paths: DataPaths) -> None:
     from audit_pipeline.definitions import defs
-    from audit_pipeline.orchestration.audit import publish
+    from audit_pipeline.operate.dagster.audit import publish
 
     tell_step("rebuilding warehouse and report")
     publish(defs(), paths, tell_step, include_text=texts_are_quoted())
@@ -324,7 +324,7 @@ def study(name: str) -> None:
     paths = data_to_write()
 
     from audit_pipeline.definitions import defs
-    from audit_pipeline.orchestration.audit import study as run_study
+    from audit_pipeline.operate.dagster.audit import study as run_study
     from audit_pipeline.warehouse.query import open_read_only
 
     run_study(name, defs(), paths, tell_step)

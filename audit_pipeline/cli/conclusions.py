@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import say_conclusions, tell_left_out
 from audit_pipeline.cli.shared import FILE, json_option
-from audit_pipeline.console import Row, say, show_table, tell, tell_skipped, visible
 from audit_pipeline.errors import DataError
-from audit_pipeline.evaluate_options import Asked
-from audit_pipeline.paths import DataPaths, texts_are_quoted
+from audit_pipeline.evidence.options import Asked
+from audit_pipeline.operate.console import Row, say, show_table, tell, tell_skipped, visible
 
 if TYPE_CHECKING:
-    from audit_pipeline.evaluation.power import PowerReport
+    from audit_pipeline.evidence.power import PowerReport
 
 _DESIGNS = ("temporal", "exchangeable", "randomised", "selected", "unlabelled")
 _USUAL = Asked(Path())
@@ -55,7 +55,7 @@ _USUAL = Asked(Path())
 @json_option
 def evaluate(no_text: bool, **options: Any) -> None:
     """Findings and report of a table of scores of your own: no model is run."""
-    from audit_pipeline.evaluate_file import evaluate_file
+    from audit_pipeline.operate.evaluate_file import evaluate_file
 
     asked = Asked(**options, no_text=no_text or not texts_are_quoted())
     done = evaluate_file(asked)
@@ -113,7 +113,7 @@ def power(
     held_out: int | None,
 ) -> None:
     """How many texts are needed to see an effect, from the scores at hand or for an AUROC."""
-    from audit_pipeline.evaluation.power import binormal_power_report, power_report
+    from audit_pipeline.evidence.power import binormal_power_report, power_report
 
     asked: dict[str, Any] = {"fpr": fpr, "power": wanted, "effect": effect, "n_held_out": held_out}
     if auroc is not None:
@@ -146,9 +146,9 @@ class _AtHand(NamedTuple):
 def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand:
     """Mean scores by group of members and of non-members, from the warehouse, at the detector's default setting."""
     from audit_pipeline.config.hints import did_you_mean, only_partition
-    from audit_pipeline.evaluation.headline import headline_detector
+    from audit_pipeline.evidence.headline import headline_detector
+    from audit_pipeline.report.provenance import read_settings
     from audit_pipeline.warehouse.query import open_read_only
-    from audit_pipeline.warehouse.report_provenance import read_settings
 
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
         audited = connection.execute(

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.shared import FILE, PATH, data_to_write, loader, model_named, tell_step
-from audit_pipeline.console import say, tell, tell_skipped
-from audit_pipeline.paths import DataPaths, texts_are_quoted
+from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
-    from audit_pipeline.corpus_tests import CorpusTest
     from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.scoring.corpus_tests import CorpusTest
 
 
 @click.command()
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--out", required=True, type=FILE, help="The .jsonl file to write; keep it, and keep it secret.")
 def canaries(sets: int, alternatives: int, words: int, style: Any, template: str, out: Path) -> None:
     """Draw canaries to plant in texts before they are published; `test canaries` asks a model for them later."""
-    from audit_pipeline.canaries import make_canaries, seal_path, write_canaries
+    from audit_pipeline.evidence.canaries import make_canaries, seal_path, write_canaries
 
     drawn = make_canaries(sets, alternatives, words=words, style=style, template=template)
     seal = write_canaries(out, drawn)
@@ -59,8 +59,8 @@ def _model_options(command: Any) -> Any:
 @click.option("--alpha", default=0.05, show_default=True, type=click.FloatRange(0, 1, True, True))
 def test_canaries(model: str, file: Path, detector: str, alpha: float, device: str | None) -> None:
     """Does the model rank the published canaries above those that were never published?"""
-    from audit_pipeline.corpus_tests import canary_test
-    from audit_pipeline.progress import terminal_bar
+    from audit_pipeline.operate.progress import terminal_bar
+    from audit_pipeline.scoring.corpus_tests import canary_test
 
     paths = data_to_write()
     tokenized, forward_of = _known(model, paths), loader(paths, device)
@@ -90,9 +90,9 @@ def test_ordered(
     device: str | None,
 ) -> None:
     """Does the model prefer the test set's published order to random ones?"""
-    from audit_pipeline.corpus_tests import ordered_test
     from audit_pipeline.fetch.read import open_texts
-    from audit_pipeline.progress import terminal_bar
+    from audit_pipeline.operate.progress import terminal_bar
+    from audit_pipeline.scoring.corpus_tests import ordered_test
 
     paths = data_to_write()
     items = open_texts(file, text_column)
@@ -127,9 +127,9 @@ def _known(model: str, paths: DataPaths) -> TokenizedModel:
 
 def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
     """Write the result with its lineage, rebuild warehouse and report, and say it."""
-    from audit_pipeline.corpus_test_record import keep_corpus_test
     from audit_pipeline.definitions import defs
-    from audit_pipeline.orchestration.audit import publish
+    from audit_pipeline.operate.dagster.audit import publish
+    from audit_pipeline.scoring.corpus_test_record import keep_corpus_test
 
     keep_corpus_test(result, model, paths, run_id=f"test-{uuid.uuid4()}")
     publish(

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 
 import click
 
+from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 from audit_pipeline.cli import auditing, conclusions, corpus_tests, listing, published, scoring, upkeep
-from audit_pipeline.console import tell
+from audit_pipeline.cli.library_output import held_back
 from audit_pipeline.errors import AuditError, MadeAgainWarning, one_line
-from audit_pipeline.library_output import held_back
-from audit_pipeline.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
+from audit_pipeline.operate.console import tell
 
 
 class _Front(click.Group):
@@ -36,7 +36,7 @@ class _Front(click.Group):
                 tell("stopped; what was finished is kept")
                 sys.exit(130)
             except Exception as error:
-                from audit_pipeline.full_disk import full_disk
+                from audit_pipeline.cli.full_disk import full_disk
 
                 paths = DataPaths.from_environment()
                 # Whoever met it: Dagster's own databases and DuckDB tell of a full disk in words of their own.

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import click
 
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.shared import data_to_write, json_option, tell_problems, tell_step, whole_configuration
-from audit_pipeline.console import Row, show_table, tell
 from audit_pipeline.errors import DataError
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.operate.console import Row, show_table, tell
 
 
 @click.command()
@@ -106,7 +106,7 @@ def benchmarks(build_name: str | None) -> None:
         tell_problems(config.problems)
 
         from audit_pipeline.definitions import defs
-        from audit_pipeline.orchestration.audit import AuditRequest, prepare
+        from audit_pipeline.operate.dagster.audit import AuditRequest, prepare
 
         prepare(AuditRequest("", specs), defs(), paths, tell_step)
     tell_problems(config.problems_beside(FILE_NAME))

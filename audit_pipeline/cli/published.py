@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.data_folder import is_writable, require_writable
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import tell_left_out
 from audit_pipeline.cli.shared import FILE, json_option, tell_step
-from audit_pipeline.console import answers_in_json, say, show_table, tell
-from audit_pipeline.data_folder import is_writable, require_writable
 from audit_pipeline.errors import AuditError
-from audit_pipeline.paths import DataPaths, texts_are_quoted
+from audit_pipeline.operate.console import answers_in_json, say, show_table, tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ def report(open_it: bool, no_text: bool) -> None:
         return
     require_writable(paths.root)
     from audit_pipeline.definitions import defs
-    from audit_pipeline.orchestration.audit import publish
+    from audit_pipeline.operate.dagster.audit import publish
 
     include_text = not no_text and texts_are_quoted()
     publish(defs(), paths, tell_step, include_text=include_text)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.shared import (
     FILE,
     PATH,
@@ -24,8 +25,7 @@ from audit_pipeline.cli.shared import (
     tell_step,
     with_interval,
 )
-from audit_pipeline.console import answers_in_json, say, show_table, tell, tell_skipped
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.operate.console import answers_in_json, say, show_table, tell, tell_skipped
 
 if TYPE_CHECKING:
     from audit_pipeline.fetch.stream import TextStream
@@ -70,8 +70,8 @@ def score(
 
     What has been run is kept: stopped, the same command goes on where it was. docs/input-files.md says what is read.
     """
+    from audit_pipeline.catalogue.tables import require_output
     from audit_pipeline.detectors.registry import parse_set, select
-    from audit_pipeline.tables import require_output
 
     paths = data_to_write()
     names = [name.strip() for name in detectors.split(",") if name.strip()] if detectors else None
@@ -83,7 +83,7 @@ def score(
 
     # Not before the file has been looked at: importing what works on scores takes a second.
     from audit_pipeline.models.load import load_tokenizer, with_overrides
-    from audit_pipeline.progress import file_bar
+    from audit_pipeline.operate.progress import file_bar
     from audit_pipeline.scoring.file import Beside, Told, score_file
 
     entry = with_overrides(configured, dtype=dtype, start_token_policy=policy, reference_model=reference_model)
@@ -186,10 +186,10 @@ def count(
     """
     configured = model_named(tokenizer)
 
+    from audit_pipeline.catalogue.tables import require_output
     from audit_pipeline.fetch.read import holds_rows, open_rows
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.references.count import Limits, count_to_file
-    from audit_pipeline.tables import require_output
 
     require_output(out, corpus)
     if holds_rows(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:

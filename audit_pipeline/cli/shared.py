@@ -1,7 +1,7 @@
 """What several commands say in the same way.
 
 What belongs here: options' types, one finding in words, the configuration with its problems told. What does not:
-printing itself (console.py).
+printing itself (operate/console.py).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.data_folder import require_writable
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.console import Row, answering, tell
-from audit_pipeline.data_folder import require_writable
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.operate.console import Row, answering, tell
 
 if TYPE_CHECKING:
     from audit_pipeline.config.whole import Configuration

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cli.library_output import release_standard_error
 from audit_pipeline.cli.shared import data_to_write, json_option, tell_step
-from audit_pipeline.console import Row, say, show_table, tell, telling_what_takes_long, visible
-from audit_pipeline.library_output import release_standard_error
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.operate.console import Row, say, show_table, tell, telling_what_takes_long, visible
 
 if TYPE_CHECKING:
-    from audit_pipeline.orchestration.forgetting import Forgotten
+    from audit_pipeline.operate.dagster.forgetting import Forgotten
 
 
 @click.command()
@@ -46,8 +46,8 @@ def init(folder: Path) -> None:
 def dev(host: str, port: int) -> None:
     """Open the Dagster UI, with its daemon, on this machine."""
     paths = data_to_write()
-    from audit_pipeline.orchestration.in_process import bury_dead_runs, dagster_home, open_instance
-    from audit_pipeline.paths import config_dir, workspace_file
+    from audit_pipeline.catalogue.paths import config_dir, workspace_file
+    from audit_pipeline.operate.dagster.in_process import bury_dead_runs, dagster_home, open_instance
 
     with open_instance(paths) as instance:
         for run_id in bury_dead_runs(instance):
@@ -75,8 +75,8 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
         raise click.UsageError("give either --model or --benchmark")
     paths = data_to_write()
     from audit_pipeline.definitions import defs
-    from audit_pipeline.forget import Target
-    from audit_pipeline.orchestration import forgetting
+    from audit_pipeline.operate.dagster import forgetting
+    from audit_pipeline.operate.removal import Target
 
     target = Target("benchmark", benchmark) if benchmark is not None else Target("model", model or "")
     if dry_run:
@@ -135,8 +135,8 @@ def doctor(deep: bool) -> None:
     with telling_what_takes_long("looking at") as look:
         look("the installation")
         from audit_pipeline.definitions import defs
-        from audit_pipeline.doctor import examine
-        from audit_pipeline.orchestration.health import examine_dagster, how_runs_ended
+        from audit_pipeline.operate.dagster.health import examine_dagster, how_runs_ended
+        from audit_pipeline.operate.doctor import examine
 
         paths = DataPaths.from_environment()
         findings = examine(paths, deep=deep, how_ended=how_runs_ended(paths), look=look)

@@ -14,11 +14,11 @@ from typing import Any, Generic, TypeVar
 
 import yaml
 
+from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem, told
 from audit_pipeline.config.reading import Pair, YamlFile, line_of, pairs_of, read_yaml
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import config_dir
 
 E = TypeVar("E")
 

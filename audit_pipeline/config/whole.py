@@ -1,7 +1,7 @@
 """All files of the configuration together: what one names must be in another.
 
 What belongs here: loading every file, and the names that lead from one to another. What does not: what is wrong within
-an entry (its own domain), and how problems are told (cli/, doctor.py, orchestration/).
+an entry (its own domain), and how problems are told (cli/, operate/doctor.py, operate/dagster/).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS
 from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, load_benchmarks, resolve
+from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem
@@ -26,7 +27,6 @@ from audit_pipeline.models.config import FILE_NAME as MODELS
 from audit_pipeline.models.config import ModelEntry, is_elsewhere, load_models
 from audit_pipeline.models.watch import FILE_NAME as WATCH
 from audit_pipeline.models.watch import load_watched
-from audit_pipeline.paths import config_dir
 from audit_pipeline.references.config import FILE_NAME as REFERENCES
 from audit_pipeline.references.config import ReferenceEntry, load_references
 from audit_pipeline.sources.config import FILE_NAME as SOURCES_FILE

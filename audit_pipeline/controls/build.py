@@ -22,7 +22,11 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from audit_pipeline.contracts import CONTROL_TEXTS, digest, text_sha256
+from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, digest, text_sha256
+from audit_pipeline.catalogue.integrity import digests_of_folder
+from audit_pipeline.catalogue.lineage import Step, package_versions, record
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.current import control_version, documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
@@ -31,14 +35,10 @@ from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
 from audit_pipeline.controls.training import ONE_THREAD_BELOW, Trained, new_model, train
 from audit_pipeline.errors import DataError
-from audit_pipeline.integrity import digests_of_folder
-from audit_pipeline.lineage import Step, package_versions, record
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.convert import read_with_transformers
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
 
 Tell = Callable[[Role, int, int, float], None]
 

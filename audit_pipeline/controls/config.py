@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks.settings import UnitName
+from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validating import Seed, StrictSettings, validated
-from audit_pipeline.contracts import digest
 from audit_pipeline.errors import ConfigError
 
 FILE_NAME = "controls.yaml"

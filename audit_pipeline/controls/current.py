@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from audit_pipeline.contracts import digest
+from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.kept import read_control, require_whole
 from audit_pipeline.errors import DataError
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.store import harvest_version, read_documents
 
 VERSION = 1

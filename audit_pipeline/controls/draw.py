@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.words import word_unit
-from audit_pipeline.contracts import digest
+from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.errors import DataError
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.contracts import CONTROL_TEXTS
+from audit_pipeline.catalogue.contracts import CONTROL_TEXTS
+from audit_pipeline.catalogue.integrity import require_folder
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, read_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.integrity import require_folder
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, read_table
 
 MANIFEST, TEXTS = "manifest.json", "texts.parquet"
 

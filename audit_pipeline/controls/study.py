@@ -16,7 +16,10 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec, ControlledSettings
 from audit_pipeline.benchmarks.controlled import draw_controlled
-from audit_pipeline.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.catalogue.lineage import Step, keep, table_version
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.controls.build import texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.controls.current import documents_of
@@ -24,14 +27,11 @@ from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, select
 from audit_pipeline.detectors.score import score_texts
-from audit_pipeline.evaluation.evaluate import Evaluation, evaluate
-from audit_pipeline.lineage import Step, keep, table_version
+from audit_pipeline.evidence.evaluate import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.weights import default_device, load_weights
-from audit_pipeline.passes import Statistics, passes_for, run_passes
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import table_from_rows
+from audit_pipeline.scoring.passes import Statistics, passes_for, run_passes
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 RESAMPLES = 1000

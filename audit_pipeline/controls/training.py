@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from audit_pipeline.contracts import digest
+from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.controls.config import Architecture, ControlEntry
 
 _IGNORED = -100

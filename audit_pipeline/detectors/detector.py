@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from audit_pipeline.contracts import ScoreStatus, canonical_json
+from audit_pipeline.catalogue.contracts import ScoreStatus, canonical_json
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.errors import ConfigError

@@ -12,8 +12,8 @@ import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 
 from audit_pipeline import detectors
+from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.contracts import canonical_json
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
 from audit_pipeline.errors import ConfigError
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.contracts import SCORES
+from audit_pipeline.catalogue.contracts import SCORES
 from audit_pipeline.detectors.detector import Detector, Outcome, Settings
 from audit_pipeline.detectors.statistics import TextStatistics
 

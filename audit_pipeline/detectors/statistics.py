@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.tables import checked
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.errors import DataError
-from audit_pipeline.tables import checked
 
 Float32s = npt.NDArray[np.float32]
 Int32s = npt.NDArray[np.int32]

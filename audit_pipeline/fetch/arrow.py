@@ -1,7 +1,7 @@
 """Rows of Arrow's formats: .parquet, .arrow and .feather files, and folders that `datasets` saved to disk.
 
 What belongs here: from batches of columns to rows, one batch in memory at a time. What does not: the project's own
-tables (tables.py), whose columns are known.
+tables (catalogue/tables.py), whose columns are known.
 """
 
 from __future__ import annotations

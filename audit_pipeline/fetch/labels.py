@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 
 SPELLINGS: Mapping[str, int | None] = {
     **dict.fromkeys(("1", "1.0", "true", "member"), MEMBER),

@@ -14,13 +14,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from audit_pipeline.catalogue.paths import partition_problem
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validating import StrictSettings, beside, validated
 from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import ModelError
-from audit_pipeline.paths import partition_problem
 
 FILE_NAME = "models.yaml"
 

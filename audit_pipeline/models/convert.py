@@ -18,12 +18,12 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.architecture import cannot_read, quiet, require_usable, unknown_architecture
 from audit_pipeline.models.kept import KeptTokenizer, keep_folder, keep_tokenizer
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.tokenizer import TextTokenizer
-from audit_pipeline.tables import read_json
 
 READ_ERRORS = (
     *(OSError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError),

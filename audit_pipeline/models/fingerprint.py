@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.contracts import digest
+from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.integrity import file_sha256
 from audit_pipeline.models.locate import LocatedModel
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json_if_whole, write_json
 
 _TOKENIZER_FILES = (
     "added_tokens.json",

@@ -18,13 +18,13 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from audit_pipeline.contracts import digest
+from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.integrity import digests_of_folder, require_folder
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import MadeAgainWarning
-from audit_pipeline.integrity import digests_of_folder, require_folder
 from audit_pipeline.models.fingerprint import Identity
 from audit_pipeline.models.tokenizer import TextTokenizer
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, write_json
 
 TOKENIZER_FILE = "tokenizer.json"
 # It says what is kept, with the digests of the other files.

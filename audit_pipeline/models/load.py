@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from audit_pipeline.data_folder import is_writable
+from audit_pipeline.catalogue.data_folder import is_writable
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, read_json_if_whole, write_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import Identity, identify
@@ -19,8 +21,6 @@ from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_t
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.sizes import require_sizes
 from audit_pipeline.models.tokenizer import TextTokenizer
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, read_json_if_whole, write_json
 
 
 @dataclass(frozen=True)

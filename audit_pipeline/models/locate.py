@@ -22,11 +22,11 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.controls.kept import require_whole
 from audit_pipeline.errors import ModelError, TransientError
 from audit_pipeline.models.config import ModelEntry, PackageFile, TrainedHere
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json
 
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 

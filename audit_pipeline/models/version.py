@@ -6,7 +6,7 @@ What belongs here: the entry's fields that change a number, and size and time of
 
 from __future__ import annotations
 
-from audit_pipeline.contracts import digest
+from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.locate import locate

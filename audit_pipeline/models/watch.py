@@ -2,7 +2,7 @@
 
 What belongs here: config/watch.yaml, listing an owner's or a collection's models, and the proposals written from them.
 What does not: the fields of an entry (config.py), fetching a model's files (locate.py), and when to look
-(orchestration/).
+(operate/dagster/).
 
 Only text-generation models whose weights lie in safetensors are proposed, each pinned to the commit that was seen.
 """
@@ -24,13 +24,13 @@ from huggingface_hub import HfApi, ModelCardData, ModelInfo, get_session
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 from huggingface_hub.hf_api import ExpandModelProperty_T
 
+from audit_pipeline.catalogue.paths import config_dir
+from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validating import validated
 from audit_pipeline.errors import ModelError, TransientError, one_line
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.paths import config_dir
-from audit_pipeline.tables import write_atomically
 
 FILE_NAME = "watch.yaml"
 PROPOSALS_NAME = "models.proposed.yaml"

@@ -1,7 +1,7 @@
 """Which pairs are audited as things stand, and whether a whole request is.
 
 What belongs here: comparing what was written with what would be written now. What does not: doing what is missing
-(orchestration/), and Dagster, which this is read without.
+(operate/dagster/), and Dagster, which this is read without.
 """
 
 from __future__ import annotations
@@ -13,20 +13,26 @@ import duckdb
 from audit_pipeline.benchmarks.build import read_manifest
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import is_built, up_to_date
-from audit_pipeline.contracts import RUN_TABLES, Pair
+from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
+from audit_pipeline.catalogue.lineage import Written, latest_is_whole, latest_run
+from audit_pipeline.catalogue.outcomes import latest_outcome
+from audit_pipeline.catalogue.paths import DataPaths, model_page
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import is_current
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.lineage import Written, latest_is_whole, latest_run
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, is_kept, load_tokenizer
 from audit_pipeline.operate.published import is_published_as_now
-from audit_pipeline.outcomes import latest_outcome
-from audit_pipeline.paths import DataPaths, model_page
+from audit_pipeline.operate.stages import (
+    EVALUATIONS_VERSION,
+    SCORES_VERSION,
+    is_extra,
+    statistics_version,
+    upstream_now,
+)
 from audit_pipeline.references.frequencies import corpus_to_count
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
-from audit_pipeline.stages import EVALUATIONS_VERSION, SCORES_VERSION, is_extra, statistics_version, upstream_now
 from audit_pipeline.warehouse.query import open_read_only
 
 

@@ -9,9 +9,9 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from audit_pipeline.lineage import package_versions
-from audit_pipeline.paths import DataPaths, config_dir, texts_are_quoted
-from audit_pipeline.tables import read_json_if_whole, write_json
+from audit_pipeline.catalogue.lineage import package_versions
+from audit_pipeline.catalogue.paths import DataPaths, config_dir, texts_are_quoted
+from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
 
 _PACKAGE = Path(__file__).parents[1]
 _OF_CODE = {".py", ".sql", ".j2", ".css", ".js"}

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.contracts import digest
+from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.lineage import Step, keep
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.lineage import Step, keep
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.references.config import ReferenceEntry
 from audit_pipeline.references.corpus import Corpus, files_corpus, source_corpus
 from audit_pipeline.references.count import (

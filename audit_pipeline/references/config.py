@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.validating import StrictSettings, beside, validated
-from audit_pipeline.contracts import digest
 
 FILE_NAME = "references.yaml"
 DEFAULT = "sotu"

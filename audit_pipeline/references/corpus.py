@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from audit_pipeline.contracts import digest, text_sha256
+from audit_pipeline.catalogue.contracts import digest, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.read import SUFFIXES, digest_of, holds_rows, open_texts
 from audit_pipeline.fetch.rows import Skipped, UnreadableFileError
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import source_named
 from audit_pipeline.sources.store import read_documents
-from audit_pipeline.tables import read_json
 
 State = Mapping[str, Any]
 

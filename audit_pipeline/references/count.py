@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.contracts import TOKEN_FREQUENCIES, digest
+from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES, digest
+from audit_pipeline.catalogue.integrity import sealed, unsealed
+from audit_pipeline.catalogue.tables import checked, read_parquet, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
-from audit_pipeline.integrity import sealed, unsealed
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references.corpus import Corpus, State, files_corpus
 from audit_pipeline.references.tally import CheckedCounter, Counts, vocabulary_of
-from audit_pipeline.tables import checked, read_parquet, write_table
 
 CODE_VERSION = 1
 CHECKPOINT_SECONDS = 30.0

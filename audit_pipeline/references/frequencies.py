@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.catalogue.lineage import require_as_written
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import checked, read_parquet
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import DataError, one_line
-from audit_pipeline.lineage import require_as_written
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.references.config import ReferenceEntry, load_references
 from audit_pipeline.references.count import counts_sha256
-from audit_pipeline.tables import checked, read_parquet
 
 _REMEDY = "count the corpus again"
 _NEEDED = ("tokens", "tokenizer_fingerprint", "corpus_digest")

@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from audit_pipeline.contracts import digest
+from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.errors import DataError, TransientError, one_line
 from audit_pipeline.fetch.rows import Row, Skipped, json_row, text_row
 from audit_pipeline.references.corpus import Corpus, State

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from audit_pipeline.fetch.rows import TextRow
-from audit_pipeline.passes import Passes
+from audit_pipeline.scoring.passes import Passes
 
 _TEXTS = 8192
 _CHARACTERS = 4_000_000

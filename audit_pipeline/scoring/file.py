@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from audit_pipeline.contracts import SCORES
+from audit_pipeline.catalogue.contracts import SCORES
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.detectors.score import score_texts
@@ -26,15 +28,13 @@ from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.neighbours import own_topk
-from audit_pipeline.neighbours.proposer import Proposer, Remembering
-from audit_pipeline.passes import Passes, PassesSummary, Selection, Statistics, costs, run_passes, together
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.operate.stages import passes_of
 from audit_pipeline.scoring.chunks import Bounds, bounds_for, chunks
 from audit_pipeline.scoring.labelled import LabelledScores
+from audit_pipeline.scoring.neighbours import own_topk
+from audit_pipeline.scoring.neighbours.proposer import Proposer, Remembering
 from audit_pipeline.scoring.pace import FileProgress, Pace, Weight
-from audit_pipeline.stages import passes_of
-from audit_pipeline.tables import write_atomically
+from audit_pipeline.scoring.passes import Passes, PassesSummary, Selection, Statistics, costs, run_passes, together
 from audit_pipeline.token_statistics.run import SHARE_WITH_BRANCH, Caches, Progress, RunSummary, compute, joined
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def _passes(selection: Selection, model: TokenizedModel, paths: DataPaths, besid
         proposer = own_topk.OwnTopkProposer(model, caches)
     else:
         # A model of its own: torch is imported where one is asked for.
-        from audit_pipeline.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
+        from audit_pipeline.scoring.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
 
         entry = resolve_model(beside.proposer, load_models())
         proposer = MaskedModelProposer(entry, paths, device=beside.device)

@@ -1,7 +1,7 @@
 """What the labels in a scored file show: how well each detector separates the two sides.
 
 What belongs here: the few numbers that are kept of a file of any length, and the AUROC from them. What does not: how
-labels are spelt (fetch/labels.py), metrics and intervals (evaluation/).
+labels are spelt (fetch/labels.py), metrics and intervals (metrics/, evidence/).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from audit_pipeline.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.detectors.registry import Overrides, is_default
-from audit_pipeline.evaluation.delong import auroc_with_interval
-from audit_pipeline.evaluation.intervals import Interval, metric_intervals
-from audit_pipeline.evaluation.metrics import Floats, metrics, undefined
 from audit_pipeline.fetch.labels import LabelReader
 from audit_pipeline.fetch.rows import TextRow
+from audit_pipeline.metrics.delong import auroc_with_interval
+from audit_pipeline.metrics.intervals import Interval, metric_intervals
+from audit_pipeline.metrics.metrics import Floats, metrics, undefined
 
 FEW_ENOUGH_TO_RESAMPLE = 20_000
 """Texts with a label. Of more the interval is DeLong's: the bootstrap's 2,000 draws of them would take minutes."""

@@ -1,7 +1,7 @@
 """How far scoring a file is, and how long the rest will take.
 
 What belongs here: from the progress of single passes to that of the whole file. What does not: showing it
-(progress.py), measuring a pass (token_statistics/run.py).
+(operate/progress.py), measuring a pass (token_statistics/run.py).
 """
 
 from __future__ import annotations

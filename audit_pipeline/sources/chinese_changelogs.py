@@ -25,10 +25,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.pypi import Archive, read_members
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 from audit_pipeline.sources.chinese_changelogs_settings import ChineseChangelogsSettings
 from audit_pipeline.sources.npm import Registry, configured_registry, fetch_each_major
-from audit_pipeline.sources.pypi import Archive, read_members
 
 NAME = "chinese_changelogs"
 LICENCE = "MIT"

@@ -11,16 +11,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator
 
+from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validating import beside, validated
-from audit_pipeline.contracts import digest
-from audit_pipeline.sources.books_settings import BooksSettings
+from audit_pipeline.connectors.books.settings import BooksSettings
+from audit_pipeline.connectors.patents.settings import PatentsSettings
+from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.sources.chinese_changelogs_settings import ChineseChangelogsSettings
-from audit_pipeline.sources.patents_settings import PatentsSettings
 from audit_pipeline.sources.section import Language, Section, Text
-from audit_pipeline.sources.wikipedia_settings import WikipediaSettings
 
 FILE_NAME = "sources.yaml"
 

@@ -25,10 +25,10 @@ from urllib.parse import quote
 import requests
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
+from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.pypi import MEBIBYTE, Archive
+from audit_pipeline.fetch.pypi import MEBIBYTE, Archive
 from audit_pipeline.sources.registry_faults import cause, may_pass, public
-from audit_pipeline.tables import write_atomically
 
 Version = tuple[int, int, int]
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.connectors.books import source as books
+from audit_pipeline.connectors.patents import source as patents
+from audit_pipeline.connectors.wikipedia import source as wikipedia
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources import books, chinese_changelogs, local_files, patents, release_notes, sotu, wikipedia
+from audit_pipeline.sources import chinese_changelogs, local_files, release_notes, sotu
 from audit_pipeline.sources.base import Source
 
 SOURCES: Mapping[str, Source] = {

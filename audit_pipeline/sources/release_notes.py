@@ -18,9 +18,9 @@ from datetime import date, datetime
 from pathlib import Path, PurePosixPath
 
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.pypi import Archive, Index, configured_index, fetch_archive, read_members
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 from audit_pipeline.sources.config import SourceSettings
-from audit_pipeline.sources.pypi import Archive, Index, configured_index, fetch_archive, read_members
 from audit_pipeline.sources.rst_text import plain_text, section_titles
 
 NAME = "release_notes"

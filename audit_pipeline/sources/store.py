@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from audit_pipeline.contracts import DOCUMENTS, digest, text_sha256
+from audit_pipeline.catalogue.contracts import DOCUMENTS, digest, text_sha256
+from audit_pipeline.catalogue.lineage import read_kept
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.lineage import read_kept
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, document_id
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import source_named
-from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.contracts import digest, text_sha256
+from audit_pipeline.catalogue.contracts import digest, text_sha256
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 

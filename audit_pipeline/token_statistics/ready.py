@@ -11,10 +11,10 @@ from importlib.metadata import version
 
 import torch
 
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.weights import default_device, load_weights
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json_if_whole, write_json
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 
 CHECK_VERSION = 1

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.contracts import BRANCHES, LOGITS, TOKEN_STATISTICS, TOPK, text_sha256
+from audit_pipeline.catalogue.contracts import BRANCHES, LOGITS, TOKEN_STATISTICS, TOPK, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray, cache_key, encode, window_and_stride

@@ -22,12 +22,12 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
-from audit_pipeline.contracts import RUN_TABLES
-from audit_pipeline.data_folder import make_private
+from audit_pipeline.catalogue.contracts import RUN_TABLES
+from audit_pipeline.catalogue.data_folder import make_private
+from audit_pipeline.catalogue.lineage_files import Entry, digests_by_file, missing_files, with_files
+from audit_pipeline.catalogue.paths import DataPaths, config_dir, unsegment
 from audit_pipeline.errors import DataError
-from audit_pipeline.lineage_files import Entry, digests_by_file, missing_files, with_files
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
-from audit_pipeline.paths import DataPaths, config_dir, unsegment
 from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
 from audit_pipeline.warehouse.define import WrittenFile, check_keys, create_tables, create_views, fill_derived
 from audit_pipeline.warehouse.files import Listed, Unreadable, changed_since, damaged_files, list_files

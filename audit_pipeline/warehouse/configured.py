@@ -13,10 +13,10 @@ from pathlib import Path
 from audit_pipeline.benchmarks.build import read_manifest
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.staleness import up_to_date
+from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.paths import DataPaths, unsegment
 
 _UNKNOWN = {"release_date": None, "training_cutoff": None, "on_request": False}
 

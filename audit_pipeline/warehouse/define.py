@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.lineage_files import MissingFile
+from audit_pipeline.catalogue.lineage_files import MissingFile
 from audit_pipeline.warehouse.schema import DEFINED, DERIVED_TABLES, KEYS, VIEWS, Table, fill_of, literal, quoted
 
 WrittenFile = tuple[str, str, str]

@@ -1,7 +1,7 @@
 """The Parquet files that a build reads, each compared with its lineage entry or its own name before it is loaded.
 
 What belongs here: which files there are, and which of them are not as they were written. What does not: loading them
-(load.py), what a digest is (integrity.py), which file an entry explains (lineage_files.py).
+(load.py), what a digest is (catalogue/integrity.py), which file an entry explains (catalogue/lineage_files.py).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.integrity import DamagedError, FileIdentity, file_identity, file_sha256
-from audit_pipeline.lineage_files import REWRITTEN
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.catalogue.integrity import DamagedError, FileIdentity, file_identity, file_sha256
+from audit_pipeline.catalogue.lineage_files import REWRITTEN
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.token_statistics.cache import digest_in_name
 
 CACHE = "token_statistics"

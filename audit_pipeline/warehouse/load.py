@@ -15,11 +15,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.contracts import SCHEMAS, is_later
+from audit_pipeline.catalogue.contracts import SCHEMAS, is_later
+from audit_pipeline.catalogue.integrity import ROW_SHA256, row_sha256_sql
+from audit_pipeline.catalogue.paths import DataPaths, unsegment
+from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import AuditError
-from audit_pipeline.integrity import ROW_SHA256, row_sha256_sql
-from audit_pipeline.paths import DataPaths, unsegment
-from audit_pipeline.tables import read_json
 from audit_pipeline.warehouse.configured import Configured
 from audit_pipeline.warehouse.files import Unreadable
 from audit_pipeline.warehouse.query import one_line
@@ -89,7 +89,7 @@ def _with_later_columns(table: str, files: Sequence[Path]) -> str:
     later = [f"NULL::VARCHAR AS {quoted(field.name)}" for field in SCHEMAS.get(table, ()) if is_later(field)]
     if not later:
         return _rows(files)
-    return f"(SELECT {', '.join(later)} WHERE false UNION ALL BY NAME SELECT * FROM {_rows(files)})"  # noqa: S608 - names from contracts.py
+    return f"(SELECT {', '.join(later)} WHERE false UNION ALL BY NAME SELECT * FROM {_rows(files)})"  # noqa: S608 - names from catalogue/contracts.py
 
 
 def _by_columns(files: Sequence[Path]) -> list[Sequence[Path]]:
@@ -120,7 +120,7 @@ def _compared(table: str, rows: str, files: Sequence[Path]) -> tuple[pa.Table, d
     holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(SCHEMAS[table])}"
     # A database of its own: a footer that makes no sense can bring DuckDB to declare all of a database invalid.
     with duckdb.connect() as aside:
-        aside.execute(f"CREATE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}")  # noqa: S608 - names from contracts.py
+        aside.execute(f"CREATE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}")  # noqa: S608 - names from catalogue/contracts.py
         whole = aside.sql("SELECT * EXCLUDE holds FROM compared WHERE holds").to_arrow_table()
         found = dict(aside.sql("SELECT filename, bool_and(holds) FROM compared GROUP BY filename").fetchall())
     wrong = {file: "its row is not as it was written" for file in files if found.get(str(file)) is False}

@@ -2,7 +2,7 @@
 
 What belongs here: names, their order, reading the files under sql/, and how a table's columns are computed from its
 Parquet files where they are not simply read. What does not: running any of it (define.py, build.py), and the columns of
-the Parquet files (contracts.py), which sql/tables/ repeats and a test compares.
+the Parquet files (catalogue/contracts.py), which sql/tables/ repeats and a test compares.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from audit_pipeline.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, RUN_TABLES
+from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, RUN_TABLES
 
 BLIND_CONTROL = "blind_control"
 """The detector that never sees the model; sql/views/leaderboard_history.sql sets it apart by this name."""

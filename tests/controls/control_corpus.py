@@ -8,12 +8,12 @@ from datetime import UTC, date, datetime
 
 import pyarrow as pa
 
-from audit_pipeline.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import table_from_rows, write_table
 from audit_pipeline.controls.build import ControlReport, build_control
 from audit_pipeline.controls.config import Architecture, ControlEntry
-from audit_pipeline.lineage import Step
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import table_from_rows, write_table
 
 _WORDS = "lamp harbour tide rope gull stone market ladder window river candle bridge garden letter winter"
 WORDS = _WORDS.split()

@@ -11,7 +11,7 @@ from control_corpus import table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.contracts import DOCUMENTS
+from audit_pipeline.catalogue.contracts import DOCUMENTS
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.errors import DataError

@@ -15,6 +15,8 @@ from control_corpus import ENTRY, build, documents, entry, step
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.controls.build import build_control, train_into
 from audit_pipeline.controls.config import Architecture, StudyEntry
 from audit_pipeline.controls.current import is_current
@@ -27,8 +29,6 @@ from audit_pipeline.controls.training import new_model, train
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import write_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

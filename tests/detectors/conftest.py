@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from audit_pipeline.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, text_sha256
 from audit_pipeline.detectors.statistics import TextStatistics
 
 INTS = ("token_id", "argmax_id", "rank")

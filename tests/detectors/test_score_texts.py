@@ -1,6 +1,6 @@
 import pytest
 
-from audit_pipeline.contracts import SCORES
+from audit_pipeline.catalogue.contracts import SCORES
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.score import SCORE_COLUMNS, score_texts
 from audit_pipeline.detectors.statistics import StatisticsIndex

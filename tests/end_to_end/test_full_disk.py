@@ -20,19 +20,19 @@ from live_workspace import LiveWorkspace, family, make
 from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of, save_model
 
-from audit_pipeline import tables
-from audit_pipeline.contracts import Pair
+from audit_pipeline.catalogue import tables
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cli.full_disk import full_disk
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.full_disk import full_disk
-from audit_pipeline.lineage import Step
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.stages import evaluate_pair, run_tokens, score_pair, texts_of
+from audit_pipeline.operate.stages import evaluate_pair, run_tokens, score_pair, texts_of
+from audit_pipeline.report.write import build_reports
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.report import build_reports
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
-from audit_pipeline.contracts import Pair
-from audit_pipeline.stages import texts_of
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.operate.stages import texts_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -14,13 +14,13 @@ from made_workspace import Workspace, made_text, make_workspace, quick_folder
 from tiny_models import forward_of, twin_statistics
 
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
-from audit_pipeline.contracts import SCORES, Pair
+from audit_pipeline.catalogue.contracts import SCORES, Pair
+from audit_pipeline.catalogue.lineage import latest_run
+from audit_pipeline.catalogue.tables import read_table
 from audit_pipeline.definitions import defs
-from audit_pipeline.lineage import latest_run
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.orchestration.in_process import run_job
-from audit_pipeline.orchestration.partitions import register
-from audit_pipeline.tables import read_table
+from audit_pipeline.operate.dagster.in_process import run_job
+from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query
 

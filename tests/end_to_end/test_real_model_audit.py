@@ -25,10 +25,10 @@ from made_workspace import (
 )
 
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.evaluation.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.models.config import load_models
-from audit_pipeline.paths import PROJECT_ROOT
 
 MODEL, BENCHMARK = "smollm2-135m", "mini_32"
 HOSTILE = "<script>alert('owned')</script>"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.contracts import canonical_json
+from audit_pipeline.catalogue.contracts import canonical_json
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select, settings_up_to
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.passes import Selection, Statistics, passes_for, run_passes
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.scoring.passes import Selection, Statistics, passes_for, run_passes
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"

@@ -18,16 +18,16 @@ import pytest
 
 from audit_pipeline.benchmarks.build import build, read_examples
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.contracts import Pair
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import write_json, write_table
 from audit_pipeline.controls.build import texts_table
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.findings import Design, find
-from audit_pipeline.lineage import Step
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.stages import refresh_source
-from audit_pipeline.tables import write_json, write_table
+from audit_pipeline.evidence.findings import Design, find
+from audit_pipeline.operate.stages import refresh_source
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = Path(__file__).parent / "instrument_check"

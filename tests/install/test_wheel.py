@@ -162,7 +162,7 @@ def test_a_workspace_is_laid_out_and_used(installed: Installed, empty: Path) -> 
 
 
 def test_dagster_loads_the_code_location_of_the_installed_workspace_file(installed: Installed, empty: Path) -> None:
-    code = "from audit_pipeline.paths import workspace_file; print(workspace_file())"
+    code = "from audit_pipeline.catalogue.paths import workspace_file; print(workspace_file())"
     workspace = installed.run("python", "-c", code, cwd=empty).stdout.strip()
     assert Path(workspace).is_relative_to(installed.venv)
     done = installed.run("python", "-m", "dagster", "definitions", "validate", "-w", workspace, cwd=empty)

@@ -12,12 +12,12 @@ import torch
 from tiny_models import SENTENCES, save_tokenizer, tokenized
 from transformers import AutoTokenizer
 
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models import convert, kept, weights
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.kept import read_tokenizer, weights_are_whole
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics import ready
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.ready import forward_pass

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from config_problems import problems_of
 
+from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
+from audit_pipeline.catalogue.paths import DataPaths, partition_problem
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.contracts import RUN_TABLES, Pair
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import with_overrides
-from audit_pipeline.paths import DataPaths, partition_problem
 
 ROOT = Path(__file__).parent.parent.parent
 

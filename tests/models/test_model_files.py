@@ -19,6 +19,8 @@ from safetensors.torch import load_file, save_file
 from tiny_models import save_model, tokenized
 from transformers import AutoTokenizer
 
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import convert
 from audit_pipeline.models.config import ModelEntry, PackageFile
@@ -26,8 +28,6 @@ from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent.parent
@@ -107,7 +107,7 @@ from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import locate
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths
 hub, revision, data = sys.argv[1:]
 try:
     located = locate(ModelEntry(name=hub, hub=hub, revision=revision or None))
@@ -115,7 +115,7 @@ try:
     print(json.dumps({"folder": str(located.folder), "commit": located.commit, "weights": identity.weights_digest,
                       "from": located.resolved_from}))
 except AuditError as error:
-    from audit_pipeline.orchestration.retries import is_transient
+    from audit_pipeline.operate.dagster.retries import is_transient
     print(json.dumps({"error": str(error), "transient": is_transient(error)}))
 """
 

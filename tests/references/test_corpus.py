@@ -14,10 +14,10 @@ import pytest
 from made_files import save_dataset
 from pyarrow import feather
 
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.read import SUFFIXES, suffix_of
 from audit_pipeline.fetch.rows import Skipped
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.references import hub
 from audit_pipeline.references.corpus import Corpus, DocumentStream, files_corpus, source_corpus
 from audit_pipeline.references.hub import HubStream, hub_corpus

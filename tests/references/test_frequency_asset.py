@@ -10,11 +10,11 @@ import dagster as dg
 import pytest
 
 import assets.references
-from audit_pipeline.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.orchestration.metadata import column_schema
-from audit_pipeline.orchestration.resources import AuditData, Models
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.operate.dagster.metadata import column_schema
+from audit_pipeline.operate.dagster.resources import AuditData, Models
 
 REFERENCES = """
 references:

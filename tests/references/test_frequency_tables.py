@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.lineage import Step
 from audit_pipeline.models.load import TokenizedModel, with_overrides
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.references import build
 from audit_pipeline.references.build import build_frequencies
 from audit_pipeline.references.config import ReferenceEntry, load_references
 from audit_pipeline.references.count import count_corpus, table_of
 from audit_pipeline.references.frequencies import frequencies_of, read_frequencies
-from audit_pipeline.tables import write_table
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent.parent

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
+from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references import count
@@ -27,7 +28,6 @@ from audit_pipeline.references.count import (
     counts_sha256,
     table_of,
 )
-from audit_pipeline.tables import write_table
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 TEXTS = ["the nets and the boats", "the nets", "café 😀 12, 345!", "!!", "a" * 300]

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.fetch.rows import TextRow
-from audit_pipeline.passes import Passes
 from audit_pipeline.scoring.chunks import Bounds, bounds_for, chunks
+from audit_pipeline.scoring.passes import Passes
 
 
 @given(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit_pipeline.evaluation.delong import auroc_with_interval
-from audit_pipeline.evaluation.intervals import metric_intervals
 from audit_pipeline.fetch.rows import TextRow
+from audit_pipeline.metrics.delong import auroc_with_interval
+from audit_pipeline.metrics.intervals import metric_intervals
 from audit_pipeline.scoring import labelled
 from audit_pipeline.scoring.labelled import LabelledScores, Separation
 

@@ -20,11 +20,11 @@ from made_files import write_rows, written
 from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
 from tiny_models import forward_of as load
 
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.read import open_texts
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.scoring.chunks import Bounds
 from audit_pipeline.scoring.file import FileScores, Told, score_file
 from audit_pipeline.scoring.pace import FileProgress

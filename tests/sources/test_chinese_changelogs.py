@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from loopback_index import make_archive
 from pydantic import ValidationError
 
+from audit_pipeline.fetch.pypi import Archive
 from audit_pipeline.sources.base import LeftOut
 from audit_pipeline.sources.chinese_changelogs import (
     PACKAGES,
@@ -24,7 +25,6 @@ from audit_pipeline.sources.chinese_changelogs import (
 )
 from audit_pipeline.sources.chinese_changelogs_settings import ChineseChangelogsSettings
 from audit_pipeline.sources.npm import Registry
-from audit_pipeline.sources.pypi import Archive
 
 REACT = PACKAGES["tdesign-react"]
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from loopback_index import make_archive
 
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.pypi import read_members
 from audit_pipeline.sources.npm import (
     Registry,
     Release,
@@ -31,7 +32,6 @@ from audit_pipeline.sources.npm import (
     releases_in,
     sha512_of,
 )
-from audit_pipeline.sources.pypi import read_members
 
 
 @dataclass

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from config_problems import problems_of
 
+from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.paths import PROJECT_ROOT
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 
 

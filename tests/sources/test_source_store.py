@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.connectors.books.settings import BooksSettings
+from audit_pipeline.connectors.patents.settings import PatentsSettings
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
-from audit_pipeline.sources.books_settings import BooksSettings
 from audit_pipeline.sources.config import LocalFilesSettings, ReleaseNotesSettings, SourceSettings
-from audit_pipeline.sources.patents_settings import PatentsSettings
 from audit_pipeline.sources.registry import SOURCES, source_named
 from audit_pipeline.sources.store import SourceReport, harvest_version, is_stale, keep, read_documents, refresh
-from audit_pipeline.tables import read_json, write_json
 
 DAY_1, DAY_2 = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
 

@@ -24,7 +24,7 @@ import yaml
 from click.testing import Result
 from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
 
-from audit_pipeline.orchestration.in_process import HOST_TAG, PROCESS_TAG
+from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTED = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / "storage.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -279,7 +279,7 @@ def test_the_pins_are_those_of_the_installed_dagster() -> None:
 
 
 def test_the_documented_file_holds_no_secret_and_the_settings_of_the_default_one(workspace: Workspace) -> None:
-    from audit_pipeline.orchestration.in_process import ensure_dagster_home
+    from audit_pipeline.operate.dagster.in_process import ensure_dagster_home
 
     assert DOCUMENTED is not None
     documented = yaml.safe_load(DOCUMENTED[1])

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_models import SENTENCES, forward_of, save_model, tokenized
 
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics import forward as forward_module
 from audit_pipeline.token_statistics.branches import (
     PLACES_A_TOKEN,

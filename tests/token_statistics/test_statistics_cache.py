@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.integrity import file_sha256
+from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.cache import PartCache
 

@@ -20,10 +20,10 @@ import pytest
 import torch
 from tiny_models import SENTENCES, tokenized, twin_logits, twin_statistics
 
-from audit_pipeline.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.paths import DataPaths
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics import run as run_module
 from audit_pipeline.token_statistics.cache import PartCache
@@ -413,7 +413,7 @@ import functools, sys, time
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from tiny_models import forward_of, tokenized
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.token_statistics import run
 run.PartCache = functools.partial(run.PartCache, flush_seconds=0.0)
 model = tokenized(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from browser import Browser, NotSeenError, browser
 
-from audit_pipeline.evaluate_file import evaluate_file
-from audit_pipeline.evaluate_options import Asked
+from audit_pipeline.evidence.options import Asked
+from audit_pipeline.operate.evaluate_file import evaluate_file
 from tests.warehouse.made_findings import make
 
 WIDTHS = (1280, 1024, 390)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from audit_pipeline.contracts import (
+from audit_pipeline.catalogue.contracts import (
     DOCUMENTS,
     EVALUATIONS,
     EXAMPLES,
@@ -30,11 +30,11 @@ from audit_pipeline.contracts import (
     example_id,
     text_sha256,
 )
-from audit_pipeline.integrity import with_row_sha256
-from audit_pipeline.outcomes import TABLE as OUTCOMES_TABLE
-from audit_pipeline.outcomes import Status
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.integrity import with_row_sha256
+from audit_pipeline.catalogue.outcomes import TABLE as OUTCOMES_TABLE
+from audit_pipeline.catalogue.outcomes import Status
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
 from audit_pipeline.warehouse.build import build_warehouse
 
 Row = Mapping[str, object]

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.contracts import SCHEMAS, Pair, canonical_json, digest
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import table_from_rows, write_table
+from audit_pipeline.catalogue.contracts import SCHEMAS, Pair, canonical_json, digest
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import table_from_rows, write_table
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 

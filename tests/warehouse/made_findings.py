@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 
-from audit_pipeline.contracts import EXAMPLES, SCHEMAS, Pair, canonical_json, digest, example_id
-from audit_pipeline.evaluation.audited_side import IN_WORDS as AGAINST_HELD_OUT
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.contracts import EXAMPLES, SCHEMAS, Pair, canonical_json, digest, example_id
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.evidence.audited_side import IN_WORDS as AGAINST_HELD_OUT
 
 from .conftest import BENCHMARKS, CONTROLS, DAY, MODELS, Folder
 
@@ -401,8 +401,8 @@ def write_everything(folder: Folder) -> None:
 
 def make(root: Path) -> Path:
     """Write folder, warehouse and reports for looking at; the folder of the reports."""
+    from audit_pipeline.report.write import build_reports
     from audit_pipeline.warehouse.build import build_warehouse
-    from audit_pipeline.warehouse.report import build_reports
 
     paths = DataPaths(root)
     write_everything(Folder(paths))

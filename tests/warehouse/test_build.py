@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written import read_all
 
-from audit_pipeline.contracts import SCHEMAS, SCORES, description_of, is_later
+from audit_pipeline.catalogue.contracts import SCHEMAS, SCORES, description_of, is_later
+from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, read_table, write_json, write_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.integrity import file_sha256
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, read_table, write_json, write_table
 from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query

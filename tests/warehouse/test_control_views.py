@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.contracts import CONTROL_STUDIES, canonical_json
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.report.document import Report
+from audit_pipeline.report.study_plots import panels_of
+from audit_pipeline.report.write import build_reports, twin
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.report import build_reports, twin
-from audit_pipeline.warehouse.report_document import Report
-from audit_pipeline.warehouse.study_plots import panels_of
 
 from .conftest import DAY, MODELS, Folder
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.tables import read_json, write_json
+from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.coverage import STATUSES
 from audit_pipeline.warehouse.define import create_tables, create_views, fill_derived

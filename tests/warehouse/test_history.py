@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.contracts import canonical_json
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.catalogue.contracts import canonical_json
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import literal

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
 
-from audit_pipeline.contracts import CONTAMINATION_RATES, EVALUATIONS
-from audit_pipeline.evaluation.evaluate import ScoreColumn
-from audit_pipeline.tables import table_from_rows
-from audit_pipeline.warehouse.pair_plots import (
+from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS
+from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.evidence.evaluate import ScoreColumn
+from audit_pipeline.report.pair_plots import (
     forest_markdown,
     histograms_markdown,
     rates_markdown,
     roc_log_markdown,
     roc_markdown,
 )
-from audit_pipeline.warehouse.picture_data import as_fine_as_seen, spread_of
-from audit_pipeline.warehouse.plots import (
+from audit_pipeline.report.picture_data import as_fine_as_seen, spread_of
+from audit_pipeline.report.plots import (
     MARKDOWN_LIMIT,
     Interval,
     RateRow,

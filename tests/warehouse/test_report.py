@@ -13,22 +13,22 @@ from urllib.parse import unquote
 import duckdb
 import pytest
 
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError
-from audit_pipeline.evaluation import blind_control
-from audit_pipeline.evaluation.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.paths import DataPaths
-from audit_pipeline.tables import read_json, write_json
-from audit_pipeline.warehouse import report as report_module
-from audit_pipeline.warehouse import report_html
+from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.report import html as report_html
+from audit_pipeline.report import write as report_module
+from audit_pipeline.report.coverage import MAX_GRID_MODELS, MAX_LISTED
+from audit_pipeline.report.document import Report
+from audit_pipeline.report.numbers import interval, number, signed
+from audit_pipeline.report.pictures import Pictures
+from audit_pipeline.report.rows import flattened
+from audit_pipeline.report.section import TOP_TEXTS
+from audit_pipeline.report.write import ReportSummary, build_reports, model_page, twin
+from audit_pipeline.separability import blind_control
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.report import ReportSummary, build_reports, model_page, twin
-from audit_pipeline.warehouse.report_coverage import MAX_GRID_MODELS, MAX_LISTED
-from audit_pipeline.warehouse.report_document import Report
-from audit_pipeline.warehouse.report_numbers import interval, number, signed
-from audit_pipeline.warehouse.report_pictures import Pictures
-from audit_pipeline.warehouse.report_rows import flattened
-from audit_pipeline.warehouse.report_section import TOP_TEXTS
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder, write_config

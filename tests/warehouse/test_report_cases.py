@@ -10,16 +10,17 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.contracts import LINEAGE, Pair, canonical_json, digest
-from audit_pipeline.evaluate_options import Asked
-from audit_pipeline.integrity import with_row_sha256
-from audit_pipeline.tables import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.warehouse import report_background, report_html
+from audit_pipeline.catalogue.contracts import LINEAGE, Pair, canonical_json, digest
+from audit_pipeline.catalogue.integrity import with_row_sha256
+from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.evidence.options import Asked
+from audit_pipeline.report import background as report_background
+from audit_pipeline.report import html as report_html
+from audit_pipeline.report.html import ROOM, Scale
+from audit_pipeline.report.pictures import Pictures
+from audit_pipeline.report.write import build_reports
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.report import build_reports
-from audit_pipeline.warehouse.report_html import ROOM, Scale
-from audit_pipeline.warehouse.report_pictures import Pictures
 
 from .conftest import DAY, MODELS, Folder
 from .made_findings import (
@@ -212,7 +213,7 @@ def test_what_is_cut_is_counted(audited: Folder, monkeypatch: pytest.MonkeyPatch
     for name in ("_COSTS", "_CHANGES", "_TIMELINE", "_OLDER", "_BENCHMARKS"):
         sql = re.sub(r"LIMIT \d+", "LIMIT 1", getattr(report_background, name))
         monkeypatch.setattr(report_background, name, sql)
-    monkeypatch.setattr("audit_pipeline.warehouse.report.layout_digest", lambda: "another")
+    monkeypatch.setattr("audit_pipeline.report.write.layout_digest", lambda: "another")
     cut = written(audited)
     less = cut.reports[TINY]
     for part in ("costs", "changes", "benchmarks"):

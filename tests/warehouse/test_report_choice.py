@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.tables import read_json, write_json
-from audit_pipeline.warehouse import report_background, report_choice
+from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.report import background as report_background
+from audit_pipeline.report import choice as report_choice
+from audit_pipeline.report.choice import in_order, sections_a_model
+from audit_pipeline.report.document import Answer, Estimate, Outcome
+from audit_pipeline.report.write import build_reports
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.report import build_reports
-from audit_pipeline.warehouse.report_choice import in_order, sections_a_model
-from audit_pipeline.warehouse.report_document import Answer, Estimate, Outcome
 
 from .conftest import MODELS, Folder
 from .test_report import Written

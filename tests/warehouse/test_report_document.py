@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from audit_pipeline.warehouse.report_document import Estimate, report_schema, schema_text
+from audit_pipeline.report.document import Estimate, report_schema, schema_text
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "report.schema.json"
 
 
 def test_the_published_schema_is_that_of_the_data() -> None:
     assert PUBLISHED.read_text(encoding="utf-8") == schema_text(), (
-        "write it again: python -c 'from audit_pipeline.warehouse.report_document import schema_text; "
+        "write it again: python -c 'from audit_pipeline.report.document import schema_text; "
         'print(schema_text(), end="")\' > docs/report.schema.json'
     )
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.report.document import Report, Section
+from audit_pipeline.report.numbers import interval, percent, probability
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.report_document import Report, Section
-from audit_pipeline.warehouse.report_numbers import interval, percent, probability
 
 from .conftest import DAY, Folder
 from .made_findings import BOOKS, HOSTILE, MODEL, OLDER, SHELF, TEXTS, write_everything, write_shelf

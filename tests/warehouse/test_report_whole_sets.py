@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.contracts import Pair
-from audit_pipeline.warehouse import report_background, report_html
-from audit_pipeline.warehouse.report_pictures import Pictures
-from audit_pipeline.warehouse.report_summary import whole_set_words
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.report import background as report_background
+from audit_pipeline.report import html as report_html
+from audit_pipeline.report.pictures import Pictures
+from audit_pipeline.report.summary import whole_set_words
 
 from .conftest import DAY, MODELS, Folder
 from .decided import write_rows

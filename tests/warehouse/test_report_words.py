@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
-from audit_pipeline.evaluation.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.warehouse.report_answer import answer_words
-from audit_pipeline.warehouse.report_document import (
+from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.report.answer import answer_words
+from audit_pipeline.report.document import (
     Asked,
     Counted,
     DetectorAnswer,
@@ -22,9 +22,9 @@ from audit_pipeline.warehouse.report_document import (
     Outcome,
     Sides,
 )
-from audit_pipeline.warehouse.report_documents import needed, penalty, smallest_q
-from audit_pipeline.warehouse.report_limits import LIMITS
-from audit_pipeline.warehouse.report_numbers import (
+from audit_pipeline.report.documents import needed, penalty, smallest_q
+from audit_pipeline.report.limits import LIMITS
+from audit_pipeline.report.numbers import (
     duration,
     interval,
     level,
@@ -35,8 +35,8 @@ from audit_pipeline.warehouse.report_numbers import (
     setting,
     signed,
 )
-from audit_pipeline.warehouse.report_summary import instrument_words, summary_of, whole_set_words
-from audit_pipeline.warehouse.report_words import (
+from audit_pipeline.report.summary import instrument_words, summary_of, whole_set_words
+from audit_pipeline.report.words import (
     Q_LEVEL,
     Origin,
     Words,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from audit_pipeline.contracts import CONTROL_STUDIES, SCHEMAS, description_of
+from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, SCHEMAS, description_of
 from audit_pipeline.warehouse import schema
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.tables import read_json, write_json
-from audit_pipeline.warehouse import report_html
+from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.report import html as report_html
+from audit_pipeline.report.pictures import Pictures
+from audit_pipeline.report.write import build_reports
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
-from audit_pipeline.warehouse.report import build_reports
-from audit_pipeline.warehouse.report_pictures import Pictures
 
 from .conftest import BENCHMARKS, CONTROLS, DAY, MODELS, Folder
 from .test_report import Page

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from audit_pipeline.contracts import Pair, digest, text_sha256
-from audit_pipeline.tables import read_json, write_json
+from audit_pipeline.catalogue.contracts import Pair, digest, text_sha256
+from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
 

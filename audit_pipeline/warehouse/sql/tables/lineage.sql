@@ -39,4 +39,4 @@ COMMENT ON COLUMN lineage.settings IS
 COMMENT ON COLUMN lineage.file_sha256 IS
     'sha256 of the Parquet file that holds the rows; null: they lie in no file of their own, or an earlier version wrote them';
 COMMENT ON COLUMN lineage.row_sha256 IS
-    'sha256 of the row''s other columns (integrity.py); null where an earlier version wrote the row';
+    'sha256 of the row''s other columns (catalogue/integrity.py); null where an earlier version wrote the row';

@@ -21,4 +21,4 @@ COMMENT ON COLUMN outcomes.reason IS 'why, in one line of at most 500 characters
 COMMENT ON COLUMN outcomes.run_id IS 'the run that wrote the row; joins to lineage.run_id';
 COMMENT ON COLUMN outcomes.recorded_at IS 'when the run gave the pair up';
 COMMENT ON COLUMN outcomes.row_sha256 IS
-    'sha256 of the row''s other columns (integrity.py); null where an earlier version wrote the row';
+    'sha256 of the row''s other columns (catalogue/integrity.py); null where an earlier version wrote the row';

@@ -1,5 +1,0 @@
-"""Alerts: which findings changed, and telling somebody.
-
-What belongs here: comparing findings (findings.py) and delivering what is to be told (deliver.py). What does not: when
-to compare and what to do with a failed run (orchestration/).
-"""

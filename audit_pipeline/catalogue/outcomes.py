@@ -1,0 +1,107 @@
+"""What became of a pair that a run could not do: one row a partition and run, kept beside the findings.
+
+What belongs here: writing and reading the table outcomes. What does not: deciding what a fault is and what is tried
+again (operate/dagster/), how outcomes and findings make up the coverage (warehouse/coverage.py).
+
+A pair that was done has no outcome: its findings say so. ``not_applicable`` means that the pair's input is missing or
+wrong (an AuditError: there is no such model, the benchmark is not fit to be audited); ``failed`` means anything else,
+a fault that may be gone the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from audit_pipeline.catalogue.contracts import OUTCOMES, Pair
+from audit_pipeline.catalogue.integrity import with_row_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_rows, table_from_rows, write_table
+from audit_pipeline.errors import DataError
+
+Status = Literal["not_applicable", "failed"]
+
+TABLE = "outcomes"
+MAX_REASON = 500
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Why a run left a pair undone, and at which stage; ``at`` is in UTC."""
+
+    pair: Pair
+    stage: str
+    status: Status
+    reason: str
+    run_id: str
+    at: datetime
+
+
+def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, reason: str, run_id: str) -> Outcome:
+    """Write why ``run_id`` could not do the pair, in one line of at most 500 characters; returns what is on record.
+
+    The first outcome of a run stays: the later stages, which merely follow, do not overwrite it. Raises DataError
+    where an outcome of the run lies there already and cannot be read.
+    """
+    first = outcome_of_run(paths, pair, run_id)
+    if first is not None:
+        return first
+    outcome = Outcome(pair, stage, status, _one_line(reason), run_id, datetime.now(UTC))
+    row = {
+        "model": pair.model,
+        "benchmark": pair.benchmark,
+        "stage": outcome.stage,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "run_id": outcome.run_id,
+        "at": outcome.at,
+    }
+    rows = table_from_rows([with_row_sha256(row)], OUTCOMES)
+    write_table(paths.run_file(TABLE, pair.partition, run_id), rows)
+    return outcome
+
+
+def outcome_of_run(paths: DataPaths, pair: Pair, run_id: str) -> Outcome | None:
+    """The outcome that a run recorded for the pair; None where it recorded none.
+
+    Raises DataError where it cannot be read.
+    """
+    path = paths.run_file(TABLE, pair.partition, run_id)
+    if not path.exists():
+        return None
+    (outcome,) = _read(path, f"the outcome of {pair.partition} in run {run_id}")
+    return outcome
+
+
+def latest_outcome(paths: DataPaths, pair: Pair) -> Outcome | None:
+    """The outcome recorded last for the pair, whatever was found since; None where every run could do it.
+
+    Raises DataError, naming the file, where one cannot be read.
+    """
+    folder = paths.run_file(TABLE, pair.partition, "any").parent
+    outcomes = [outcome for path in sorted(folder.glob("*.parquet")) for outcome in _read(path, path.name)]
+    return max(outcomes, key=lambda outcome: (outcome.at, outcome.run_id), default=None)
+
+
+def _read(path: Path, what: str) -> list[Outcome]:
+    """The outcomes in a file; raises DataError where it cannot be read or is not as it was written."""
+    try:
+        return [_outcome(row) for row in read_rows(path, what=what)]
+    except KeyError as error:
+        raise DataError(f"{what} cannot be read ({path}): the column {error} is missing") from error
+
+
+def _outcome(row: Mapping[str, Any]) -> Outcome:
+    return Outcome(
+        Pair(row["benchmark"], row["model"]), row["stage"], row["status"], row["reason"], row["run_id"], row["at"]
+    )
+
+
+def _one_line(reason: str) -> str:
+    """``reason`` without line breaks and without characters that a terminal would obey or Parquet cannot hold."""
+    flat = " ".join(reason.split()) or "no reason was given"
+    printable = "".join(character if character.isprintable() else "\ufffd" for character in flat)
+    return printable if len(printable) <= MAX_REASON else printable[: MAX_REASON - 1] + "…"

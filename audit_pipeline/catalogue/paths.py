@@ -1,0 +1,260 @@
+"""Where everything produced lives under the data folder, and where the configuration is read from.
+
+What belongs here: which folders these are, every path below data/, and the rules for naming folders after partitions.
+What does not: reading or writing (see catalogue/tables.py), and what the files hold (see catalogue/contracts.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from platformdirs import user_data_path
+
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+"""The folder that this package lies in: the checkout, or where packages are installed."""
+WORKSPACE_FILE = "workspace.yaml"
+SHIPPED = Path(__file__).resolve().parents[1] / "shipped"
+"""In an installed package: the default configuration, laid out as a workspace."""
+DEFAULTS = SHIPPED if SHIPPED.is_dir() else PROJECT_ROOT
+"""Where the default configuration lies: of the checkout it is the checkout's own."""
+
+MODEL_PAGE = "model="
+"""What the names of models' pages and their JSON twins begin with."""
+_CODE_LOCATION = "audit_pipeline.definitions"
+# A file system allows 255 bytes; partition=contamination_rates%3ABENCHMARK%7CMODEL, a folder of the lineage, is the
+# longest of all names that are made of these.
+_LONGEST = {"benchmark": 60, "model": 160}
+
+
+@lru_cache(maxsize=4096)
+def segment(name: str) -> str:
+    """``name`` as one path segment, reversible with :func:`unsegment` (a hub id holds slashes)."""
+    quoted = quote(name, safe=" ()+,-.=@_")
+    return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted
+
+
+def unsegment(part: str) -> str:
+    """The name that :func:`segment` made ``part`` from."""
+    return unquote(part)
+
+
+def model_page(folder: Path, model: str) -> Path:
+    """The page of a model's report in the folder of reports."""
+    return folder / f"{MODEL_PAGE}{segment(model)}.html"
+
+
+def texts_are_quoted() -> bool:
+    """Whether warehouse and report quote audited texts where nobody says otherwise on the command line."""
+    return "CORPUS_AUDIT_NO_TEXT" not in os.environ
+
+
+def partition_problem(dimension: str, name: str) -> str | None:
+    """Why a benchmark or model (``dimension``) cannot have this name, which partitions and folders carry; or None."""
+    if "|" in name or "..." in name or not name.isprintable() or not name.strip():
+        return f"{name[:80]!r} cannot name a {dimension}: no '|', no '...', no control characters, not empty"
+    length, longest = len(segment(name)), _LONGEST[dimension]
+    if length > longest:
+        return (
+            f"{name[:40]}… cannot name a {dimension}: folders are named after it, so it may take {longest} bytes, of "
+            f"which a slash or a letter that is not of English takes three or more; this name takes {length}"
+        )
+    return None
+
+
+def workspace() -> Path | None:
+    """The folder whose config/ and data/ are used: the nearest around the current folder that is a workspace, else the
+    checkout that this package is run from; None for an installed package outside of any workspace.
+
+    A workspace holds a workspace.yaml that names this project's code location, and a config/ beside it.
+    """
+    return next((folder for folder in (*_around(), PROJECT_ROOT) if _is_workspace(folder)), None)
+
+
+def _around() -> tuple[Path, ...]:
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        # Somebody removed the folder that the shell is in.
+        return ()
+    return (here, *here.parents)
+
+
+def _is_workspace(folder: Path) -> bool:
+    try:
+        named = _CODE_LOCATION in (folder / WORKSPACE_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return named and (folder / "config").is_dir()
+
+
+def config_dir() -> Path:
+    """The folder of models.yaml, benchmarks.yaml and the others.
+
+    ``CORPUS_AUDIT_CONFIG`` where set, else config/ of the :func:`workspace`, else the configuration in the package.
+    """
+    given = os.environ.get("CORPUS_AUDIT_CONFIG")
+    return Path(given or (workspace() or SHIPPED) / "config").expanduser().resolve()
+
+
+def workspace_file() -> Path:
+    """The workspace.yaml that Dagster is given: that of the :func:`workspace`, else the one in the package."""
+    return (workspace() or SHIPPED) / WORKSPACE_FILE
+
+
+OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audit init` lays out one of your own"
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether ``path`` is a part of the installed package, which is nobody's to edit."""
+    return path.is_relative_to(SHIPPED)
+
+
+@dataclass(frozen=True)
+class DataPaths:
+    """Every path under one data folder. Nothing is created by asking for a path."""
+
+    root: Path
+
+    @classmethod
+    def from_environment(cls) -> DataPaths:
+        """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of the :func:`workspace`, else the user's own.
+
+        The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit.
+        """
+        if given := os.environ.get("CORPUS_AUDIT_DATA"):
+            return cls(Path(given).expanduser().resolve())
+        root = workspace()
+        return cls(root / "data" if root is not None else user_data_path("corpus-audit", appauthor=False))
+
+    @property
+    def downloads(self) -> Path:
+        return self.root / "downloads"
+
+    def documents(self, source: str) -> Path:
+        return self.root / "documents" / f"source={segment(source)}" / "documents.parquet"
+
+    def source_manifest(self, source: str) -> Path:
+        return self.documents(source).with_name("manifest.json")
+
+    def examples(self, benchmark: str) -> Path:
+        return self.root / "examples" / f"benchmark={segment(benchmark)}" / "examples.parquet"
+
+    def benchmark_manifest(self, benchmark: str) -> Path:
+        return self.examples(benchmark).with_name("manifest.json")
+
+    def split_quality(self, benchmark: str) -> Path:
+        """What is known of a benchmark's two sides without any model; rewritten with every assessment."""
+        return self.root / "split_quality" / f"benchmark={segment(benchmark)}" / "quality.parquet"
+
+    def token_statistics(self, kind: str, model_fingerprint: str) -> Path:
+        return self.root / "token_statistics" / f"kind={kind}" / f"model={model_fingerprint}"
+
+    def model_card(self, model_fingerprint: str) -> Path:
+        return self.root / "models" / f"{model_fingerprint}.json"
+
+    def kept_tokenizers(self, tokenizer_fingerprint: str) -> Path:
+        """The tokenizers of one fingerprint in the form that loads at once, a folder a version that wrote it."""
+        return self.root / "models" / "tokenizers" / tokenizer_fingerprint
+
+    def converted_models(self, weights_digest: str) -> Path:
+        """The weights of one .gguf as safetensors, a folder a dtype and version that converted it."""
+        return self.root / "models" / "converted" / weights_digest
+
+    def load_check(self, model_fingerprint: str) -> Path:
+        """What the check at loading found out about a model's forward pass on this machine."""
+        return self.root / "models" / "checks" / f"{model_fingerprint}.json"
+
+    @property
+    def digest_cache(self) -> Path:
+        return self.root / "models" / "digests.json"
+
+    def token_frequencies(self, corpus: str, tokenizer_fingerprint: str) -> Path:
+        """The counts of one tokenizer's tokens in one corpus."""
+        name = f"tokenizer={tokenizer_fingerprint}.parquet"
+        return self.root / "token_frequencies" / f"corpus={segment(corpus)}" / name
+
+    def control_pointer(self, control: str) -> Path:
+        """Names the current version of a trained control."""
+        return self.root / "controls" / segment(control) / "current.json"
+
+    def control_version(self, control: str, version: str) -> Path:
+        return self.control_pointer(control).parent / version
+
+    def study(self, name: str) -> Path:
+        return self.root / "control_studies" / f"study={segment(name)}" / "results.parquet"
+
+    def table(self, name: str) -> Path:
+        """The folder of an append-only table: scores, evaluations, lineage or outcomes."""
+        return self.root / name
+
+    def run_file(self, table: str, partition: str, run_id: str) -> Path:
+        """The one file that a run adds to an append-only table for one partition."""
+        return self.table(table) / f"partition={segment(partition)}" / f"run_id={segment(run_id)}.parquet"
+
+    def file_of(self, table: str, partition: str, run_id: str) -> Path | None:
+        """The file that a lineage entry explains; None for token statistics, which lie in the parts of the cache.
+
+        Of a trained control it is the pointer to its current version.
+        """
+        rewritten: dict[str, Callable[[str], Path]] = {
+            "documents": self.documents,
+            "examples": self.examples,
+            "split_quality": self.split_quality,
+            "control_studies": self.study,
+            "controls": self.control_pointer,
+            "token_frequencies": lambda name: self.token_frequencies(*name.rsplit("|", 1)),
+        }
+        if table == "token_statistics":
+            return None
+        return rewritten[table](partition) if table in rewritten else self.run_file(table, partition, run_id)
+
+    @property
+    def warehouse(self) -> Path:
+        return self.root / "audit.duckdb"
+
+    @property
+    def reports(self) -> Path:
+        return self.root / "reports"
+
+    @property
+    def report(self) -> Path:
+        return self.reports / "contamination_report.html"
+
+    @property
+    def logs(self) -> Path:
+        """What libraries printed while a command met a full disk or the like."""
+        return self.root / "logs"
+
+    @property
+    def rolled_day(self) -> Path:
+        return self.root / "rolled_day.json"
+
+    @property
+    def alerts(self) -> Path:
+        return self.root / "alerts.jsonl"
+
+    @property
+    def findings_told(self) -> Path:
+        return self.root / "findings_told.json"
+
+    def removal(self, dimension: str, name: str) -> Path:
+        return self.root / "forgetting" / f"{dimension}={segment(name)}.json"
+
+    @property
+    def published(self) -> Path:
+        """What warehouse and report were made with (operate/published.py)."""
+        return self.root / "published.json"
+
+    @property
+    def claims(self) -> Path:
+        """What living commands say they are at work on (operate/dagster/claims.py)."""
+        return self.root / "claims"
+
+    @property
+    def dagster_home(self) -> Path:
+        return self.root / "dagster_home"

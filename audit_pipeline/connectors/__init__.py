@@ -1,0 +1,5 @@
+"""Documents from the web: Wikipedia, patents, books. Nothing else imports what stands here.
+
+What belongs here: fetching and parsing of one kind of document, each a package of its own, loaded when a source of its
+kind is named. What does not: sources that need nothing but local files or the package index (sources/).
+"""

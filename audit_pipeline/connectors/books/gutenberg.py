@@ -1,0 +1,241 @@
+"""Books of Project Gutenberg: its catalogue, a selection of it, and the plain texts from a mirror.
+
+What belongs here: reading pg_catalog.csv, choosing books, where a mirror keeps their texts, and the year of first
+publication that a text's own head states. What does not: the network (polite.py, book_fetching.py) and what in a text
+is the book (book_matter.py).
+
+The catalogue's date is that of the release at Project Gutenberg; a work's own date it does not have. Newer texts name
+the original publication in their heads; of the others the year must come from the user, or they are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.connectors.books.fetching import ask_for_books
+from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text, cleaned
+from audit_pipeline.connectors.books.matter import gutenberg_head, plain_text
+from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
+from audit_pipeline.connectors.books.settings import GutenbergSettings
+from audit_pipeline.connectors.polite import Page, PoliteClient
+from audit_pipeline.errors import SourceError
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+
+MEBIBYTE = 1024 * 1024
+LICENCE = "public domain in the USA (Project Gutenberg License)"
+COPYRIGHTED = "in copyright, distributed by Project Gutenberg with permission"
+# Project Gutenberg makes the catalogue once a day.
+CATALOGUE_AGE = timedelta(days=1)
+
+_MOST_CATALOGUE_BYTES = 128 * MEBIBYTE
+_MOST_BOOK_BYTES = 32 * MEBIBYTE
+_COLUMNS = ("Text#", "Type", "Title", "Language", "Authors", "Subjects", "Bookshelves")
+_PAGE = "https://www.gutenberg.org/ebooks/{id}"
+_ORIGINAL = re.compile(r"^Original publication:[ \t]*(.*(?:\n[ \t]+\S.*)*)", re.MULTILINE | re.IGNORECASE)
+_LIFE = re.compile(r",?\s*(?:\d{1,4}\??\s*(?:BCE?)?\s*-|-\s*\d{1,4}|active |approximately ).*\Z|\s*\[.*\Z")
+
+
+@dataclass(frozen=True)
+class CatalogueBook:
+    """A text in the catalogue; several languages, subjects and bookshelves are possible."""
+
+    number: int
+    title: str
+    author: str | None
+    languages: tuple[str, ...]
+    subjects: tuple[str, ...]
+    bookshelves: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The texts by number, the rows that cannot be read, and what the numbers of other kinds are (Sound, Dataset)."""
+
+    books: Mapping[int, CatalogueBook]
+    left_out: tuple[LeftOut, ...]
+    other_kinds: Mapping[int, str]
+
+
+def harvest_gutenberg(
+    settings: GutenbergSettings, client: PoliteClient, entries: Mapping[str, BookEntry] | None = None
+) -> Harvest:
+    """The chosen books as documents, named by their numbers.
+
+    ``entries`` (by number, as a text) come from the user's file of dates and go before what a text says of itself.
+    Raises SourceError where no mirror is set.
+    """
+    if settings.mirror is None:
+        raise SourceError("set books.gutenberg.mirror in config/sources.yaml to a mirror of Project Gutenberg")
+    entries = entries or {}
+    collection = settings.collection
+    try:
+        page = client.get(settings.catalogue, limit=_MOST_CATALOGUE_BYTES, max_age=CATALOGUE_AGE)
+        catalogue = read_catalogue(page.text())
+    except SourceError as error:
+        return Harvest((), (Missing(f"{collection}: the catalogue", str(error), collection),))
+    chosen, left_out = choose(catalogue, settings, frozenset(entries))
+    documents: list[Document] = []
+    missing: list[Missing] = []
+    left_out = [*catalogue.left_out, *left_out]
+    places = ((str(book.number), addresses(book.number, settings)) for book in chosen)
+    for (name, answer), book in zip(ask_for_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
+        part = f"{collection} {name} ({book.title})"
+        if isinstance(answer, str):
+            missing.append(Missing(part, answer, collection, name))
+            continue
+        try:
+            documents.append(_document(book, answer, entries.get(name), collection))
+        except UnusableBookError as unusable:
+            left_out.append(LeftOut(part, str(unusable)))
+    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+
+
+def read_catalogue(text: str) -> Catalogue:
+    """What pg_catalog.csv holds; raises SourceError where it is not that file."""
+    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    try:
+        header = next(reader, [])
+    except csv.Error as error:
+        raise SourceError(f"the catalogue of Project Gutenberg cannot be read: {error}") from error
+    absent = [column for column in _COLUMNS if column not in header]
+    if absent:
+        raise SourceError(f"this is not the catalogue of Project Gutenberg: it has no column {', '.join(absent)}")
+    books: dict[int, CatalogueBook] = {}
+    left_out: list[LeftOut] = []
+    other_kinds: dict[int, str] = {}
+    while True:
+        place = f"pg_catalog.csv:{reader.line_num + 1}"
+        try:
+            record = next(reader)
+        except StopIteration:
+            return Catalogue(books, tuple(left_out), other_kinds)
+        except csv.Error as error:
+            left_out.append(LeftOut(place, f"broken CSV: {error}"))
+            continue
+        if not record:
+            continue
+        row = dict(zip(header, record, strict=False))
+        if len(record) != len(header) or not re.fullmatch(r"[0-9]{1,9}", row["Text#"].strip()):
+            left_out.append(LeftOut(place, f"not a row of the catalogue: {', '.join(record)[:80]}"))
+        elif row["Type"].strip() != "Text":
+            other_kinds[int(row["Text#"])] = row["Type"].strip()
+        else:
+            book = _catalogue_book(row)
+            books.setdefault(book.number, book)
+
+
+def _catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
+    return CatalogueBook(
+        number=int(row["Text#"]),
+        title=" ".join(row["Title"].split()) or f"Project Gutenberg {row['Text#'].strip()}",
+        author=_author(next(iter(_parts(row["Authors"])), None)),
+        languages=_parts(row["Language"]),
+        subjects=_parts(row["Subjects"]),
+        bookshelves=_parts(row["Bookshelves"]),
+    )
+
+
+def _parts(field: str) -> tuple[str, ...]:
+    return tuple(part for part in (" ".join(piece.split()) for piece in field.split(";")) if part)
+
+
+def _author(name: str | None) -> str | None:
+    """``Austen, Jane, 1775-1817`` without the years of life and the role."""
+    return (_LIFE.sub("", name).strip(" ,") or None) if name else None
+
+
+def choose(
+    catalogue: Catalogue, settings: GutenbergSettings, dated: frozenset[str] = frozenset()
+) -> tuple[list[CatalogueBook], list[LeftOut]]:
+    """The books to ask for, at most ``settings.limit``, and what is to be said of the others that were meant.
+
+    With ``ids`` those, in their order. Else the books of one of the languages, one of the subjects and one of the
+    bookshelves (parts of their names do, capitals do not count; none set means any): first those that ``dated`` names,
+    then the others in an order that depends on their numbers alone, so that a growing catalogue changes little.
+    """
+    if settings.ids:
+        return _listed(catalogue, settings)
+    fitting = [
+        book
+        for book in catalogue.books.values()
+        if (not settings.languages or set(book.languages) & set(settings.languages))
+        and _names_one(book.subjects, settings.subjects)
+        and _names_one(book.bookshelves, settings.bookshelves)
+    ]
+    fitting.sort(key=lambda book: (str(book.number) not in dated, digest("gutenberg", book.number)))
+    return fitting[: settings.limit], _over_limit(len(fitting), settings)
+
+
+def _listed(catalogue: Catalogue, settings: GutenbergSettings) -> tuple[list[CatalogueBook], list[LeftOut]]:
+    found: list[CatalogueBook] = []
+    left_out: list[LeftOut] = []
+    for number in dict.fromkeys(settings.ids):
+        if number in catalogue.books:
+            found.append(catalogue.books[number])
+        else:
+            kind = catalogue.other_kinds.get(number)
+            reason = f"no text but: {kind}" if kind else "not in the catalogue"
+            left_out.append(LeftOut(f"{settings.collection} {number}", reason))
+    return found[: settings.limit], [*left_out, *_over_limit(len(found), settings)]
+
+
+def _over_limit(fitting: int, settings: GutenbergSettings) -> list[LeftOut]:
+    over = fitting - settings.limit
+    reason = f"{over} more books fit; books.gutenberg.limit is {settings.limit}"
+    return [LeftOut(f"{settings.collection}: the catalogue", reason)] if over > 0 else []
+
+
+def _names_one(names: Iterable[str], wanted: Sequence[str]) -> bool:
+    return not wanted or any(part.lower() in name.lower() for name in names for part in wanted)
+
+
+def addresses(number: int, settings: GutenbergSettings) -> list[str]:
+    """Where a mirror may keep the text of a book, in the order of ``settings.files``."""
+    digits = str(number)
+    folders = "/".join(digits[:-1]) or "0"
+    base = (settings.mirror or "").rstrip("/")
+    return [
+        f"{base}/{pattern.lstrip('/').replace('{folders}', folders).replace('{id}', digits)}"
+        for pattern in settings.files
+    ]
+
+
+def original_publication(text: str) -> Dating | None:
+    """When the work came out, as the head of a text says in its line ``Original publication:``; None without one.
+
+    The line names place, publisher and year. Of several years (a reprint) the first and the last bound the dating.
+    """
+    line = _ORIGINAL.search(gutenberg_head(text))
+    return between_years(years_in(line[1])) if line else None
+
+
+def _document(book: CatalogueBook, page: Page, entry: BookEntry | None, collection: str) -> Document:
+    try:
+        text = cleaned(page.text())
+    except SourceError as error:
+        raise UnusableBookError(str(error)) from error
+    dating = entry.dating if entry is not None else original_publication(text)
+    if dating is None:
+        raise UnusableBookError(
+            "its text does not say when the work was first published; give the year in the file books.dates"
+        )
+    name = str(book.number)
+    described = entry or BookEntry(location="", key=name, dating=dating)
+    copyrighted = "copyrighted project gutenberg" in gutenberg_head(text).lower()
+    return book_document(
+        collection=collection,
+        name=name,
+        entry=replace(described, dating=dating),
+        title=described.title or book.title,
+        author=described.author or book.author,
+        text=checked_text(plain_text(text)),
+        language=described.language or next(iter(book.languages), "und"),
+        licence=described.licence or (COPYRIGHTED if copyrighted else LICENCE),
+        url=described.url or _PAGE.format(id=book.number),
+    )

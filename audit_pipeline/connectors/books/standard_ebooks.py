@@ -1,0 +1,234 @@
+"""Books of Standard Ebooks: a feed (Atom or OPDS) or a list of ids, and the EPUBs they lead to.
+
+What belongs here: reading a feed, where a book's EPUB lies, and the years of publication that its colophon states. What
+does not: the network (polite.py, book_fetching.py), the inside of an EPUB (epub.py), what is matter (book_matter.py).
+
+The dates in feeds and in a book's metadata are those of the ebook. When the work came out stands in the colophon, in
+prose: "was published in 1817 by".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import urljoin, urlsplit
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from audit_pipeline.connectors.books.epub import Epub, EpubError, prose, read_epub
+from audit_pipeline.connectors.books.fetching import ask_for_books
+from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text
+from audit_pipeline.connectors.books.matter import epub_text
+from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
+from audit_pipeline.connectors.books.settings import StandardEbooksSettings
+from audit_pipeline.connectors.polite import FetchError, PoliteClient
+from audit_pipeline.errors import SourceError
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+
+MEBIBYTE = 1024 * 1024
+LICENCE = "public domain text in the USA; edition CC0-1.0"
+FEED_AGE = timedelta(days=1)
+
+_MOST_FEED_BYTES = 64 * MEBIBYTE
+_MOST_BOOK_BYTES = 64 * MEBIBYTE
+_MOST_FEED_PAGES = 500
+_EPUB_TYPE = "application/epub+zip"
+_BOOK_PATH = "/ebooks/"
+_CLOSED = (
+    "; the feeds of all books are open to members of its Patrons Circle: use the open feed of new releases, "
+    "books.standard_ebooks.ids, or unpack a bulk download into books.folder"
+)
+_STATEMENT = re.compile(r"\b(?:published|completed|written|compiled|translated|composed|serialized|performed)\b", re.I)
+_STATEMENT_END = re.compile(r"\bthis (?:ebook|edition)\b|\bthe cover page\b", re.I)
+
+
+@dataclass(frozen=True)
+class FeedBook:
+    """A book in a feed: its id (jane-austen/persuasion), title, first author, and where its EPUB lies."""
+
+    identity: str
+    title: str | None
+    author: str | None
+    epub: str
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One page of a feed: its books, entries that cannot be used, and the address of the next page."""
+
+    books: tuple[FeedBook, ...]
+    left_out: tuple[LeftOut, ...]
+    following: str | None
+
+
+def harvest_standard_ebooks(
+    settings: StandardEbooksSettings, client: PoliteClient, entries: Mapping[str, BookEntry] | None = None
+) -> Harvest:
+    """The listed books and those of the feed, at most ``settings.limit``, as documents named by their ids.
+
+    ``entries`` (by id) come from the user's file of dates and go before what a colophon says.
+    """
+    entries = entries or {}
+    collection = settings.collection
+    missing: list[Missing] = []
+    left_out: list[LeftOut] = []
+    found = {identity: FeedBook(identity, None, None, epub_address(identity, settings)) for identity in settings.ids}
+    if settings.feed is not None:
+        for book in _feed_books(settings, client, missing, left_out):
+            found.setdefault(book.identity, book)
+    chosen = list(found.values())[: settings.limit]
+    if len(found) > settings.limit:
+        over = f"{len(found) - settings.limit} more books are listed; books.standard_ebooks.limit is {settings.limit}"
+        left_out.append(LeftOut(collection, over))
+    documents: list[Document] = []
+    places = ((book.identity, [book.epub]) for book in chosen)
+    for (name, answer), book in zip(ask_for_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
+        part = f"{collection} {name}"
+        if isinstance(answer, str):
+            missing.append(Missing(part, answer, collection, name))
+            continue
+        try:
+            epub = read_epub(answer.content)
+            documents.append(_document(book, epub, entries.get(name), settings))
+        except (EpubError, UnusableBookError) as error:
+            left_out.append(LeftOut(part, str(error)))
+        else:
+            left_out += [LeftOut(f"{part}!{path}", reason) for path, reason in epub.problems]
+    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+
+
+def _feed_books(
+    settings: StandardEbooksSettings, client: PoliteClient, missing: list[Missing], left_out: list[LeftOut]
+) -> list[FeedBook]:
+    books: list[FeedBook] = []
+    address, seen = settings.feed, set[str]()
+    while address is not None and address not in seen and len(books) < settings.limit:
+        if len(seen) >= _MOST_FEED_PAGES:
+            left_out.append(LeftOut(address, f"not read: more than {_MOST_FEED_PAGES} pages of a feed"))
+            break
+        seen.add(address)
+        try:
+            page = client.get(address, limit=_MOST_FEED_BYTES, max_age=FEED_AGE)
+            feed = read_feed(page.content, page.url, settings)
+        except SourceError as error:
+            closed = isinstance(error, FetchError) and error.status in {401, 403}
+            missing.append(
+                Missing(
+                    f"{settings.collection}: the feed", str(error) + (_CLOSED if closed else ""), settings.collection
+                )
+            )
+            break
+        books += feed.books
+        left_out += feed.left_out
+        address = feed.following
+    return books
+
+
+def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) -> Feed:
+    """The books of one page of an Atom or OPDS feed that was fetched from ``address``.
+
+    Of a book's EPUBs the compatible one is taken, not the advanced. Raises SourceError where it is not such a feed.
+    """
+    try:
+        root: Element = fromstring(content, forbid_dtd=True)
+    except DefusedXmlException as error:
+        raise SourceError(f"{address}: a feed that defines entities is not read") from error
+    except (ParseError, ValueError, LookupError) as error:
+        raise SourceError(f"{address}: not a feed that can be read ({error})") from error
+    if _local(root) != "feed":
+        raise SourceError(f"{address}: not an Atom or OPDS feed but <{_local(root)}>")
+    hosts = {urlsplit(place).netloc for place in (settings.site, address)}
+    books: list[FeedBook] = []
+    left_out: list[LeftOut] = []
+    for entry in (child for child in root if _local(child) == "entry"):
+        identity = _identity(_words(entry, "id") or "")
+        name = identity or _words(entry, "title") or "an entry"
+        links = [link for link in entry if _local(link) == "link" and link.get("type", "").startswith(_EPUB_TYPE)]
+        places = [urljoin(address, link.get("href", "")) for link in links]
+        places = [place for place in places if urlsplit(place).netloc in hosts]
+        if identity is None:
+            left_out.append(LeftOut(f"{settings.collection} {name}", f"its id is not that of a book: {name}"))
+        elif not places:
+            left_out.append(LeftOut(f"{settings.collection} {name}", "no EPUB of this library in its entry"))
+        else:
+            epub = next((place for place in places if "advanced" not in place), places[0])
+            author = next((_words(child, "name") for child in entry if _local(child) == "author"), None)
+            books.append(FeedBook(identity, _words(entry, "title"), author, _as_download(epub)))
+    following = next(
+        (
+            urljoin(address, link.get("href", ""))
+            for link in root
+            if _local(link) == "link" and link.get("rel") == "next"
+        ),
+        None,
+    )
+    if following is not None and urlsplit(following).netloc not in hosts:
+        following = None
+    return Feed(tuple(books), tuple(left_out), following)
+
+
+def epub_address(identity: str, settings: StandardEbooksSettings) -> str:
+    """Where the compatible EPUB of a book lies."""
+    base = settings.site.rstrip("/")
+    return _as_download(f"{base}{_BOOK_PATH}{identity}/downloads/{identity.replace('/', '_')}.epub")
+
+
+def publication(book: Epub) -> Dating | None:
+    """When the work came out, as the colophon says before it turns to the ebook; None where it names no year.
+
+    Of several years (a serial, a collection, a translation) the first and the last bound the dating.
+    """
+    for chapter in book.chapters:
+        page = prose(chapter.markup)
+        if "colophon" not in page.types and not chapter.path.endswith("colophon.xhtml"):
+            continue
+        statement = _STATEMENT.search(page.text)
+        end = _STATEMENT_END.search(page.text)
+        if statement and (end is None or statement.start() < end.start()):
+            return between_years(years_in(page.text[statement.start() : end.start() if end else len(page.text)]))
+    return None
+
+
+def _document(book: FeedBook, epub: Epub, entry: BookEntry | None, settings: StandardEbooksSettings) -> Document:
+    dating = entry.dating if entry is not None else publication(epub)
+    if dating is None:
+        raise UnusableBookError(
+            "its colophon does not say when the work was first published; give the year in the file books.dates"
+        )
+    described = entry or BookEntry(location="", key=book.identity, dating=dating)
+    language = (epub.language or "").split("-")[0].lower()
+    return book_document(
+        collection=settings.collection,
+        name=book.identity,
+        entry=described,
+        title=described.title or book.title or epub.title or book.identity,
+        author=described.author or book.author or next(iter(epub.authors), None),
+        text=checked_text(epub_text(epub)),
+        language=described.language or (language if re.fullmatch(r"[a-z]{2,3}", language) else "und"),
+        licence=described.licence or LICENCE,
+        url=described.url or f"{settings.site.rstrip('/')}{_BOOK_PATH}{book.identity}",
+    )
+
+
+def _identity(address: str) -> str | None:
+    """jane-austen/persuasion out of https://standardebooks.org/ebooks/jane-austen/persuasion."""
+    identity = urlsplit(address).path.partition(_BOOK_PATH)[2].strip("/")
+    return identity if re.fullmatch(r"[a-z0-9-]+(?:[_/][a-z0-9-]+)+", identity) else None
+
+
+def _as_download(address: str) -> str:
+    # Without it the site answers with a page of thanks that loads the book.
+    return address if urlsplit(address).query else f"{address}?source=feed"
+
+
+def _words(element: Element, name: str) -> str | None:
+    text = next(("".join(child.itertext()) for child in element if _local(child) == name), "")
+    return " ".join(text.split()) or None
+
+
+def _local(element: Element) -> str:
+    return str(element.tag).rpartition("}")[2]

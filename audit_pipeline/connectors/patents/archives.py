@@ -1,0 +1,255 @@
+"""Saved pages, out of folders of .html and .html.gz and out of WARC files: files to raw pages.
+
+What belongs here: which files are read, how much of them, and what of a WARC is a page. What does not: what a page
+says (patent_page.py).
+
+Files are untrusted: a page, compressed or not, is read up to a limit, and links out of the folder are not followed.
+A compressed WARC holds one gzip member a record. Members are unpacked here one by one, so that one that is broken or
+cut short costs no other: crawls that were killed leave such files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import mmap
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from warcio.archiveiterator import ArchiveIterator
+from warcio.exceptions import ArchiveLoadFailed
+from warcio.limitreader import LimitReader
+from warcio.recordloader import ArcWarcRecord
+from warcio.statusandheaders import StatusAndHeadersParserException
+
+from audit_pipeline.connectors.patents.page import LARGEST_PAGE, MEBIBYTE, RawPage
+from audit_pipeline.sources.base import LeftOut, Missing
+
+PAGE_FILES = (".html", ".htm")
+SUFFIXES = (".html", ".htm", ".html.gz", ".htm.gz", ".warc", ".warc.gz")
+
+# A record is a page with headers; a whole file in one gzip member is read as well, up to this.
+_LARGEST_MEMBER = 256 * MEBIBYTE
+_GZIP = b"\x1f\x8b\x08"
+_CHUNK = 64 * 1024
+_MOST_FAULTS = 100
+_HTML = ("text/html", "application/xhtml+xml")
+
+Found = RawPage | LeftOut | Missing
+
+
+def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[Found]:
+    """Every page in the file or folder ``root``, and every file or record that yields none, with the reason.
+
+    A page has at most ``largest`` bytes, unpacked. Missing, without a collection, are files that cannot be read to
+    their end: the caller knows whose documents they may hold.
+    """
+    if not root.exists():
+        yield Missing(root.name, f"{root}: no such file or folder")
+        return
+    for name, path, problem in _files(root):
+        if problem is not None:
+            yield LeftOut(name, problem)
+            continue
+        try:
+            if _is_warc(path):
+                yield from _warc_pages(name, path, largest)
+            else:
+                yield _page(name, path, largest)
+        except OSError as error:
+            yield Missing(name, f"{path}: cannot be read ({error.strerror or error})")
+
+
+def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
+    """Name below the root, path, and for a file that is not read the reason; in order of names."""
+    if root.is_file():
+        yield root.name, root, _kind_problem(root)
+        return
+    inside = root.resolve()
+    for folder, folders, files in os.walk(root, followlinks=False):
+        here = Path(folder)
+        for name in sorted(name for name in folders if (here / name).is_symlink()):
+            yield (here / name).relative_to(root).as_posix(), here / name, "a linked folder"
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(name for name in files if not name.startswith(".")):
+            path = here / name
+            outside = path.is_symlink() and not path.resolve().is_relative_to(inside)
+            problem = "a link out of the folder" if outside else _kind_problem(path)
+            yield path.relative_to(root).as_posix(), path, problem
+
+
+def _kind_problem(path: Path) -> str | None:
+    return None if path.name.lower().endswith(SUFFIXES) else f"not one of {', '.join(SUFFIXES)}"
+
+
+def _is_warc(path: Path) -> bool:
+    return path.name.lower().endswith((".warc", ".warc.gz"))
+
+
+def _too_large(largest: int) -> str:
+    return f"larger than {largest} bytes"
+
+
+def _page(name: str, path: Path, largest: int) -> RawPage | LeftOut:
+    with path.open("rb") as raw:
+        try:
+            compressed = path.suffix.lower() == ".gz"
+            file = gzip.GzipFile(fileobj=raw) if compressed else raw
+            content = file.read(largest + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            return LeftOut(name, f"broken gzip: {error}")
+    return RawPage(name, content) if len(content) <= largest else LeftOut(name, _too_large(largest))
+
+
+def _warc_pages(name: str, path: Path, largest: int) -> Iterator[Found]:
+    others: Counter[str] = Counter()
+    if path.stat().st_size == 0:
+        yield LeftOut(name, "an empty file")
+        return
+    with path.open("rb") as file:
+        if file.read(len(_GZIP)) == _GZIP:
+            for place, member in _gzip_members(file):
+                if isinstance(member, str):
+                    yield Missing(f"{name}@{place}", f"broken record: {member}")
+                else:
+                    yield from _record_pages(f"{name}@{place}", io.BytesIO(member), largest, others)
+        else:
+            file.seek(0)
+            yield from _record_pages(name, file, largest, others)
+    for kind, count in sorted(others.items()):
+        yield LeftOut(name, f"{kind}: {count}")
+
+
+def _gzip_members(file: BinaryIO) -> Iterator[tuple[int, bytes | str]]:
+    """The place (in bytes) of each gzip member and its content, or what is wrong with it.
+
+    After a member that is broken, cut short or too large the next one is looked for by its first bytes.
+    """
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        start, faults = 0, 0
+        while start < len(data):
+            content, end, fault = _one_member(data, start)
+            if fault is None:
+                yield start, content
+                start = end
+                continue
+            yield start, fault
+            faults += 1
+            start = data.find(_GZIP, start + 1) if faults < _MOST_FAULTS else -1
+            # Chance hits within compressed bytes do not unpack: go on to the first that does.
+            while start >= 0 and not _begins_member(data, start):
+                start = data.find(_GZIP, start + 1)
+            if start < 0:
+                return
+
+
+def _begins_member(data: mmap.mmap, start: int) -> bool:
+    try:
+        return zlib.decompressobj(wbits=31).decompress(data[start : start + _CHUNK], 8).startswith(b"WARC/")
+    except zlib.error:
+        return False
+
+
+def _one_member(data: mmap.mmap, start: int) -> tuple[bytes, int, str | None]:
+    """The content of the member at ``start``, where it ends, and what is wrong with it."""
+    unpacker = zlib.decompressobj(wbits=31)
+    pieces: list[bytes] = []
+    size, place = 0, start
+    try:
+        while not unpacker.eof and place < len(data):
+            chunk = data[place : place + _CHUNK]
+            place += len(chunk)
+            # One byte above the limit shows that there is more than it allows.
+            piece = unpacker.decompress(chunk, _LARGEST_MEMBER + 1 - size)
+            size += len(piece)
+            pieces.append(piece)
+            if size > _LARGEST_MEMBER:
+                return b"", place, f"unpacks to more than {_LARGEST_MEMBER} bytes; recompress it record by record"
+    except zlib.error as error:
+        return b"", place, f"damaged gzip data ({error})"
+    if not unpacker.eof:
+        return b"", place, "cut short"
+    return b"".join(pieces), place - len(unpacker.unused_data), None
+
+
+def _record_pages(name: str, stream: BinaryIO, largest: int, others: Counter[str]) -> Iterator[Found]:
+    """The pages among the records of a WARC stream; other records are counted in ``others`` by what they are."""
+    try:
+        for record in _records(stream):
+            kind = _not_a_page(record)
+            if kind is not None:
+                others[kind] += 1
+                continue
+            url = str(record.rec_headers.get_header("WARC-Target-URI") or "").strip("<>")
+            content = _body(record, largest)
+            if len(content) > largest:
+                yield LeftOut(url or name, _too_large(largest))
+            elif _is_cut_short(record):
+                yield Missing(url or name, f"broken record: cut short, in {name}")
+            else:
+                yield RawPage(url or name, content, url or None, _charset(record))
+    except (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, zlib.error, ValueError) as error:
+        reason = str(error).strip().splitlines()
+        yield Missing(name, f"broken record: {reason[0] if reason else type(error).__name__}")
+
+
+def _records(stream: BinaryIO) -> Iterator[ArcWarcRecord]:
+    records = iter(ArchiveIterator(stream))
+    while True:
+        try:
+            record = next(records, None)
+        except AttributeError as error:
+            # warcio takes it for granted that a response states its address.
+            raise ArchiveLoadFailed("a response without an address") from error
+        if record is None:
+            return
+        yield record
+
+
+def _not_a_page(record: ArcWarcRecord) -> str | None:
+    """What a record is, where it is no page: another type, another status, another kind of content."""
+    if record.rec_type not in ("response", "resource"):
+        return "records that are no responses"
+    if record.http_headers is not None:
+        if record.http_headers.get_statuscode() != "200":
+            return "responses with a status other than 200"
+        declared = record.http_headers.get_header("Content-Type")
+    else:
+        declared = record.content_type
+    media_type = str(declared or "text/html").partition(";")[0].strip().lower()
+    return None if media_type in _HTML else "responses that are not HTML"
+
+
+def _body(record: ArcWarcRecord, largest: int) -> bytes:
+    """The record's content, unpacked, up to one byte more than ``largest``."""
+    stream = record.content_stream()
+    pieces: list[bytes] = []
+    left = largest + 1
+    while left > 0:
+        piece = stream.read(min(left, _CHUNK))
+        if not piece:
+            break
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def _is_cut_short(record: ArcWarcRecord) -> bool:
+    """Whether the stream ends before the record does, by the length that the record states."""
+    stream = record.raw_stream
+    while stream.read(_CHUNK):
+        pass
+    return isinstance(stream, LimitReader) and stream.limit > 0
+
+
+def _charset(record: ArcWarcRecord) -> str | None:
+    declared = record.http_headers.get_header("Content-Type") if record.http_headers is not None else None
+    for parameter in str(declared or "").split(";")[1:]:
+        key, _, value = parameter.partition("=")
+        if key.strip().lower() == "charset" and value.strip():
+            return value.strip().strip("\"'")
+    return None

@@ -1,0 +1,172 @@
+"""Exports of the BigQuery table patents-public-data.patents.publications: rows to patents.
+
+What belongs here: the table's columns, nested as BigQuery keeps them or flat as a query makes them, and what they
+mean. What does not: reading rows out of a file (fetch/), the check of dates (patent_record.py), and cleaning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+
+from audit_pipeline.connectors.patents.record import (
+    PARTS,
+    Part,
+    Patent,
+    StatedDates,
+    UnusablePatentError,
+    application_key,
+    family_key,
+    page_address,
+    parse_day,
+    publication_number,
+    settled_dates,
+)
+from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
+from audit_pipeline.fetch.rows import Row, column_names, unicode_problem
+from audit_pipeline.sources.base import LeftOut, Missing
+
+LARGEST_FILE = 4 * 1024**3
+LARGEST_TEXT = 10_000_000
+
+_NEEDED = ("publication_number", "publication_date", "priority_date")
+_DAY_COLUMNS = ("publication_date", "filing_date", "priority_date")
+LANGUAGE = "zh"
+
+Found = Patent | LeftOut | Missing
+
+
+def exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
+    """Every patent of ``countries`` in the file or folder ``root``; rows and files that yield none, with the reason.
+
+    Rows of other countries are counted, not named. Missing, without a collection, are files that cannot be read.
+    """
+    if not root.exists():
+        yield Missing(root.name, f"{root}: no such file or folder")
+        return
+    paths = [root] if root.is_file() else sorted(path for path in root.iterdir() if not path.name.startswith("."))
+    for path in paths:
+        if suffix_of(path) not in ROW_SUFFIXES or not path.is_file():
+            yield LeftOut(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
+        elif path.stat().st_size > LARGEST_FILE:
+            yield Missing(path.name, f"larger than {LARGEST_FILE} bytes; export it in several files")
+        else:
+            try:
+                yield from _patents(path, countries, parts, today)
+            except DataError as error:
+                yield Missing(path.name, str(error))
+
+
+def _patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
+    file = read_rows(path)
+    _check_columns(path, column_names(file.rows), parts)
+    for skipped in file.skipped:
+        yield LeftOut(skipped.location, f"unreadable row: {skipped.reason}")
+    elsewhere: Counter[str] = Counter()
+    for row in file.rows:
+        number = publication_number(str(row.values.get("publication_number") or ""))
+        if number is not None and number[:2] not in countries:
+            elsewhere[number[:2]] += 1
+            continue
+        try:
+            yield row_patent(row, parts, today)
+        except UnusablePatentError as problem:
+            yield LeftOut(f"{number} in {row.location}" if number else row.location, str(problem))
+    if elsewhere:
+        named = ", ".join(f"{count} of {country}" for country, count in elsewhere.most_common(5))
+        yield LeftOut(path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({named})")
+
+
+def _check_columns(path: Path, columns: Sequence[str], parts: Sequence[Part]) -> None:
+    absent = [name for name in _NEEDED if name not in columns]
+    absent += [f"{part}_localized" for part in parts if not {part, f"{part}_localized"} & set(columns)]
+    if absent:
+        raise DataError(
+            f"{path}: no column {', '.join(absent)}; export them too (docs/benchmarks/patentmia.md has the query)"
+        )
+
+
+def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
+    """The patent in one row; raises UnusablePatentError where a field cannot be read, or dates do not hold."""
+    values = row.values
+    number = publication_number(str(values.get("publication_number") or ""))
+    if number is None:
+        raise UnusablePatentError(f"no publication number: {str(values.get('publication_number'))[:40]!r}")
+    published, priority = settled_dates(StatedDates(*(_days(values, column) for column in _DAY_COLUMNS)), today)
+    return Patent(
+        number=number,
+        title=" ".join(_localized(values, "title").split()),
+        parts={part: _localized(values, part) for part in PARTS if part in parts},
+        published=published,
+        priority=priority,
+        keys=_keys(values),
+        url=page_address(number),
+    )
+
+
+def _days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
+    """The date in a column, as whole number or text yyyymmdd, or as a date; none where it is empty or 0."""
+    value = values.get(column)
+    if isinstance(value, datetime):
+        return (value.date(),)
+    if isinstance(value, date):
+        return (value,)
+    text = _plain(value)
+    return (parse_day(text, column),) if text not in ("", "0") else ()
+
+
+def _localized(values: Mapping[str, object], name: str) -> str:
+    """The Chinese text of ``name``: out of the column name_localized (entries by language), or of a flat column."""
+    value = values.get(f"{name}_localized", values.get(name))
+    if isinstance(value, str) and value.lstrip().startswith(("[{", "[]", '{"')):
+        value = _json(value, name)
+    if isinstance(value, Mapping):
+        value = [value]
+    if isinstance(value, list):
+        entries = [entry for entry in value if isinstance(entry, Mapping)]
+        text = next((entry.get("text") for entry in entries if entry.get("language") == LANGUAGE), "")
+    else:
+        text = value
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise UnusablePatentError(f"unreadable field: {name} is not text but {type(text).__name__}")
+    if len(text) > LARGEST_TEXT:
+        raise UnusablePatentError(f"larger than {LARGEST_TEXT} characters: {name}")
+    problem = unicode_problem(text)
+    if problem is not None:
+        raise UnusablePatentError(f"unreadable field: {name} {problem}")
+    return text
+
+
+def _json(text: str, name: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnusablePatentError(f"unreadable field: {name} looks like JSON and is none") from error
+    return value
+
+
+def _keys(values: Mapping[str, object]) -> tuple[str, ...]:
+    applications = [values.get("application_number"), *_claimed(values.get("priority_claim"))]
+    keys = [family_key(_plain(values.get("family_id")))]
+    keys += [application_key(_plain(application)) for application in applications]
+    return tuple(dict.fromkeys(key for key in keys if key is not None))
+
+
+def _claimed(value: object) -> list[object]:
+    """The application numbers in a priority_claim: entries, or a flat column with one number."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = _json(value, "priority_claim")
+    if isinstance(value, list):
+        return [entry.get("application_number") for entry in value if isinstance(entry, Mapping)]
+    return [value]
+
+
+def _plain(value: object) -> str:
+    # A column of whole numbers with gaps comes as 20210209.0 out of some tools.
+    return "" if value is None else str(value).strip().removesuffix(".0")

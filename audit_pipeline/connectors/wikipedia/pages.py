@@ -1,0 +1,175 @@
+"""Pages of a Wikipedia, wherever they were read: which are taken, and the document that each becomes.
+
+What belongs here: the choice of event pages, and counting what is left out. What does not: reading pages
+(wikipedia_dump.py, wikipedia_parquet.py, wikipedia_api.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+
+from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.wikitext import categories, is_redirect, plain_text
+from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.rows import text_problem
+from audit_pipeline.sources.base import Document, LeftOut
+
+LICENCE = "CC BY-SA 4.0"
+DATE_KIND = "first revision"
+# A dump of millions of pages must not bring a list of millions of reasons.
+MOST_NAMED = 500
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class PageText:
+    """A page with one of its revisions; ``created`` None where its first revision is not known."""
+
+    page_id: int
+    title: str
+    revision_id: int | None
+    wikitext: str
+    created: date | None
+    written: date | None
+
+
+class LeftOutPages:
+    """What an input did not yield: kinds of page that are not sought are counted, pages that are spoilt are named."""
+
+    def __init__(self, part: str) -> None:
+        """``part`` names the input."""
+        self._part = part
+        self._counts: dict[str, int] = {}
+        self._examples: dict[str, list[str]] = {}
+        self._named: list[LeftOut] = []
+        self._unnamed: dict[str, int] = {}
+
+    def count(self, reason: str, title: str) -> None:
+        """One page of a kind that is not sought."""
+        self._counts[reason] = self._counts.get(reason, 0) + 1
+        examples = self._examples.setdefault(reason, [])
+        if len(examples) < _EXAMPLES:
+            examples.append(title)
+
+    def name(self, page: str, reason: str) -> None:
+        """One page that is sought but cannot be used; after MOST_NAMED of them they are counted."""
+        if len(self._named) < MOST_NAMED:
+            self._named.append(LeftOut(f"{self._part}: {page}", reason))
+        else:
+            self._unnamed[reason] = self._unnamed.get(reason, 0) + 1
+
+    def entries(self) -> tuple[LeftOut, ...]:
+        """The kinds with their counts, then the named pages, then the counts of those that were too many to name."""
+        kinds = [
+            LeftOut(f"{self._part}: {pages_in_words(count)} ({_examples(self._examples[reason], count)})", reason)
+            for reason, count in self._counts.items()
+        ]
+        rest = [
+            LeftOut(f"{self._part}: {pages_in_words(count)} more", reason) for reason, count in self._unnamed.items()
+        ]
+        return (*kinds, *self._named, *rest)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which titles and categories are sought, compiled once."""
+
+    title: re.Pattern[str] | None
+    category: re.Pattern[str] | None
+    left_out: re.Pattern[str] | None
+
+    def is_left_out(self, title: str) -> bool:
+        """Whether pages of this title are never taken ("List of …")."""
+        return self.left_out is not None and self.left_out.search(title) is not None
+
+    def is_event(self, title: str, named_categories: Callable[[], tuple[str, ...]]) -> bool:
+        """Whether title or one of the categories is an event's; every page where neither is asked for."""
+        if self.title is None and self.category is None:
+            return True
+        if self.title is not None and self.title.search(title):
+            return True
+        return self.category is not None and any(map(self.category.search, named_categories()))
+
+
+def choice_of(settings: WikipediaSettings) -> Choice:
+    """The choice that the settings make."""
+    return Choice(*(re.compile(one, re.IGNORECASE) if one else None for one in _expressions(settings)))
+
+
+def _expressions(settings: WikipediaSettings) -> tuple[str | None, str | None, str | None]:
+    return settings.event_title, settings.event_category, settings.left_out_title
+
+
+def page_document(
+    page: PageText, settings: WikipediaSettings, choice: Choice, left_out: LeftOutPages, *, chosen: bool = False
+) -> Document | None:
+    """The document that a page becomes, or None with the reason in ``left_out``.
+
+    ``chosen``: it is an event page already, by the category that it was found in.
+    """
+    if choice.is_left_out(page.title):
+        left_out.count("a timeline or list by its title", page.title)
+        return None
+    if is_redirect(page.wikitext):
+        left_out.count("a redirect", page.title)
+        return None
+    if not chosen and not choice.is_event(page.title, lambda: categories(page.wikitext)):
+        left_out.count("not an event page by title or category", page.title)
+        return None
+    problem = date_problem(page.created, page.written, settings.as_of)
+    if problem is None:
+        try:
+            text = plain_text(page.wikitext, settings.part)
+        except DataError as error:
+            problem = str(error)
+        else:
+            problem = f"its text {unusable}" if (unusable := text_problem(text)) else None
+    if problem is not None:
+        left_out.name(page.title, problem)
+        return None
+    revision = f"&oldid={page.revision_id}" if page.revision_id is not None else ""
+    url = f"https://{settings.language}.wikipedia.org/w/index.php?curid={page.page_id}{revision}"
+    return document(settings, page.page_id, page.title, text, page.created, url)
+
+
+def document(
+    settings: WikipediaSettings, page_id: int, title: str, text: str, created: date | None, url: str
+) -> Document:
+    """A page's document; its name is the page's id, which a move to another title does not change."""
+    return Document(
+        collection=settings.collection,
+        name=str(page_id),
+        title=title,
+        text=text,
+        published=created,
+        date_kind=DATE_KIND,
+        language=settings.language,
+        licence=LICENCE,
+        url=url,
+    )
+
+
+def date_problem(created: date | None, written: date | None, as_of: date | None) -> str | None:
+    """Why a page's dates forbid its use: created on an unknown day, or not to be had as it was; None where they do not.
+
+    ``written`` is the day of the revision at hand, None where it is not known.
+    """
+    if created is None:
+        return "no date of creation: its first revision is not here, and `dates` does not name it"
+    if as_of is None or created > as_of:
+        return None
+    if written is None:
+        return f"existed on {as_of}, and its text of that day is not here"
+    return f"existed on {as_of}, but its text here is of {written}" if written > as_of else None
+
+
+def pages_in_words(count: int) -> str:
+    """1 page, 2 pages."""
+    return "1 page" if count == 1 else f"{count} pages"
+
+
+def _examples(titles: list[str], count: int) -> str:
+    return ", ".join(titles) + (", …" if count > len(titles) else "")

@@ -1,0 +1,88 @@
+"""The section `wikipedia` of config/sources.yaml.
+
+What belongs here: what may be set, and what must be before pages can be read. What does not: what is done with it
+(wikipedia.py and the modules it calls).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from audit_pipeline.connectors.wikipedia.wikitext import Part
+from audit_pipeline.sources.section import Language, Section, Text
+
+# A year at either end of a title: "2023 Foo floods", "Foo election, 2023", "2023–24 Foo season", "2023年…".
+EVENT_TITLE = r"^(?:1\d|20)\d\d(?!\d)|(?<!\d)(?:1\d|20)\d\d\)?$"
+# A category that begins with a year ("2023 floods in Asia", "2023年…") or is of events, but not of people and works.
+EVENT_CATEGORY = (
+    r"^(?:(?:1\d|20)\d\d(?!\d)(?!s)|events (?:in|by)\b)"
+    r"(?!.*(?:\b(?:births|deaths|(?:dis)?establishments|introductions|debuts|endings|albums|songs|singles|EPs|films|"
+    r"novels|books|plays|paintings|sculptures|poems|essays|comics|games|software|series|episodes|ships|vehicles|"
+    r"works|archaeological discoveries|species described|architecture)\b|出生|逝世|建立|成立|電影|电影|專輯|专辑|歌曲))"
+)
+LEFT_OUT_TITLE = r"^(?:Timeline|List|Lists|Outline|Index) of\b|(?:列表|年表)$"
+
+
+def _expression(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"not a regular expression ({error})") from error
+    return value
+
+
+Expression = Annotated[str, StringConstraints(min_length=1), AfterValidator(_expression)]
+# No colon, so that source:collection:name can be taken apart again; no bar, which divides partition names.
+Collection = Annotated[Text, Field(pattern=r"^[^:|]+$")]
+
+
+class WikipediaSettings(Section):
+    """Event pages of a Wikipedia: from a dump, from the parquet form, from the API; any of them, or several.
+
+    ``dump``: a MediaWiki XML export (.xml, .xml.bz2, .xml.gz) or a folder of them. ``parquet``: a file of id, url,
+    title, text (wikimedia/wikipedia), or a folder of them. ``dates``: page_id and created, .csv or .parquet, for pages
+    whose first revision is in neither. ``categories``: those that the API walks, ``depth`` levels of subcategories.
+
+    ``as_of``: pages that existed on that day are taken as they then were, others as they are now. ``event_title`` and
+    ``event_category`` choose pages of dump and parquet (one that matches is enough; None for both takes every page);
+    the API's pages are chosen by ``categories``. ``left_out_title`` is left out everywhere.
+    """
+
+    dump: Path | None = None
+    parquet: Path | None = None
+    dates: Path | None = None
+    categories: tuple[Text, ...] = ()
+    depth: Annotated[int, Field(ge=0, le=10)] = 1
+    most_pages: Annotated[int, Field(ge=1)] = 1000
+    contact: Text | None = None
+    seconds_between: Annotated[float, Field(ge=0.5, le=3600)] = 1.0
+    days_kept: Annotated[int, Field(ge=0, le=36_500)] = 7
+    language: Language = "en"
+    part: Part = "article"
+    as_of: date | None = None
+    event_title: Expression | None = EVENT_TITLE
+    event_category: Expression | None = EVENT_CATEGORY
+    left_out_title: Expression | None = LEFT_OUT_TITLE
+    collection: Collection = "events"
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What has to be set before pages can be read; None where they can be."""
+        if self.dump is None and self.parquet is None and not self.categories:
+            return (
+                "set wikipedia.dump or wikipedia.parquet in config/sources.yaml to a file or folder, "
+                "or wikipedia.categories and wikipedia.contact"
+            )
+        if self.categories and self.contact is None:
+            return (
+                "set wikipedia.contact in config/sources.yaml to an address at which the site can reach you: "
+                "it is sent with every request"
+            )
+        if self.parquet is not None and self.dates is None:
+            return "set wikipedia.dates in config/sources.yaml: the parquet form does not say when a page was created"
+        return None

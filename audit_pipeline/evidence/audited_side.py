@@ -1,0 +1,47 @@
+"""Texts of which nobody knows, against texts that the model cannot have read.
+
+What belongs here: how a shelf's examples are read as two sides. What does not: metrics of them (evaluate.py).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER
+
+IN_WORDS = "audited texts, of which nobody knows, stand in the members' place, held-out texts are the non-members"
+
+
+def against_held_out(examples: pa.Table) -> pa.Table | None:
+    """The examples (schema EXAMPLES) as audited against held-out: what is audited has label 1, what is held out 0.
+
+    All of them are in the evaluation split then. The AUROC is how well the two are told apart: .5 where the audited
+    texts were read no more than the held-out ones, but for chance. None where some text to evaluate is labelled, or
+    nothing is held out: there is nothing to rewrite.
+    """
+    evaluated = pc.equal(examples["split"], "evaluation")
+    held_out = pc.fill_null(pc.and_(pc.equal(examples["split"], "calibration"), _is(examples, NON_MEMBER)), False)
+    labelled = pc.any(pc.and_(evaluated, pc.is_valid(examples["label"]))).as_py()
+    if labelled or not pc.any(held_out).as_py() or not pc.any(evaluated).as_py():
+        return None
+    audited = examples.filter(evaluated)
+    sides = (
+        (audited, MEMBER),
+        (examples.filter(held_out), NON_MEMBER),
+    )
+    return pa.concat_tables(_with(table, label) for table, label in sides)
+
+
+def _is(examples: pa.Table, label: int) -> pa.ChunkedArray:
+    return pc.equal(examples["label"], label)
+
+
+def _with(examples: pa.Table, label: int) -> pa.Table:
+    columns = {
+        "label": pa.array([label] * len(examples), pa.int8()),
+        "split": pa.array(["evaluation"] * len(examples), pa.string()),
+    }
+    for name, values in columns.items():
+        examples = examples.set_column(examples.schema.get_field_index(name), EXAMPLES.field(name), values)
+    return examples

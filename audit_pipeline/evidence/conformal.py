@@ -1,0 +1,139 @@
+"""Groups of texts against calibration groups: conformal p-values, and what many of them allow to say.
+
+What belongs here: the statistic of a group, its p-value and q-values. What does not: single texts at a threshold
+(thresholds.py) and the share of members (contamination_rate.py).
+
+Windows of one document are not independent, so a group has one statistic, the mean score of some of its texts. A mean
+of few texts scatters more than one of many, so both sides average equally many: c = min(n, q) of a group of n texts,
+where q is what most calibration groups have. Which c texts is decided by a hash. Calibration groups of fewer are left
+out of that comparison. The p-value holds where an audited group that the model has not read is exchangeable with the
+calibration groups, and where scores of texts do not depend on how many texts their group has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import false_discovery_control
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.thresholds import ScoredTexts
+from audit_pipeline.metrics.metrics import Floats
+
+SHARE_COMPARED = 0.8
+MIN_COMPARED = 19
+"""With fewer calibration groups no p-value can be as small as 0.05."""
+
+METHOD = (
+    "conformal p-value of the mean score of the compared texts (chosen by a hash), against calibration non-member "
+    "groups of as many texts; ties count against significance"
+)
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTests:
+    """One test for each of g audited groups, by name: [g] each; empty where ``reason`` says why there is none."""
+
+    groups: npt.NDArray[Any]
+    n_texts: Counts
+    n_compared: Counts
+    statistic: Floats
+    p_value: Floats
+    n_calibration: Counts
+    reason: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+
+def conformal_p_values(statistics: npt.ArrayLike, calibration: npt.ArrayLike) -> Floats:
+    """(1 + #{calibration >= s}) / (n + 1) for each statistic s and n calibration values: [m] from [m] and [n].
+
+    Valid (P(p <= a) <= a) where s is exchangeable with the calibration values; ties count against significance.
+    Without calibration values it is 1. Raises DataError for a value that is not a number.
+    """
+    audited, known = np.asarray(statistics, dtype=np.float64), np.sort(np.asarray(calibration, dtype=np.float64))
+    if np.isnan(audited).any() or np.isnan(known).any():
+        raise DataError("a statistic is not a number: leave texts without a score out")
+    at_least = len(known) - np.searchsorted(known, audited, side="left")
+    return np.asarray((1 + at_least) / (len(known) + 1))
+
+
+def compared_texts(sizes: npt.ArrayLike) -> int:
+    """q: the largest number of texts that at least 80% of the calibration groups, of ``sizes`` texts, have.
+
+    Where 80% are fewer than 19 groups, that many (or all) have to have it: with fewer no p-value could be as small as
+    0.05. Raises DataError without groups.
+    """
+    descending = np.sort(np.asarray(sizes))[::-1]
+    if not len(descending):
+        raise DataError("there are no calibration groups to compare with")
+    kept = min(len(descending), max(math.ceil(SHARE_COMPARED * len(descending)), MIN_COMPARED))
+    return int(descending[kept - 1])
+
+
+def group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
+    """The groups of ``audited`` against the groups of the non-members of ``calibration``, sorted by name.
+
+    Refused, with a reason, where either side has no text.
+    """
+    known = calibration.nonmembers
+    if not len(audited) or not len(known):
+        side = "calibration non-members" if len(audited) else "audited texts"
+        none = np.zeros(0, dtype=np.int64)
+        return GroupTests(audited.groups[:0], none, none, np.empty(0), np.empty(0), none, f"there are no {side}")
+    _, known_sizes = np.unique(known.groups, return_counts=True)
+    groups, sizes = np.unique(audited.groups, return_counts=True)
+    most = compared_texts(known_sizes)
+    compared = np.minimum(sizes, most)
+    first, known_first = _first_texts(audited, most), _first_texts(known, most)
+    statistic, p_value = np.empty(len(groups)), np.empty(len(groups))
+    n_calibration = np.empty(len(groups), dtype=np.int64)
+    for count in np.unique(compared):
+        here = compared == count
+        against = _means(known_first[known_sizes >= count], count)
+        statistic[here] = _means(first[here], count)
+        p_value[here] = conformal_p_values(statistic[here], against)
+        n_calibration[here] = len(against)
+    return GroupTests(groups, sizes, compared, statistic, p_value, n_calibration)
+
+
+def q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
+    """Adjusted p-values of one family (Benjamini-Hochberg, 1995; Benjamini-Yekutieli, 2001); empty stays empty."""
+    values = np.asarray(p_values, dtype=np.float64)
+    return np.asarray(false_discovery_control(values, method=method)) if len(values) else values
+
+
+def ledger_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
+    """Benjamini-Yekutieli over all tests of all ``families`` (one a detector that was tried), family by family.
+
+    Detectors look at the same texts, so their p-values depend on each other in a way that nobody knows.
+    """
+    values = [np.asarray(family, dtype=np.float64) for family in families]
+    if not values:
+        return []
+    ends = np.cumsum([len(family) for family in values])
+    return np.split(q_values(np.concatenate(values), "by"), ends[:-1])
+
+
+def _first_texts(texts: ScoredTexts, most: int) -> Floats:
+    """The scores of each group's first ``most`` texts by key, [groups, most]; what a group lacks is NaN."""
+    names, codes = np.unique(texts.groups, return_inverse=True)
+    order = np.lexsort((texts.keys, codes))
+    place = np.arange(len(order)) - np.searchsorted(codes[order], np.arange(len(names)))[codes[order]]
+    kept = place < most
+    first = np.full((len(names), most), np.nan)
+    first[codes[order][kept], place[kept]] = texts.scores[order][kept]
+    return first
+
+
+def _means(first: Floats, count: int) -> Floats:
+    # Sorted, so that two groups of the same scores have the same sum, to the last bit: they are tied.
+    return np.asarray(np.sort(first[:, :count], axis=1).mean(axis=1))

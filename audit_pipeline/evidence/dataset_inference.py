@@ -1,0 +1,384 @@
+"""Dataset inference: is a whole set of texts likelier to have been trained on than texts known not to have been?
+
+What belongs here: the test, from a matrix of detector scores to one p-value. What does not: computing scores
+(detectors/), what a benchmark's design is (benchmarks/), and what may be claimed (claims.py).
+
+Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half which detectors tell the
+audited texts from held-out ones, and is tested on the other half, which it has not seen. So however many detectors
+there are, the p-value needs no correction for them. Here, other than there:
+
+* Everything goes by group (the book, the patent): groups are divided into halves, the model is fitted to group means
+  and the test compares group means, so that windows of one document do not count as independent.
+* Values are clipped at the 2.5th and 97.5th percentile and standardised, both as measured on the fitted half alone.
+* The linear model is a ridge regression whose penalty is chosen by leaving out one group at a time: detectors at many
+  settings are nearly collinear, and plain least squares needs more groups than features.
+* Several random splits make the result less of a lottery. Their p-values overlap, so they are combined by a rule that
+  holds under dependence.
+* The test is one-sided in the direction of training. Every score is higher for likelier members, so on the fitted half
+  alone each split decides which way the features that it uses run: by the sign of sum_j |w_j| d_j, w_j the weight of
+  the standardised feature j and d_j its mean over audited groups less that over held-out ones. A split in which
+  held-out groups score higher has a p-value of 1: it can find nothing, and as the tested half had no part in that, the
+  p-values hold their level. Where texts are known to be members and are not tested, they say the same of every feature:
+  one by which they score lower than the fitted half's held-out groups (Mann-Whitney, 2.5%) is left out of that split.
+* No p-value lies below that of a permutation test of as many groups, were the two sides to share no value: Welch's t
+  has no bound where a side hardly varies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from sklearn.linear_model import RidgeCV
+from sklearn.preprocessing import StandardScaler
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.direction import LEVEL, Direction
+from audit_pipeline.metrics.claims import ClaimLevel
+from audit_pipeline.metrics.combine_p import COMBINATIONS, IN_WORDS, Combination
+
+NAME = "dataset_inference"
+ASSUMPTION = (
+    "Without training, the held-out groups and the audited ones are draws from one distribution, and groups are "
+    "independent of each other. The p-value speaks of the audited set as a whole, not of any one text."
+)
+DESIGNS = ("exchangeable", "randomised")
+MIN_GROUPS = 20
+SPLITS = 10
+
+_CLIPPED_AT = (2.5, 97.5)
+_PENALTIES = np.logspace(-1, 5, 13)
+_NAMED_AT_MOST = 5
+# Relative: what lies below is rounding.
+_NO_SPREAD, _CANCELS = 1e-10, 1e-6
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class DatasetInference:
+    """The test's result: p-value and Welch's t of each split, and of all together (``statistic``: the median t).
+
+    Both are in the direction of training: the t of a split that runs the other way is negative, its p-value 1.
+    ``direction`` is that of a difference at 5%: ``opposite`` where the p-values without regard to direction find one
+    and most splits run the other way. ``n`` and ``n_held_out`` count texts. ``left_out`` names features that some text
+    lacks, with how many lack it. Where ``status`` is ``refused``, ``reason`` says why and there is neither p-value nor
+    statistic nor direction.
+    """
+
+    status: Literal["ok", "refused"]
+    reason: str | None
+    p_value: float | None
+    statistic: float | None
+    n: int
+    n_held_out: int
+    n_groups: int
+    n_held_out_groups: int
+    split_p_values: tuple[float, ...]
+    left_out: tuple[str, ...]
+    claim_level: ClaimLevel
+    method: str
+    direction: Direction | None
+    assumption: str = ASSUMPTION
+
+    def row(self, *, model: str, benchmark: str, run_id: str) -> dict[str, object]:
+        """The result as a row of CORPUS_TESTS."""
+        return {
+            "model": model,
+            "benchmark": benchmark,
+            "test": NAME,
+            "status": self.status,
+            "reason": self.reason,
+            "p_value": self.p_value,
+            "statistic": self.statistic,
+            "n": self.n,
+            "n_held_out": self.n_held_out,
+            "assumption": self.assumption,
+            "claim_level": self.claim_level,
+            "method": self.method,
+            "direction": self.direction,
+            "run_id": run_id,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Scores of texts as a matrix ``values`` [texts, features], NaN where a text lacks one."""
+
+    example_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    values: Floats
+
+
+def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
+    """The matrix of a long table of scores: one entry a text and feature, None where there is no score.
+
+    Texts and features stand in alphabetical order. Raises DataError for unequal lengths, and where a text has two
+    entries of one feature.
+    """
+    if not len(example_ids) == len(names) == len(scores):
+        raise DataError("a matrix of features needs one text, feature and score for each entry")
+    texts, row = np.unique(np.array(example_ids, dtype=object), return_inverse=True)
+    features, column = np.unique(np.array(names, dtype=object), return_inverse=True)
+    if len(np.unique(row * max(1, len(features)) + column)) < len(row):
+        raise DataError("a text has two scores of one feature: give one run's scores only")
+    values = np.full((len(texts), len(features)), np.nan)
+    values[row, column] = [np.nan if score is None else score for score in scores]
+    return Features(tuple(texts), tuple(features), values)
+
+
+def dataset_inference(
+    values: npt.ArrayLike,
+    names: Sequence[str],
+    held_out: npt.ArrayLike,
+    groups: Sequence[str],
+    *,
+    design: str,
+    claim_level: ClaimLevel,
+    known_members: tuple[npt.ArrayLike, Sequence[str]] | None = None,
+    splits: int = SPLITS,
+    combination: Combination = "twice_median",
+    seed: int = 0,
+) -> DatasetInference:
+    """The test of n texts by d features: ``values`` [n, d] (NaN: missing), ``names`` [d], ``groups`` [n].
+
+    ``held_out`` [n] is True for texts known not to have been trained on, False for the audited ones (whether their
+    label is 1 or unknown). A feature that any text lacks is left out and named. Groups with texts of both sides stay in
+    one half with both; the test then errs on the safe side. ``known_members``: values [m, d] and groups [m] of texts
+    that are known to be members and are none of the n; they say which features run against training.
+
+    Refused where ``design`` is neither exchangeable nor randomised, where a side has fewer than 20 groups (each half
+    then has at least 10 means a side; its level was measured from there on, and with fewer a t-test of skewed means is
+    not to be relied on), and where no feature is left. Every feature is oriented: the higher, the likelier a member.
+    Audited texts that score lower than held-out ones are no finding: see ``direction``. The result does not depend on
+    the order of the texts, but for rounding. Raises DataError where shapes do not fit or there is no split.
+    """
+    matrix, is_held_out = np.asarray(values, dtype=np.float64), np.asarray(held_out, dtype=bool)
+    if matrix.ndim != 2 or matrix.shape != (len(is_held_out), len(names)) or len(groups) != len(is_held_out):
+        raise DataError(
+            f"dataset inference needs a row a text and a column a feature: {matrix.shape} values, "
+            f"{len(is_held_out)} texts, {len(groups)} groups, {len(names)} features"
+        )
+    if splits < 1:
+        raise DataError(f"dataset inference needs at least one split, not {splits}")
+    has = np.isfinite(matrix)
+    complete = has.all(axis=0)
+    lacking = tuple(
+        f"{name} ({int(n)} of {len(matrix)} texts lack it)"
+        for name, n in zip(names, (~has).sum(axis=0), strict=True)
+        if n
+    )
+    units = _units_of(groups, is_held_out)
+    n_features = int(complete.sum())
+    method = (
+        f"{n_features} feature{'' if n_features == 1 else 's'}, ridge regression of group means, one-sided Welch test "
+        f"of group means of the other half in the direction of training, {splits} random splits by group, "
+        f"{IN_WORDS[combination]}"
+    )
+    reason = _refusal(design, units, bool(complete.any()))
+    tested = []
+    if reason is None:
+        ordered = matrix[units.order][:, complete]
+        known = None if known_members is None else _of_known(*known_members, np.asarray(complete))
+        tested = [_one_split(ordered, units, known, np.random.default_rng([seed, split])) for split in range(splits)]
+    combined = COMBINATIONS[combination]
+    p_values = [one.p_value if one.runs_with_training else 1.0 for one in tested]
+    return DatasetInference(
+        status="ok" if reason is None else "refused",
+        reason=reason,
+        p_value=None if reason is not None else combined(p_values),
+        statistic=None if reason is not None else _median_t(tested),
+        n=int((~is_held_out).sum()),
+        n_held_out=int(is_held_out.sum()),
+        n_groups=int(units.has_audited.sum()),
+        n_held_out_groups=int(units.has_held_out.sum()),
+        split_p_values=tuple(p_values),
+        left_out=lacking,
+        claim_level=claim_level,
+        method=f"{method}{_directions_in_words(tested, combined)}{_left_out_in_words(lacking)}",
+        direction=None if reason is not None else _direction(tested, combined),
+    )
+
+
+@dataclass(frozen=True)
+class _Split:
+    """One split: which way the fitted half runs, and what a test of the other half says without regard to it."""
+
+    t: float
+    p_value: float
+    runs_with_training: bool
+    n_against: int = 0
+    """Features by which known members score lower."""
+
+    @property
+    def t_of_training(self) -> float:
+        # No negative zero.
+        return self.t if self.runs_with_training else 0.0 - self.t
+
+
+def _direction(tested: Sequence[_Split], combined: Callable[[npt.ArrayLike], float]) -> Direction:
+    """The direction of the difference that the splits together find at 5%; ``none`` where they find none."""
+    if combined([one.p_value if one.runs_with_training else 1.0 for one in tested]) <= LEVEL:
+        return "training"
+    against = sum(not one.runs_with_training for one in tested)
+    found = combined([one.p_value for one in tested]) <= LEVEL
+    return "opposite" if found and against > len(tested) / 2 else "none"
+
+
+def _directions_in_words(tested: Sequence[_Split], combined: Callable[[npt.ArrayLike], float]) -> str:
+    if not tested:
+        return ""
+    with_training = sum(one.runs_with_training for one in tested)
+    words = f"; {with_training} of {len(tested)} fitted halves run in the direction of training"
+    if against := max(one.n_against for one in tested):
+        words += f", up to {against} feature(s) left aside by which known members score lower"
+    if with_training == len(tested):
+        return words
+    return f"{words} (p = {combined([one.p_value for one in tested]):.2g} without regard to direction)"
+
+
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """Texts by what is averaged: the texts of one group on one side.
+
+    ``order`` [n] sorts the texts by unit; ``start`` [u] is where each unit begins among them. ``held_out`` and
+    ``group`` [u] are each unit's side and group; ``has_audited`` and ``has_held_out`` [g] are each group's sides.
+    """
+
+    order: Places
+    start: Places
+    held_out: Bools
+    group: Places
+    has_audited: Bools
+    has_held_out: Bools
+
+
+def _units_of(groups: Sequence[str], held_out: Bools) -> _Units:
+    names, group_of_text = np.unique(np.array(groups, dtype=object), return_inverse=True)
+    both = 2 * group_of_text + held_out
+    order = np.argsort(both, kind="stable")
+    units, start = np.unique(both[order], return_index=True)
+    return _Units(
+        order=order,
+        start=start,
+        held_out=units % 2 == 1,
+        group=units // 2,
+        has_audited=np.bincount(group_of_text, weights=~held_out, minlength=len(names)) > 0,
+        has_held_out=np.bincount(group_of_text, weights=held_out, minlength=len(names)) > 0,
+    )
+
+
+def _refusal(design: str, units: _Units, any_feature: bool) -> str | None:
+    if design not in DESIGNS:
+        return (
+            f"the benchmark's design is '{design}': there are no held-out texts of the audited texts' distribution, so "
+            "a difference would not be training's; it needs a benchmark that is exchangeable or randomised"
+        )
+    for name, has in (("audited", units.has_audited), ("held-out", units.has_held_out)):
+        if has.sum() < MIN_GROUPS:
+            n = int(has.sum())
+            return f"the {name} texts are of {n} group{'' if n == 1 else 's'}, the test needs {MIN_GROUPS}"
+    return None if any_feature else "every feature is missing for some text"
+
+
+def _one_split(values: Floats, units: _Units, known: _Known | None, generator: np.random.Generator) -> _Split:
+    """Welch's t and its one-sided p-value on one random half, of the model fitted to the other."""
+    fitted = _half(units, generator)[units.group]
+    lengths = np.diff(np.append(units.start, len(values)))
+    texts = np.repeat(fitted, lengths)
+    ends = np.percentile(values[texts], _CLIPPED_AT, axis=0)
+    scaler = StandardScaler().fit(np.clip(values, *ends)[texts])
+    means = np.add.reduceat(scaler.transform(np.clip(values, *ends)), units.start, axis=0) / lengths[:, None]
+    against = np.zeros(values.shape[1], dtype=bool)
+    if known is not None:
+        members = known.means(scaler.transform(np.clip(known.values, *ends)))
+        lower = stats.mannwhitneyu(members, means[fitted & units.held_out], alternative="less", axis=0)
+        against = np.asarray(lower.pvalue <= LEVEL / 2)
+    # Where all run against training the split finds nothing, and its t says how they run.
+    used = means if against.all() else means[:, ~against]
+    regression = RidgeCV(alphas=_PENALTIES).fit(used[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
+    outputs = regression.predict(used[~fitted])
+    audited = ~units.held_out[~fitted]
+    runs = _runs_with_training(np.abs(regression.coef_), _raised(used[fitted], units.held_out[fitted]))
+    t, p_value = _welch(outputs[audited], outputs[~audited])
+    return _Split(t, p_value, runs and not against.all(), int(against.sum()))
+
+
+def _welch(audited: Floats, held_out: Floats) -> tuple[float, float]:
+    """Welch's t and its one-sided p-value, which is at least that of a permutation test without a shared value."""
+    least = 1 / math.comb(len(audited) + len(held_out), len(audited))
+    difference = float(audited.mean() - held_out.mean())
+    least_spread = _NO_SPREAD * float(np.abs(np.concatenate([audited, held_out])).max())
+    if max(np.ptp(audited), np.ptp(held_out)) <= least_spread:
+        # Of features that are constant in the fitted half, or of sides that are: t is nothing, or has no bound.
+        if abs(difference) <= least_spread:
+            return 0.0, 1.0
+        return math.copysign(math.inf, difference), least if difference > 0 else 1.0
+    tested = stats.ttest_ind(audited, held_out, equal_var=False, alternative="greater")
+    return float(tested.statistic), max(least, float(tested.pvalue))
+
+
+def _runs_with_training(weights: Floats, raised: Floats) -> bool:
+    """Whether the weighted features are higher in audited units: by more than the rounding of what cancels."""
+    return float(weights @ raised) > _CANCELS * float(weights @ np.abs(raised))
+
+
+def _median_t(tested: Sequence[_Split]) -> float | None:
+    """None where it has no bound: a side that hardly varies."""
+    # Infinities of both signs have no mean.
+    ordered = sorted(one.t_of_training for one in tested)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return (low + high) / 2 if math.isfinite(low) and math.isfinite(high) else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """Texts that are known to be members: ``values`` [m, d], and each one's place among their groups."""
+
+    values: Floats
+    group: Places
+
+    def means(self, values: Floats) -> Floats:
+        """Of their ``values`` [m, d] the mean of each group."""
+        sums = np.zeros((self.group.max() + 1, values.shape[1]))
+        np.add.at(sums, self.group, values)
+        return np.asarray(sums / np.bincount(self.group)[:, None])
+
+
+def _of_known(values: npt.ArrayLike, groups: Sequence[str], features: Bools) -> _Known | None:
+    """The known members that have all of ``features``; None where there are none."""
+    matrix = np.asarray(values, dtype=np.float64)[:, features]
+    whole = np.isfinite(matrix).all(axis=1)
+    if not whole.any():
+        return None
+    return _Known(matrix[whole], np.unique(np.array(groups, dtype=object)[whole], return_inverse=True)[1])
+
+
+def _raised(means: Floats, held_out: Bools) -> Floats:
+    """By how much each feature is higher in audited units than in held-out ones: [d]."""
+    return np.asarray(means[~held_out].mean(axis=0) - means[held_out].mean(axis=0))
+
+
+def _half(units: _Units, generator: np.random.Generator) -> Bools:
+    """Which groups are fitted: half of those of each composition (audited, held out, both), drawn at random."""
+    composition = units.has_audited + 2 * units.has_held_out
+    chosen = np.zeros(len(composition), dtype=bool)
+    for kind in (1, 2, 3):
+        places = np.flatnonzero(composition == kind)
+        chosen[generator.permutation(places)[: len(places) // 2]] = True
+    return chosen
+
+
+def _left_out_in_words(lacking: Sequence[str]) -> str:
+    if not lacking:
+        return ""
+    more = len(lacking) - _NAMED_AT_MOST
+    named = ", ".join(lacking[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    return f"; left out: {named}"

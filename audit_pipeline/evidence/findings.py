@@ -1,0 +1,139 @@
+"""From one model's scores on one benchmark to everything that is concluded from them.
+
+What belongs here: which statistics are asked of which texts, and their tables together. What does not: any statistic
+(metrics/, evidence/), reading what they are made of and writing what they come to (operate/stages.py,
+operate/evaluate_file.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, Pair
+from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.detectors.registry import Overrides
+from audit_pipeline.evidence.audited_side import IN_WORDS, against_held_out
+from audit_pipeline.evidence.comparison import comparisons
+from audit_pipeline.evidence.dataset_inference import Features, dataset_inference, feature_matrix
+from audit_pipeline.evidence.evaluate import Evaluation, evaluate
+from audit_pipeline.evidence.group_rows import decide
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is known of a benchmark beside its texts: how its sides came about, its language, what it fixes."""
+
+    design: str
+    language: str
+    matched: bool = False
+    overrides: Overrides | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The evaluation, and every table to be written, by name; ``evaluations`` is among them."""
+
+    evaluation: Evaluation
+    tables: Mapping[str, pa.Table]
+
+
+def find(scores: pa.Table, examples: pa.Table, pair: Pair, design: Design, run_id: str) -> Findings:
+    """Metrics, comparisons, thresholds, tests and rates of one pair (``scores``: SCORES, ``examples``: EXAMPLES).
+
+    Where nothing that is audited is labelled but something is held out, metrics are those of audited against held-out
+    texts, and ``method`` says so. Raises DataError as :func:`evaluate` does.
+    """
+    compared = against_held_out(examples)
+    sides = examples if compared is None else compared
+    own = scores if compared is None else scores.filter(pc.is_in(scores["example_id"], value_set=sides["example_id"]))
+    evaluation = evaluate(
+        own,
+        sides,
+        model=pair.model,
+        benchmark=pair.benchmark,
+        design=design.design,
+        language=design.language,
+        run_id=run_id,
+        overrides=design.overrides,
+        matched=design.matched,
+    )
+    decided = decide(
+        scores,
+        examples,
+        model=pair.model,
+        benchmark=pair.benchmark,
+        claim_level=evaluation.claim_level,
+        run_id=run_id,
+        overrides=design.overrides,
+    )
+    return Findings(
+        evaluation,
+        {
+            "comparisons": comparisons(evaluation.columns, model=pair.model, benchmark=pair.benchmark, run_id=run_id),
+            "decisions": decided.decisions,
+            "group_tests": decided.group_tests,
+            "contamination_rates": decided.contamination_rates,
+            "calibration_checks": decided.calibration_checks,
+            "corpus_tests": _corpus_tests(scores, examples, evaluation, design.design, pair, run_id),
+            # Last: where they are, the others are.
+            "evaluations": evaluation.table if compared is None else _said(evaluation.table),
+        },
+    )
+
+
+def _said(evaluations: pa.Table) -> pa.Table:
+    """The table with what its two sides are in front of every method."""
+    methods = pa.array([f"{IN_WORDS}; {method}" for method in evaluations["method"].to_pylist()], pa.string())
+    return evaluations.set_column(evaluations.schema.get_field_index("method"), EVALUATIONS.field("method"), methods)
+
+
+def _corpus_tests(
+    scores: pa.Table, examples: pa.Table, evaluation: Evaluation, design: str, pair: Pair, run_id: str
+) -> pa.Table:
+    """Dataset inference of the audited texts against the non-members.
+
+    Audited are the evaluated texts of unknown label, and the non-members then of both splits; where none is unknown,
+    the members and the non-members of the evaluation split. Where the audited ones are unknown, known members say which
+    way the scores run.
+    """
+    rows = examples.select(["example_id", "label", "group", "split"]).to_pylist()
+    unknown = any(row["split"] == "evaluation" and row["label"] is None for row in rows)
+    asked = {
+        row["example_id"]: (row["label"] == NON_MEMBER, row["group"])
+        for row in rows
+        if (row["label"] == NON_MEMBER and (unknown or row["split"] == "evaluation"))
+        or (row["split"] == "evaluation" and row["label"] == (None if unknown else MEMBER))
+    }
+    members = {row["example_id"]: row["group"] for row in rows if unknown and row["label"] == MEMBER}
+    wanted = pa.array([*asked, *members], pa.string())
+    features = _features(scores.filter(pc.is_in(scores["example_id"], value_set=wanted)))
+    tested = [place for place, one in enumerate(features.example_ids) if one in asked]
+    known = [place for place, one in enumerate(features.example_ids) if one in members]
+    if not tested or not any(held_out for held_out, _ in asked.values()):
+        return CORPUS_TESTS.empty_table()
+    of_tested = [asked[features.example_ids[place]] for place in tested]
+    result = dataset_inference(
+        features.values[tested],
+        features.names,
+        np.array([held_out for held_out, _ in of_tested]),
+        [group for _, group in of_tested],
+        design=design,
+        claim_level=evaluation.claim_level,
+        known_members=(features.values[known], [members[features.example_ids[place]] for place in known]),
+    )
+    row = result.row(model=pair.model, benchmark=pair.benchmark, run_id=run_id)
+    return table_from_rows([row], CORPUS_TESTS)
+
+
+def _features(scores: pa.Table) -> Features:
+    columns = {name: scores[name].to_pylist() for name in ("example_id", "detector", "parameters", "status", "score")}
+    return feature_matrix(
+        columns["example_id"],
+        [f"{name} {setting}" for name, setting in zip(columns["detector"], columns["parameters"], strict=True)],
+        [score if status == "ok" else None for score, status in zip(columns["score"], columns["status"], strict=True)],
+    )

@@ -1,0 +1,342 @@
+"""From scores and examples to the tables of what is decided: texts, groups, rates, and a check of the instrument.
+
+What belongs here: joining scores with examples, and putting thresholds, p-values, rates and the calibration check into
+rows. What does not: how any of them is computed (thresholds.py, conformal.py, contamination_rate.py,
+calibration_check.py), metrics and comparisons (evaluate.py), and where the rows are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.catalogue.contracts import (
+    CALIBRATION_CHECKS,
+    CONTAMINATION_RATES,
+    DECISIONS,
+    EXAMPLES,
+    GROUP_TESTS,
+    MEMBER,
+    NON_MEMBER,
+    SCORES,
+)
+from audit_pipeline.catalogue.tables import checked, table_from_rows
+from audit_pipeline.detectors import registry
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.calibration_check import calibration_check
+from audit_pipeline.evidence.conformal import METHOD, GroupTests, group_tests, ledger_q_values, q_values
+from audit_pipeline.evidence.contamination_rate import (
+    UnitRates,
+    assumption,
+    instrument,
+    unit_rates,
+)
+from audit_pipeline.evidence.direction import Direction, known_direction
+from audit_pipeline.evidence.thresholds import ScoredTexts, Threshold, achieved, draw_keys, thresholds
+from audit_pipeline.metrics.claims import ClaimLevel
+from audit_pipeline.metrics.rates import Rate
+
+ALPHAS = (0.05, 0.01)
+RATE_ALPHA = 0.05
+"""The rates of units are those of the thresholds at this false-positive rate, and of the largest accuracy."""
+MIN_TEXTS_OF_A_GROUP = 2
+"""A rate of one text is its decision: groups of one text are left out of the table of rates."""
+
+_UNKNOWN = -1
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """The tables DECISIONS, GROUP_TESTS, CONTAMINATION_RATES and CALIBRATION_CHECKS of one model on one benchmark."""
+
+    decisions: pa.Table
+    group_tests: pa.Table
+    contamination_rates: pa.Table
+    calibration_checks: pa.Table
+
+
+@dataclass(frozen=True, eq=False)
+class _Examples:
+    """The examples by group and id: [n] each array. Groups and collections are places in their lists of names."""
+
+    table: pa.Table
+    labels: npt.NDArray[np.int8]
+    calibration: npt.NDArray[np.bool_]
+    groups: npt.NDArray[np.intp]
+    group_names: list[str]
+    collections: npt.NDArray[np.intp]
+    collection_names: list[str]
+    keys: npt.NDArray[np.uint64]
+
+    @property
+    def audited(self) -> npt.NDArray[np.bool_]:
+        """The evaluated texts of unknown label, which are what is asked about; where none is unknown, all of them."""
+        unknown = ~self.calibration & (self.labels == _UNKNOWN)
+        return unknown if unknown.any() else ~self.calibration
+
+
+@dataclass(frozen=True, eq=False)
+class _Setting:
+    """One detector at its default setting: its calibration texts, the evaluated ones, of these the audited ones, and
+    the collections of the audited."""
+
+    detector: str
+    parameters: str
+    calibration: ScoredTexts
+    evaluated: ScoredTexts
+    audited: ScoredTexts
+    collections: npt.NDArray[np.intp]
+
+
+def decide(
+    scores: pa.Table,
+    examples: pa.Table,
+    *,
+    model: str,
+    benchmark: str,
+    claim_level: ClaimLevel,
+    run_id: str,
+    overrides: registry.Overrides | None = None,
+    seed: int = 0,
+    alphas: Sequence[float] = ALPHAS,
+) -> Decided:
+    """What the calibration split allows to decide about the evaluation split, for every detector's default setting.
+
+    ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; scores of other models and benchmarks, of other
+    settings, and without status ``ok`` are left aside. ``overrides`` are defaults that the benchmark fixes. Decisions
+    have a row for each detector, rule and alpha, also where it is refused; their rates are those of the evaluation
+    split. Every audited group is tested by every detector that has calibration non-members: of the evaluation split
+    those of unknown label, or all where none is unknown. Rates are of each audited group of several texts, each
+    collection and the benchmark. The calibration check reads the non-members of both splits, where there are some to
+    calibrate on.
+
+    Raises DataError for an example that occurs twice, or is scored twice by one setting, a score of an unknown example,
+    a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits;
+    ConfigError for an alpha outside (0, 1).
+    """
+    read = _examples(examples, seed)
+    own = pc.and_(pc.equal(scores["model"], model), pc.equal(scores["benchmark"], benchmark))
+    settings = list(_settings(scores.filter(own), read, overrides))
+    pair: Row = {"model": model, "benchmark": benchmark, "run_id": run_id}
+    decisions: list[Row] = []
+    tested: list[tuple[_Setting, GroupTests]] = []
+    rates: list[Row] = []
+    checks: list[Row] = []
+    for setting in settings:
+        named = pair | {"detector": setting.detector, "parameters": setting.parameters}
+        chosen = thresholds(setting.calibration, alphas)
+        decisions.extend(named | {"is_default": True} | _decision(one, setting.evaluated) for one in chosen)
+        if not len(setting.calibration.nonmembers):
+            continue
+        found = group_tests(setting.audited, setting.calibration)
+        if found.reason is None:
+            tested.append((setting, found))
+        claimed = named | {"is_default": True, "claim_level": claim_level}
+        at_rate_alpha = chosen if RATE_ALPHA in alphas else thresholds(setting.calibration, (RATE_ALPHA,))
+        for one in at_rate_alpha:
+            if one.alpha in (None, RATE_ALPHA):
+                rates.extend(claimed | row for row in _rates(one, setting, read, benchmark))
+        nonmembers = _joined(setting.calibration.nonmembers, setting.evaluated.nonmembers)
+        checks.extend(named | vars(check) for check in calibration_check(nonmembers, seed=seed))
+    claim: Row = pair | {"is_default": True, "claim_level": claim_level}
+    return Decided(
+        table_from_rows(decisions, DECISIONS),
+        table_from_rows((claim | row for row in _tests(tested, read)), GROUP_TESTS),
+        table_from_rows(rates, CONTAMINATION_RATES),
+        table_from_rows(checks, CALIBRATION_CHECKS),
+    )
+
+
+def _examples(examples: pa.Table, seed: int) -> _Examples:
+    names = ("example_id", "label", "split", "group", "collection")
+    held = [name for name in names if name in examples.column_names]
+    table = checked(examples.select(held), pa.schema([EXAMPLES.field(name) for name in names]))
+    if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
+        raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
+    table = table.sort_by([("group", "ascending"), ("example_id", "ascending")]).combine_chunks()
+    labels = np.asarray(pc.fill_null(table["label"], _UNKNOWN).to_numpy(), dtype=np.int8)
+    if not np.isin(labels, (MEMBER, NON_MEMBER, _UNKNOWN)).all():
+        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
+    calibration = np.asarray(pc.equal(table["split"], "calibration").to_numpy())
+    group_names, groups = _codes(table["group"])
+    collection_names, collections = _codes(table["collection"])
+    both = np.intersect1d(groups[calibration], groups[~calibration])
+    if len(both):
+        raise DataError(
+            f"group {group_names[both[0]]} is in the calibration and in the evaluation split: a group is never divided"
+        )
+    keys = draw_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed)
+    return _Examples(table, labels, calibration, groups, group_names, collections, collection_names, keys)
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.intp]]:
+    names = sorted(pc.unique(column).to_pylist())
+    codes = pc.index_in(column, value_set=pa.array(names, pa.string()))
+    return names, np.asarray(codes.to_numpy(), dtype=np.intp)
+
+
+def _settings(scores: pa.Table, examples: _Examples, overrides: registry.Overrides | None) -> Iterator[_Setting]:
+    """Each detector's default setting, sorted by detector."""
+    scores = checked(scores, SCORES)
+    place = pc.index_in(scores["example_id"], value_set=examples.table["example_id"])
+    if place.null_count:
+        raise DataError(f"{place.null_count} scores are of examples that are not in the benchmark: score it again")
+    scores = scores.append_column("place", place)
+    pairs = scores.group_by(["detector", "parameters"]).aggregate([])
+    for detector, parameters in sorted(zip(*(pairs[name].to_pylist() for name in pairs.column_names), strict=True)):
+        if not registry.is_default(detector, parameters, overrides):
+            continue
+        is_setting = pc.and_(pc.equal(scores["detector"], detector), pc.equal(scores["parameters"], parameters))
+        rows = scores.filter(is_setting)
+        if pc.count_distinct(rows["place"]).as_py() != rows.num_rows:
+            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
+        rows = rows.filter(pc.equal(rows["status"], "ok")).sort_by("place")
+        values = np.asarray(rows["score"].to_numpy(), dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise DataError(f"{detector} has a score with status ok that is not a finite number: score it again")
+        places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
+        texts = ScoredTexts(values, examples.labels[places], examples.groups[places], examples.keys[places])
+        calibration = examples.calibration[places]
+        audited = examples.audited[places]
+        collections = examples.collections[places][audited]
+        yield _Setting(
+            detector, parameters, texts.take(calibration), texts.take(~calibration), texts.take(audited), collections
+        )
+
+
+def _joined(one: ScoredTexts, other: ScoredTexts) -> ScoredTexts:
+    pairs = ((one.scores, other.scores), (one.labels, other.labels), (one.groups, other.groups), (one.keys, other.keys))
+    return ScoredTexts(*(np.concatenate(pair) for pair in pairs))
+
+
+def _decision(chosen: Threshold, evaluated: ScoredTexts) -> Row:
+    found = achieved(chosen.threshold, evaluated)
+    return {
+        "rule": chosen.rule,
+        "alpha": chosen.alpha,
+        "threshold": chosen.threshold,
+        "status": chosen.status,
+        "reason": chosen.reason,
+        "n_calibration_groups": chosen.n_groups,
+        "n_calibration_nonmembers": chosen.n_nonmembers,
+        "n_calibration_members": chosen.n_members,
+        "n_nonmembers": found.fpr.n,
+        "fpr": found.fpr.value,
+        "fpr_low": found.fpr.low,
+        "fpr_high": found.fpr.high,
+        "n_members": found.tpr.n,
+        "tpr": found.tpr.value,
+        "tpr_low": found.tpr.low,
+        "tpr_high": found.tpr.high,
+        "method": chosen.method if chosen.threshold is None else f"{chosen.method}; {found.method}",
+    }
+
+
+def _tests(tested: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
+    """The rows of all detectors: the ledger needs every p-value before any row can be written."""
+    ledger = ledger_q_values([found.p_value for _, found in tested])
+    n_ledger = sum(len(found) for _, found in tested)
+    for (setting, found), q_ledger in zip(tested, ledger, strict=True):
+        labels, collections = _of_groups(setting, found.groups)
+        columns: Mapping[str, Iterable[Any]] = {
+            "group": [examples.group_names[group] for group in found.groups],
+            "collection": [examples.collection_names[one] for one in collections],
+            "label": [None if one == _UNKNOWN else one for one in labels.tolist()],
+            "n_texts": found.n_texts.tolist(),
+            "n_compared": found.n_compared.tolist(),
+            "statistic": found.statistic.tolist(),
+            "p_value": found.p_value.tolist(),
+            "q_bh": q_values(found.p_value, "bh").tolist(),
+            "q_by": q_values(found.p_value, "by").tolist(),
+            "q_ledger": q_ledger.tolist(),
+            "n_calibration_groups": found.n_calibration.tolist(),
+        }
+        same: Row = {
+            "detector": setting.detector,
+            "parameters": setting.parameters,
+            "n_tests": len(found),
+            "n_ledger": n_ledger,
+            "method": METHOD,
+            "direction": _direction(setting),
+        }
+        for values in zip(*columns.values(), strict=True):
+            yield same | dict(zip(columns, values, strict=True))
+
+
+def _direction(setting: _Setting) -> Direction | None:
+    """Which way the detector's scores run, by every text of which it is known whether it is a member."""
+    known = _joined(setting.calibration, setting.evaluated)
+    return known_direction(known.scores, known.labels, known.groups)
+
+
+def _of_groups(setting: _Setting, groups: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.intp]]:
+    """The label of each group (unknown where its texts differ) and the collection of its first text."""
+    places = np.searchsorted(groups, setting.audited.groups)
+    labels = setting.audited.labels.astype(np.int64)
+    least, most = np.full(len(groups), np.iinfo(np.int64).max), np.full(len(groups), np.iinfo(np.int64).min)
+    np.minimum.at(least, places, labels)
+    np.maximum.at(most, places, labels)
+    first = np.searchsorted(places, np.arange(len(groups)))
+    return np.where(least == most, least, _UNKNOWN), setting.collections[first]
+
+
+def _rates(chosen: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:
+    found, audited = instrument(chosen, setting.calibration), setting.audited
+    if found is None or not len(audited):
+        return
+    whole = np.zeros(len(audited), dtype=np.intp)
+    sizes = np.bincount(audited.groups, minlength=len(examples.group_names))
+    several = sizes[audited.groups] >= MIN_TEXTS_OF_A_GROUP
+    units = (
+        ("group", examples.group_names, unit_rates(audited.take(several), audited.groups[several], found)),
+        ("collection", examples.collection_names, unit_rates(audited, setting.collections, found)),
+        ("benchmark", [benchmark], unit_rates(audited, whole, found)),
+    )
+    for unit, names, rates in units:
+        for row in _unit_rows(rates):
+            yield (
+                row
+                | _rate("fpr", found.fpr)
+                | _rate("tpr", found.tpr)
+                | {
+                    "assumption": assumption(found, int(str(row["n_groups"]))),
+                    "unit": unit,
+                    "name": names[int(str(row["name"]))],
+                    "rule": chosen.rule,
+                    "alpha": chosen.alpha,
+                }
+            )
+
+
+def _rate(name: str, rate: Rate) -> Row:
+    return {name: rate.value, f"{name}_low": rate.low, f"{name}_high": rate.high}
+
+
+def _unit_rows(rates: UnitRates) -> Iterator[Row]:
+    columns: Mapping[str, npt.NDArray[Any]] = {
+        "name": rates.units,
+        "n_texts": rates.n_texts,
+        "n_groups": rates.n_groups,
+        "n_flagged": rates.n_flagged,
+        "flagged": rates.flagged,
+        "flagged_low": rates.flagged_low,
+        "flagged_high": rates.flagged_high,
+        "corrected": rates.corrected,
+        "corrected_low": rates.corrected_low,
+        "corrected_high": rates.corrected_high,
+    }
+    refused: Row = {} if rates.reason is None else dict.fromkeys(("corrected", "corrected_low", "corrected_high"))
+    for values in zip(*(column.tolist() for column in columns.values()), strict=True):
+        row: Row = dict(zip(columns, values, strict=True)) | refused
+        yield row | {
+            "status": "ok" if rates.reason is None else "refused",
+            "reason": rates.reason,
+        }

@@ -1,0 +1,162 @@
+"""The sharded permutation test of an ordered test set: does the model prefer the published order of the items?
+
+What belongs here: dealing items into shards, drawing orders, and the two p-values from log-likelihoods. What does not:
+running a model over the shards (scoring/corpus_tests.py).
+
+Source: Oren et al. 2023, arXiv 2310.17623. An order that carries no meaning is as likely as any other one before
+training. A model that was trained on the file as it is published finds that order likelier than others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from itertools import permutations as permutations_of
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.canary_rank import rank_of, rank_sum_p
+
+Rule = Literal["exact", "t_test"]
+
+ASSUMPTION = (
+    "Before training, every order of the items was as likely as the published one: "
+    "they are not sorted by topic, date, length, difficulty or source."
+)
+MIN_SHARDS = 10
+MIN_ORDERS = 100
+MIN_ITEMS_A_SHARD = 2
+
+_LISTED_UP_TO = 7
+
+
+@dataclass(frozen=True)
+class OrderTest:
+    """The test's result; ``p_value`` is one of the two others, by the rule chosen beforehand.
+
+    ``statistic``: by how many nats the published order of a shard is likelier than the mean of its other orders, mean
+    over shards. ``t``: the t statistic. ``mean_rank``: of the published order among those of its shard (1: the
+    likeliest). ``orders``: how many random ones there were in all shards together. Where ``status`` is ``refused``,
+    ``reason`` says why and there is no number.
+    """
+
+    status: Literal["ok", "refused"]
+    reason: str | None
+    p_value: float | None
+    p_exact: float | None
+    p_t_test: float | None
+    statistic: float | None
+    t: float | None
+    mean_rank: float | None
+    shards: int
+    orders: int
+    method: str
+    assumption: str = ASSUMPTION
+
+
+def sharded_permutation(
+    canonical: npt.ArrayLike, permuted: Sequence[npt.ArrayLike], *, rule: Rule = "exact"
+) -> OrderTest:
+    """The test of R shards: log-likelihoods (nats) of the published order [R] and of m_r other orders of each, R rows.
+
+    The other orders of a shard are drawn without repeats from all but the published one (:func:`draw_orders`).
+    ``exact``: the rank of the published order among the m_r + 1 is then uniform without training, and independent over
+    shards; the p-value is that of their sum (canary_rank.rank_sum_p), valid for any log-likelihoods. ``t_test``:
+    one-sided t-test over shards of published - mean of the others, as in the paper, which takes their mean for normal.
+
+    Refused with fewer than 10 shards or 100 random orders in all, or a log-likelihood that is not finite: of fewer than
+    10 differences no t-test holds where they are skewed, and the mean of few orders is noise. Raises DataError where
+    there is not one row a shard.
+    """
+    own, others = np.asarray(canonical, dtype=np.float64), [np.asarray(row, dtype=np.float64) for row in permuted]
+    if own.ndim != 1 or len(own) != len(others) or any(row.ndim != 1 for row in others):
+        raise DataError(f"one row of log-likelihoods of other orders for each shard is needed: {len(others)} rows")
+    sizes = [len(row) for row in others]
+    name = "sum of the published order's ranks, exact by convolution" if rule == "exact" else "one-sided t-test"
+    method = f"{len(own)} shards, {sum(sizes)} random orders: {name}"
+    reason = shortage(len(own), sum(sizes))
+    if reason is None and not (np.isfinite(own).all() and all(np.isfinite(row).all() for row in others)):
+        reason = "a log-likelihood is not finite"
+    if reason is None and min(sizes) < 1:
+        reason = "a shard has no other order"
+    if reason is not None:
+        return refused(reason, len(own), sum(sizes), method)
+    t, p_t_test = _t_test(own - np.array([row.mean() for row in others]))
+    ranks = [rank_of(one, row) for one, row in zip(own, others, strict=True)]
+    p_exact = rank_sum_p(ranks, sizes)
+    mean_rank = float(np.mean(ranks))
+    beside = f"t-test p = {p_t_test:.3g}" if rule == "exact" else f"exact p = {p_exact:.3g}"
+    return OrderTest(
+        status="ok",
+        reason=None,
+        p_value=p_exact if rule == "exact" else p_t_test,
+        p_exact=p_exact,
+        p_t_test=p_t_test,
+        statistic=float(np.mean([one - row.mean() for one, row in zip(own, others, strict=True)])),
+        t=t,
+        mean_rank=mean_rank,
+        shards=len(own),
+        orders=sum(sizes),
+        method=f"{method} (mean rank {mean_rank:.3g}, {np.mean(sizes) / 2 + 1:.3g} without training; {beside})",
+    )
+
+
+def _t_test(differences: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Student's t of the mean's being above 0, and its p-value; equal differences say nothing of their spread."""
+    if np.ptp(differences) == 0:
+        return 0.0, 1.0
+    tested = stats.ttest_1samp(differences, 0.0, alternative="greater")
+    return float(tested.statistic), float(tested.pvalue)
+
+
+def shortage(shards: int, orders: int) -> str | None:
+    """Why so many shards, and random orders of all of them together, are too few; None where they are enough."""
+    if shards < MIN_SHARDS:
+        return f"{shards} shards, the test needs {MIN_SHARDS}"
+    if orders < MIN_ORDERS:
+        return f"{orders} random orders in all shards together, the test needs {MIN_ORDERS}"
+    return None
+
+
+def refused(reason: str, shards: int, orders: int, method: str) -> OrderTest:
+    """The result of a test whose conditions are not met."""
+    return OrderTest("refused", reason, None, None, None, None, None, None, shards, orders, method)
+
+
+def deal(n_items: int, shards: int) -> list[range]:
+    """The places 0 … n_items - 1 in ``shards`` contiguous stretches whose lengths differ by at most one.
+
+    Raises DataError where a shard would have fewer than two items: it has one order only.
+    """
+    if shards < 1 or n_items < MIN_ITEMS_A_SHARD * shards:
+        raise DataError(
+            f"{n_items} items do not make {shards} shards of at least {MIN_ITEMS_A_SHARD}: "
+            f"ask for 1 to {n_items // MIN_ITEMS_A_SHARD}"
+        )
+    ends = [n_items * part // shards for part in range(shards + 1)]
+    return [range(begin, end) for begin, end in pairwise(ends)]
+
+
+def draw_orders(shard: Sequence[int], permutations: int, *, seed: int, number: int) -> list[list[int]]:
+    """``permutations`` orders of a shard's places, drawn without repeats from all but the given one; fewer if there are
+    no more.
+
+    The given order and the drawn ones are then a random choice of orders, of which each was equally likely to be the
+    given one: its rank is exact. The same ``seed`` and shard ``number`` give the same orders.
+    """
+    generator = np.random.default_rng([seed, number])
+    given = tuple(shard)
+    if len(given) <= _LISTED_UP_TO:
+        others = list(permutations_of(given))[1:]
+        return [list(others[place]) for place in generator.permutation(len(others))[:permutations]]
+    drawn: dict[tuple[int, ...], None] = {}
+    while len(drawn) < permutations:
+        order = tuple(generator.permutation(given).tolist())
+        if order != given:
+            drawn[order] = None
+    return [list(order) for order in drawn]

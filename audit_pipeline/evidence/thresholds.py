@@ -1,0 +1,284 @@
+"""Thresholds from a calibration split, and what they achieve on texts that chose nothing.
+
+What belongs here: the three rules, the draw of one text a group that two of them need, and rates at a threshold with
+their intervals. What does not: p-values of groups (conformal.py), shares of members (contamination_rate.py), metrics
+that need no threshold (metrics.py).
+
+A text is called a member where score >= threshold, so the order statistic that a rule picks is stepped over:
+the threshold is the next float above it, and a text tied with it is not called a member.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import binom
+
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.metrics.metrics import Floats
+from audit_pipeline.metrics.rates import Rate, grouped_rate, interval_in_words
+
+Rule = Literal["largest_accuracy", "marginal", "certified"]
+Status = Literal["ok", "refused"]
+Bools = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
+Keys = npt.NDArray[np.uint64]
+
+RISK = 0.05
+"""How often, over calibrations, the false-positive rate of a certified threshold may exceed alpha."""
+
+_DRAW = "one text a group, drawn by a hash of seed, group and example"
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTexts:
+    """n texts with a score: [n] each.
+
+    ``labels`` are 1 (member), 0 (non-member) or anything else (unknown), ``groups`` names or numbers, ``keys`` the
+    random order of texts (:func:`draw_keys`). Raises DataError for unequal lengths or a score that is not finite.
+    """
+
+    scores: Floats
+    labels: npt.NDArray[np.integer]
+    groups: npt.NDArray[Any]
+    keys: Keys
+
+    def __post_init__(self) -> None:
+        if not len(self.scores) == len(self.labels) == len(self.groups) == len(self.keys):
+            raise DataError("one score, label, group and key for each text are needed")
+        if not np.isfinite(self.scores).all():
+            raise DataError("a score is not a finite number: leave texts without a score out")
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def take(self, chosen: Bools | Places) -> ScoredTexts:
+        """Those of the texts that a mask or places choose."""
+        return ScoredTexts(self.scores[chosen], self.labels[chosen], self.groups[chosen], self.keys[chosen])
+
+    @property
+    def members(self) -> ScoredTexts:
+        """Those with label 1."""
+        return self.take(self.labels == MEMBER)
+
+    @property
+    def nonmembers(self) -> ScoredTexts:
+        """Those with label 0."""
+        return self.take(self.labels == NON_MEMBER)
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups the texts are of."""
+        return len(np.unique(self.groups))
+
+    def one_a_group(self) -> ScoredTexts:
+        """The text of the smallest key of each group; as random as the keys, whatever the order of texts."""
+        names, codes = np.unique(self.groups, return_inverse=True)
+        order = np.lexsort((self.keys, codes))
+        return self.take(order[np.searchsorted(codes[order], np.arange(len(names)))])
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What a rule chose; where it refused, ``threshold`` is None and ``reason`` says why.
+
+    ``n_groups`` counts the groups of calibration non-members. ``order_statistic`` is the score that the threshold is
+    the next float above of, for the two rules that pick one.
+    """
+
+    rule: Rule
+    alpha: float | None
+    threshold: float | None
+    reason: str | None
+    n_groups: int
+    n_nonmembers: int
+    n_members: int
+    method: str
+    order_statistic: float | None = None
+
+    @property
+    def status(self) -> Status:
+        return "ok" if self.reason is None else "refused"
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """The false- and true-positive rate of a threshold on texts that did not choose it."""
+
+    fpr: Rate
+    tpr: Rate
+    method: str
+
+
+def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> Keys:
+    """A pseudo-random number for each of n texts, from a hash of (seed, group, example id): [n].
+
+    The texts of a group in the order of their keys are in random order, which nobody chose and which does not depend
+    on the order of rows. Two texts of a group need two ids, or the order of rows decides between them.
+    """
+    return np.array(
+        [
+            int.from_bytes(hashlib.blake2b(f"{seed}\0{group}\0{one}".encode(), digest_size=8).digest(), "big")
+            for group, one in zip(groups, example_ids, strict=True)
+        ],
+        dtype=np.uint64,
+    )
+
+
+def largest_accuracy(calibration: ScoredTexts) -> Threshold:
+    """The threshold that classifies most calibration texts correctly (paper 003, section 5.1).
+
+    Every text counts once, so with unequal sides the larger one weighs more. The candidates are the scores and the
+    next float above the largest; of candidates with the same accuracy the largest is taken, which flags fewest texts.
+    Refused without members or without non-members.
+    """
+    missing = [
+        name
+        for name, side in (("non-members", calibration.nonmembers), ("members", calibration.members))
+        if not len(side)
+    ]
+    method = "largest share of calibration texts on the right side; of equals the largest threshold"
+    if missing:
+        reason = f"there are no calibration {' and no '.join(missing)} with a score, and largest accuracy needs both"
+        return _threshold("largest_accuracy", None, calibration, None, reason, method)
+    known = calibration.take(np.isin(calibration.labels, (MEMBER, NON_MEMBER)))
+    order = np.argsort(-known.scores, kind="stable")
+    ordered = known.scores[order]
+    gain = np.cumsum(np.where(known.labels[order] == MEMBER, 1, -1))
+    last_of_ties = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+    gains = np.append(0, gain[last_of_ties])
+    candidates = np.append(np.nextafter(ordered[0], np.inf), ordered[last_of_ties])
+    return _threshold("largest_accuracy", None, calibration, float(candidates[np.argmax(gains)]), None, method)
+
+
+def marginal(calibration: ScoredTexts, alpha: float) -> Threshold:
+    """A threshold with E[FPR] <= alpha, over calibrations and the text that is then called.
+
+    With n groups of non-members and one text drawn of each, the ceil((n + 1)(1 - alpha))-th smallest of the n scores:
+    split conformal prediction (Vovk et al., 2005; Papadopoulos et al., 2002). Refused where that exceeds n. It holds
+    for a text drawn at random from a new group that is exchangeable with the calibration groups. Raises ConfigError
+    for an alpha outside (0, 1).
+    """
+    drawn = calibration.nonmembers.one_a_group()
+    rank = marginal_rank(len(drawn), alpha)
+    needed = None if rank else marginal_needs(alpha)
+    method = f"order statistic {rank} of {len(drawn)} calibration non-members ({_DRAW}): mean FPR at most {alpha:g}"
+    return _order_statistic("marginal", alpha, calibration, drawn, rank, needed, method)
+
+
+def certified(calibration: ScoredTexts, alpha: float) -> Threshold:
+    """A threshold with P(FPR > alpha) <= 0.05 over calibrations.
+
+    The smallest order statistic of n scores whose rank k has P(Binomial(n, 1 - alpha) >= k) <= 0.05: the share of
+    the population at or below the k-th smallest is Beta(k, n - k + 1), or more where scores tie (tolerance limits of
+    Wilks, 1941). Refused where no rank has that, which (1 - alpha)^n > 0.05 says: under 59 groups at 5%, 299 at 1%.
+
+    Texts of one group are not independent, so one text is drawn of each of the n groups. The certificate is then about
+    the false-positive rate of texts drawn at random from new groups, each group once; a single group's own rate may
+    be higher. Raises ConfigError for an alpha outside (0, 1).
+    """
+    drawn = calibration.nonmembers.one_a_group()
+    rank = certified_rank(len(drawn), alpha)
+    needed = None if rank else certified_needs(alpha)
+    method = (
+        f"order statistic {rank} of {len(drawn)} calibration non-members ({_DRAW}): "
+        f"FPR above {alpha:g} in at most {RISK:.0%} of calibrations"
+    )
+    return _order_statistic("certified", alpha, calibration, drawn, rank, needed, method)
+
+
+def marginal_rank(n: int, alpha: float) -> int | None:
+    """ceil((n + 1)(1 - alpha)), with alpha as it is written in decimal; None where it exceeds ``n``."""
+    rank = math.ceil((n + 1) * (1 - _decimal(alpha)))
+    return rank if rank <= n else None
+
+
+def certified_rank(n: int, alpha: float) -> int | None:
+    """The smallest k with P(Binomial(n, 1 - alpha) >= k) <= 0.05; None where there is none up to ``n``."""
+    _decimal(alpha)
+    if not n:
+        return None
+    rank = int(binom.isf(RISK, n, 1 - alpha)) + 1
+    return rank if rank <= n else None
+
+
+def marginal_needs(alpha: float) -> int:
+    """The fewest groups of calibration non-members that :func:`marginal` does not refuse."""
+    return math.ceil(1 / _decimal(alpha)) - 1
+
+
+def certified_needs(alpha: float) -> int:
+    """The fewest groups of calibration non-members that :func:`certified` does not refuse."""
+    return math.ceil(math.log(RISK) / math.log1p(-float(_decimal(alpha))))
+
+
+def thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Threshold]:
+    """Every rule at every alpha; largest accuracy, which has none, comes once and first."""
+    rules = (marginal, certified)
+    return [largest_accuracy(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
+
+
+def achieved(threshold: float | None, evaluated: ScoredTexts) -> Achieved:
+    """The rates of ``threshold`` on the labelled ones of ``evaluated``, which must not have chosen it.
+
+    Where ``threshold`` is None the rates are None and only the texts are counted.
+    """
+    rates = []
+    for side in (evaluated.nonmembers, evaluated.members):
+        if threshold is None:
+            rates.append(Rate(None, None, None, len(side), side.n_groups, None))
+        else:
+            rates.append(grouped_rate(side.scores >= threshold, side.groups))
+    fpr, tpr = rates
+    named = (("FPR", fpr), ("TPR", tpr))
+    return Achieved(fpr, tpr, "; ".join(f"{name}: {interval_in_words(rate)}" for name, rate in named))
+
+
+def _decimal(alpha: float) -> Fraction:
+    if not 0 < alpha < 1:
+        raise ConfigError(f"a false-positive rate of {alpha} cannot be aimed at: give one between 0 and 1")
+    # As written: (n + 1) * 0.05 in floats may fall on the wrong side of a whole number.
+    return Fraction(str(float(alpha)))
+
+
+def _order_statistic(
+    rule: Rule,
+    alpha: float,
+    calibration: ScoredTexts,
+    drawn: ScoredTexts,
+    rank: int | None,
+    needed: int | None,
+    method: str,
+) -> Threshold:
+    if rank is None:
+        n = len(drawn)
+        has = f"there {'is' if n == 1 else 'are'} {n or 'no'} group{'s' * (n != 1)} of calibration non-members"
+        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {needed}"
+        return _threshold(rule, alpha, calibration, None, reason, f"refused: {reason}")
+    statistic = float(np.partition(drawn.scores, rank - 1)[rank - 1])
+    above = float(np.nextafter(statistic, np.inf))
+    return _threshold(rule, alpha, calibration, above, None, method, statistic)
+
+
+def _threshold(
+    rule: Rule,
+    alpha: float | None,
+    calibration: ScoredTexts,
+    threshold: float | None,
+    reason: str | None,
+    method: str,
+    order_statistic: float | None = None,
+) -> Threshold:
+    nonmembers = calibration.nonmembers
+    n_members = int((calibration.labels == MEMBER).sum())
+    return Threshold(
+        rule, alpha, threshold, reason, nonmembers.n_groups, len(nonmembers), n_members, method, order_statistic
+    )

@@ -1,0 +1,120 @@
+"""What may be said: the split verdict, the claim level, and both in words.
+
+What belongs here: the evidence rules as functions of the benchmark's design and the blind control's interval. What
+does not: computing either, and anything about a detector: no detector's result raises a level.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.metrics.intervals import Interval
+
+Design = Literal["temporal", "exchangeable", "randomised", "selected", "unlabelled"]
+SplitVerdict = Literal["randomised by design", "mild shift", "separable without a model", "undetermined"]
+ClaimLevel = Literal["screening only", "statistical evidence", "sound test"]
+
+WHOEVER_RAN_THIS = "whoever ran this"
+"""Who states a design on the command line."""
+
+FEW_TEXTS = 20
+"""With fewer texts on a side an AUROC says little, whatever its interval."""
+
+MILD_BELOW = 0.60
+SEPARABLE_ABOVE = 0.70
+
+VERDICT_IN_WORDS: dict[SplitVerdict, str] = {
+    "randomised by design": (
+        "Which texts are members was decided by chance, so the two sides differ in nothing but membership."
+    ),
+    "mild shift": (
+        "A classifier that never sees the model hardly tells the two sides apart. "
+        "What a detector finds beyond that is unlikely to be a difference of topic or style."
+    ),
+    "separable without a model": (
+        "The two sides can be told apart without any model, by their words alone. "
+        "A high score may show when or about what a text was written, not that the model was trained on it."
+    ),
+    "undetermined": (
+        "It is not known how far the two sides can be told apart without a model. "
+        "A detector's result may come from a difference between the sides other than membership."
+    ),
+}
+
+CLAIM_IN_WORDS: dict[ClaimLevel, str] = {
+    "screening only": (
+        "The scores rank texts for a closer look. They are no evidence that any text was in the training data."
+    ),
+    "statistical evidence": (
+        "The audited texts are compared with texts that are like them by design, and without a model the two sides "
+        "are hardly told apart. A clear difference in scores is statistical evidence of training on the audited texts."
+    ),
+    "sound test": (
+        "Chance decided which texts could be in the training data. "
+        "The test's error rate holds without any assumption about the texts or the model."
+    ),
+}
+
+
+AS_STATED_IN_WORDS = (
+    "That chance decided which texts could be in the training data is what {who} says, and nothing here can check it. "
+    "If it is so, the test's error rate holds without any assumption about the texts or the model."
+)
+
+
+def few_texts(n_members: int, n_nonmembers: int) -> str | None:
+    """What is to be said of an AUROC of so few texts on a side; None where there are enough."""
+    if min(n_members, n_nonmembers) >= FEW_TEXTS:
+        return None
+    return f"only {n_members} + {n_nonmembers} texts: with fewer than {FEW_TEXTS} on a side an AUROC says little"
+
+
+def rests_on(level: str | None, stated_by: str | None, blind: float | None) -> str | None:
+    """Whose word a claim level rests on; None where it claims nothing, or is more than somebody's word.
+
+    ``stated_by`` said how the two sides came about; ``blind`` is the blind control's AUROC, None where it was not read,
+    so that nothing has been able to contradict.
+    """
+    return None if level in (None, "screening only") or blind is not None else stated_by
+
+
+def level_in_words(level: str, stated_by: str | None) -> str:
+    """The claim level, and beside it whose word it rests on (as of :func:`rests_on`)."""
+    return level if stated_by is None else f"{level}, as stated by {stated_by}"
+
+
+def split_verdict(design: str, blind: Interval, *, matched: bool = False) -> SplitVerdict:
+    """What the two sides of a benchmark are, by its design and the 95% interval of the blind control's AUROC.
+
+    Labels said to be randomised that the blind control tells apart (lower bound > .70) are not what they are said to
+    be: the verdict is then *separable without a model*. Of sides that were ``matched``, chosen because a classifier
+    hardly tells them apart, a low AUROC says how they were chosen: they are at best *undetermined*. Raises ConfigError
+    for an unknown design.
+    """
+    _check(design)
+    if blind.low is not None and blind.low > SEPARABLE_ABOVE:
+        return "separable without a model"
+    if design == "randomised":
+        return "randomised by design"
+    if not matched and blind.high is not None and blind.high < MILD_BELOW:
+        return "mild shift"
+    return "undetermined"
+
+
+def claim_level(design: str, blind: Interval, *, matched: bool = False) -> ClaimLevel:
+    """The most that may be claimed from a benchmark of this design with this blind control; ``matched`` as there.
+
+    Raises ConfigError for an unknown design.
+    """
+    verdict = split_verdict(design, blind, matched=matched)
+    if verdict == "randomised by design":
+        return "sound test"
+    if design == "exchangeable" and verdict == "mild shift":
+        return "statistical evidence"
+    return "screening only"
+
+
+def _check(design: str) -> None:
+    if design not in get_args(Design):
+        raise ConfigError(f"there is no benchmark design '{design}'; use one of {', '.join(get_args(Design))}")

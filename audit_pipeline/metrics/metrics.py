@@ -1,0 +1,160 @@
+"""AUROC, TPR at 5%, 1% and 0.1% FPR and FPR at 95% TPR, for one weighting of the examples or for many at once.
+
+What belongs here: metrics as functions of scores, labels and weights. What does not: where weights come from
+(intervals.py), whether so few non-members can tell such an FPR (rates.py), and what a metric means for a claim
+(claims.py).
+
+A text is called a member where its score is at least a threshold t. The thresholds are the distinct scores and
++infinity (nothing is called a member), so tied texts always pass a threshold together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.errors import DataError
+
+Floats = npt.NDArray[np.float64]
+
+FPR_LIMITS = {"tpr_at_5_fpr": 0.05, "tpr_at_1_fpr": 0.01, "tpr_at_01_fpr": 0.001}
+METRICS = ("auroc", *FPR_LIMITS, "fpr_at_95_tpr")
+MIN_TPR = 0.95
+_SLACK = 1e-12
+"""Relative: a rate that lies exactly on its limit is within it, whatever the rounding of limit times weight."""
+
+ALL_EQUAL = "no interval: all scores are equal, so they tell nothing apart"
+"""Why a metric of such scores has no interval: resamples of one value do not scatter."""
+
+MEANING = {
+    "auroc": "area under the ROC curve, ties count half",
+    **{name: f"largest TPR with FPR <= {limit}" for name, limit in FPR_LIMITS.items()},
+    "fpr_at_95_tpr": "smallest FPR with TPR >= 0.95",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The examples by descending score; made once, it serves every weighting of them.
+
+    ``order`` [n] are the examples' positions, ``member`` [n] says which of them, in that order, are members,
+    ``tie_end`` [t] are the places in that order of the last example of each of the t distinct scores.
+    """
+
+    order: npt.NDArray[np.intp]
+    member: npt.NDArray[np.bool_]
+    tie_end: npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class RocPoints:
+    """The ROC curve from (0, 0) to (1, 1): [t + 1] each; ``threshold`` descends from +infinity."""
+
+    fpr: Floats
+    tpr: Floats
+    threshold: Floats
+
+
+def rank(scores: npt.ArrayLike, labels: npt.ArrayLike) -> Ranking:
+    """The examples ranked by score.
+
+    Raises DataError for a score that is NaN, a label that is neither 0 nor 1, unequal lengths, or one class only.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    classes = np.asarray(labels)
+    if values.ndim != 1 or values.shape != classes.shape:
+        raise DataError(f"one score for each label is needed: {values.shape} scores, {classes.shape} labels")
+    if np.isnan(values).any():
+        raise DataError("a score is not a number: leave texts without a score out")
+    if not np.isin(classes, (MEMBER, NON_MEMBER)).all():
+        raise DataError("a label is neither 1 (member) nor 0 (non-member): leave unlabelled texts out")
+    problem = undefined(classes)
+    if problem:
+        raise DataError(problem)
+    order = np.argsort(-values, kind="stable")
+    ordered = values[order]
+    tie_end = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+    return Ranking(order, classes[order] == MEMBER, tie_end)
+
+
+def undefined(labels: npt.ArrayLike) -> str | None:
+    """Why no metric is defined on examples with these labels (0 or 1); None where they are."""
+    classes = np.asarray(labels)
+    missing = [
+        name for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)) if not (classes == label).any()
+    ]
+    return f"not defined: there are no {' and no '.join(missing)} with a score" if missing else None
+
+
+def weighted_metrics(ranking: Ranking, weights: npt.ArrayLike | None = None, names: Sequence[str] = METRICS) -> Floats:
+    """The metrics ``names``, of ``METRICS``, under each of r weightings of the n examples: [r, len(names)].
+
+    ``weights`` [r, n], in the examples' own order, say how often each example is taken (once where None).
+    Raises DataError where a weighting leaves a class without weight.
+    """
+    false, true = _cumulated(ranking, weights)
+    return np.stack([_metric(name, false, true) for name in names], axis=1)
+
+
+def metrics(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> dict[str, float]:
+    """The ``METRICS`` by name; ``weights`` [n] count how often each example is taken (once where None).
+
+    Raises DataError as :func:`rank` and :func:`weighted_metrics` do.
+    """
+    rows = None if weights is None else np.asarray(weights, dtype=np.float64)[None, :]
+    return dict(zip(METRICS, weighted_metrics(rank(scores, labels), rows)[0].tolist(), strict=True))
+
+
+def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
+    """The ROC curve for plots; raises DataError as :func:`rank` does."""
+    ranking = rank(scores, labels)
+    false, true = _cumulated(ranking, None)
+    ordered = np.asarray(scores, dtype=np.float64)[ranking.order]
+    threshold = np.concatenate([[np.inf], ordered[ranking.tie_end]])
+    return RocPoints(false[0] / false[0, -1], true[0] / true[0, -1], threshold)
+
+
+def threshold_at(points: RocPoints, limit: float) -> float:
+    """The lowest threshold whose FPR is at most ``limit``; +infinity, which calls no text a member, where none is."""
+    return float(points.threshold[np.count_nonzero(points.fpr <= limit * (1 + _SLACK)) - 1])
+
+
+def _metric(name: str, false: Floats, true: Floats) -> Floats:
+    """One metric from the weights at or above each threshold, [r, t + 1] each: [r]."""
+    nonmembers, members = false[:, -1], true[:, -1]
+    # Both counts only rise along the curve, so each limit is met up to one place of it, or from one place on.
+    rows = np.arange(len(false))
+    if name in FPR_LIMITS:
+        within = np.count_nonzero(false <= (FPR_LIMITS[name] * (1 + _SLACK) * nonmembers)[:, None], axis=1) - 1
+        return np.asarray(true[rows, within] / members)
+    if name == "fpr_at_95_tpr":
+        enough = np.count_nonzero(true < (MIN_TPR * (1 - _SLACK) * members)[:, None], axis=1)
+        return np.asarray(false[rows, enough] / nonmembers)
+    trapezoids = np.einsum("rt,rt->r", np.diff(false, axis=1), true[:, 1:] + true[:, :-1])
+    return np.asarray(trapezoids / (2 * nonmembers * members))
+
+
+def _cumulated(ranking: Ranking, weights: npt.ArrayLike | None) -> tuple[Floats, Floats]:
+    """The weight of non-members and of members at or above each threshold, from +infinity down: [r, t + 1] each."""
+    n = len(ranking.order)
+    given = np.ones((1, n)) if weights is None else np.asarray(weights)
+    if given.ndim != 2 or given.shape[1] != n:
+        raise DataError(f"one weight for each of {n} examples is needed, in rows: {given.shape}")
+    ordered = np.take(given, ranking.order, axis=1)
+    true = _from_zero(ordered * ranking.member, ranking)
+    false = _from_zero(ordered, ranking) - true
+    if not ((false[:, -1] > 0).all() and (true[:, -1] > 0).all()):
+        raise DataError("a weighting leaves members or non-members without weight, so no metric is defined")
+    return false, true
+
+
+def _from_zero(ordered: npt.NDArray[np.number], ranking: Ranking) -> Floats:
+    sums = np.zeros((len(ordered), ordered.shape[1] + 1))
+    np.cumsum(ordered, axis=1, out=sums[:, 1:])
+    if len(ranking.tie_end) == ordered.shape[1]:
+        return sums
+    return np.take(sums, np.concatenate([[0], ranking.tie_end + 1]), axis=1)

@@ -1,0 +1,176 @@
+"""The doctor's look at Dagster: its home, runs whose process is gone, slots that nobody frees, daemon and switches.
+
+What belongs here: looking, without making or changing anything. What does not: repairing (in_process.py buries dead
+runs), files that are not Dagster's (audit_pipeline/operate/doctor.py).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import sqlalchemy.exc
+import yaml
+
+from audit_pipeline.catalogue.data_folder import is_writable
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.operate.dagster.in_process import HOST_TAG, UNFINISHED, dagster_home, dead_runs, instance_of
+from audit_pipeline.operate.doctor_files import Ending, HowEnded
+from audit_pipeline.operate.looked_at import Finding
+
+_RUNNING = (dg.DefaultScheduleStatus.RUNNING, dg.DefaultSensorStatus.RUNNING)
+_CANNOT_OPEN = (dg.DagsterError, sqlalchemy.exc.SQLAlchemyError, ImportError, OSError, ValueError)
+
+
+def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[Finding]:
+    """All that is looked at, in order; a Dagster home that was never made is not made for it."""
+    config = dagster_home(paths) / "dagster.yaml"
+    if not config.exists():
+        return [Finding("Dagster home", ok=True, words=f"{config.parent} is not made yet; the first audit makes it")]
+    content, problem = _read(config)
+    if problem is not None:
+        return [Finding("Dagster home", ok=False, words=f"{config} {problem}; correct it, or delete it for a new one")]
+    findings = [*_settings(config, content)]
+    if not is_writable(config.parent):
+        words = "not looked at: Dagster opens it to write, and nothing can be written there"
+        return [*findings, Finding("Dagster storage", ok=True, words=words)]
+    try:
+        with instance_of(config.parent) as instance:
+            findings += [*_runs(instance), _slots(instance), _daemon(instance), *_switches(instance, definitions)]
+    except _cannot_open() as error:
+        words = f"the storage that {config} names cannot be opened: {' '.join(str(error).split())[:300]}"
+        findings.append(Finding("Dagster storage", ok=False, words=words))
+    return findings
+
+
+def how_runs_ended(paths: DataPaths) -> HowEnded:
+    """What Dagster knows of how a run ended; opened when it is first asked. None of a run that it does not know, and
+    where it cannot be asked: :func:`examine_dagster` says why."""
+
+    @cache
+    def ended(run_id: str) -> Ending | None:
+        config = dagster_home(paths) / "dagster.yaml"
+        if not config.exists() or not is_writable(config.parent):
+            return None
+        try:
+            with instance_of(config.parent) as instance:
+                run = instance.get_run_by_id(run_id)
+                dead = [one.run_id for one in dead_runs(instance)]
+        except _cannot_open():
+            return None
+        if run is None:
+            return None
+        if run.is_finished or run_id in dead:
+            return "well" if run.is_success else "badly"
+        return "not yet"
+
+    return ended
+
+
+def stuck_slots(instance: dg.DagsterInstance) -> dict[str, list[str]]:
+    """Runs that hold or await a slot of a pool although they are finished or unknown, by pool."""
+    found: dict[str, list[str]] = {}
+    storage = instance.event_log_storage
+    for pool in sorted(storage.get_concurrency_keys()):
+        info = storage.get_concurrency_info(pool)
+        for run_id in sorted(info.active_run_ids | info.assigned_run_ids | info.pending_run_ids):
+            run = instance.get_run_by_id(run_id)
+            if run is None or run.is_finished:
+                found.setdefault(pool, []).append(run_id)
+    return found
+
+
+def _cannot_open() -> tuple[type[Exception], ...]:
+    """What opening a Dagster instance raises; dagster-postgres has an error of its own, which is no DagsterError."""
+    if importlib.util.find_spec("dagster_postgres") is None:
+        return _CANNOT_OPEN
+    from dagster_postgres.utils import DagsterPostgresException  # noqa: PLC0415 - an optional package
+
+    return (*_CANNOT_OPEN, DagsterPostgresException)
+
+
+def _read(config: Path) -> tuple[Mapping[str, Any], str | None]:
+    """What dagster.yaml holds, and what is wrong with it."""
+    try:
+        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return {}, f"cannot be read ({' '.join(str(error).split())})"
+    if content is None:
+        return {}, None
+    return (content, None) if isinstance(content, dict) else ({}, "holds no settings")
+
+
+def _settings(config: Path, content: Mapping[str, Any]) -> Iterator[Finding]:
+    storage = next(iter(_section(content, "storage")), "sqlite")
+    yield Finding("Dagster home", ok=True, words=f"{config.parent}, storage {storage}")
+    limit = _section(_section(content, "concurrency"), "pools").get("default_limit")
+    pools = f"at most {limit} step(s) a pool at once"
+    if limit is None:
+        pools = (
+            "concurrency.pools.default_limit is not set: two runs may take the GPU at once; "
+            f"set it to 1 in {config} (docs/storage.md)"
+        )
+    yield Finding("pools", limit is not None, pools)
+    monitored = _section(content, "run_monitoring").get("enabled") is True
+    monitoring = "slots of runs that have ended are freed while a daemon is alive"
+    if not monitored:
+        monitoring = f"run_monitoring is not enabled: a run that was ended keeps its slots; enable it in {config}"
+    yield Finding("run monitoring", monitored, monitoring)
+
+
+def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = content.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _runs(instance: dg.DagsterInstance) -> Iterator[Finding]:
+    dead = dead_runs(instance)
+    words = "none whose process is gone"
+    if dead:
+        words = f"{_named([run.run_id for run in dead])}: process gone; the next audit marks them failed"
+    yield Finding("stale runs", not dead, words)
+    if not _beats(instance):
+        left = [run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)) if HOST_TAG not in run.tags]
+        if left:
+            words = f"{_named(left)}: no daemon is alive to go on with them; start one (corpus-audit dev) or end them"
+            yield Finding("unwatched runs", ok=False, words=words)
+
+
+def _slots(instance: dg.DagsterInstance) -> Finding:
+    stuck = stuck_slots(instance)
+    if not stuck:
+        return Finding("pool slots", ok=True, words="none held by a run that is over")
+    words = "; ".join(f"{pool}: held by {_named(runs)}, over or unknown" for pool, runs in stuck.items())
+    return Finding("pool slots", ok=False, words=f"{words}; the next audit, or a daemon, frees them")
+
+
+def _daemon(instance: dg.DagsterInstance) -> Finding:
+    beating = _beats(instance)
+    words = f"alive: {', '.join(beating)}" if beating else "none alive; schedules and sensors rest (corpus-audit dev)"
+    return Finding("daemon", ok=True, words=words)
+
+
+def _beats(instance: dg.DagsterInstance) -> list[str]:
+    return sorted(kind.lower() for kind, status in instance.get_daemon_statuses().items() if status.healthy)
+
+
+def _switches(instance: dg.DagsterInstance, definitions: dg.Definitions) -> Iterator[Finding]:
+    """Which schedules and sensors are on; one that nobody has switched is as its definition says."""
+    switched = {state.instigator_name: state.is_running for state in instance.all_instigator_state()}
+    for what, defined in (("schedules", definitions.schedules), ("sensors", definitions.sensors)):
+        names = {one.name: one.default_status in _RUNNING for one in defined or ()}
+        if not names:
+            continue
+        on = [name for name, by_default in names.items() if switched.get(name, by_default)]
+        off = [name for name in names if name not in on]
+        words = "; ".join(f"{state}: {', '.join(some)}" for state, some in (("on", on), ("off", off)) if some)
+        yield Finding(what, ok=True, words=words)
+
+
+def _named(run_ids: Sequence[str]) -> str:
+    more = f" and {len(run_ids) - 1} more" if len(run_ids) > 1 else ""
+    return f"run {run_ids[0]}{more}"

@@ -1,0 +1,258 @@
+"""Running assets in this process, with or without a daemon beside it.
+
+What belongs here: the Dagster home, dead runs of this machine, starting runs and turning their failures into errors a
+user can act on. What does not: which assets there are (definitions.py).
+
+Nobody may notice that the process of a run was killed: run monitoring frees the slots of runs that have ended, and
+this one has not. Its pool slots would keep the next run waiting for ever. So every run is tagged with the process that
+runs it, and before a new one starts here, and at the sensors' ticks, those whose process is gone are marked failed and
+their slots freed. For a slot that a living run holds we wait here, where Ctrl-C works: Dagster's
+in-process executor takes no notice of it while it waits.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+from filelock import FileLock
+
+from audit_pipeline.catalogue.data_folder import make_private
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import write_atomically
+from audit_pipeline.errors import AuditError, PairsFailedError
+
+HOST_TAG = "corpus_audit/host"
+PROCESS_TAG = "corpus_audit/process"
+RUN_TAG = "corpus_audit/run"
+
+_DAGSTER_YAML = """\
+# Written once; yours to change.
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+concurrency:
+  pools:
+    default_limit: 1
+    granularity: op
+run_monitoring:
+  enabled: true
+  free_slots_after_run_end_seconds: 60
+freshness:
+  enabled: true
+"""
+
+_POLL_SECONDS = 1.0
+
+UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def dagster_home(paths: DataPaths) -> Path:
+    """DAGSTER_HOME: what the environment says, else data/dagster_home; it may not be there yet."""
+    return Path(os.environ.get("DAGSTER_HOME") or paths.dagster_home).expanduser().resolve()
+
+
+def ensure_dagster_home(paths: DataPaths) -> Path:
+    """The Dagster home, with a dagster.yaml, made where it is not there, and exported."""
+    make_private(paths.root)
+    home = dagster_home(paths)
+    config = home / "dagster.yaml"
+    if not config.exists():
+        write_atomically(config, lambda temporary: temporary.write_text(_DAGSTER_YAML, encoding="utf-8"))
+    os.environ["DAGSTER_HOME"] = str(home)
+    return home
+
+
+@contextmanager
+def open_instance(paths: DataPaths) -> Iterator[dg.DagsterInstance]:
+    """The instance of the Dagster home, which is made where it is not there."""
+    with instance_of(ensure_dagster_home(paths)) as instance:
+        yield instance
+
+
+@contextmanager
+def instance_of(home: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance of a Dagster home that is there.
+
+    One process after the other opens it: Dagster makes its SQLite databases with the first opening, and two that do so
+    at once leave them unusable.
+    """
+    with FileLock(home / "opening.lock"):
+        instance = dg.DagsterInstance.from_config(str(home))
+    with instance:
+        yield instance
+
+
+def process_identity(process: psutil.Process) -> str:
+    """A process as no later one can be: its pid, the boot it lives in and its start in that boot's clock ticks.
+
+    Elsewhere than on Linux, where the two cannot be read: pid and time of creation.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        # The command's name, in brackets, may hold blanks: count fields behind it. Field 22 is the start time.
+        ticks = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    except FileNotFoundError:
+        return f"{process.pid}@{process.create_time():.0f}"
+    return f"{process.pid}@{boot}/{ticks}"
+
+
+def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
+    """Unfinished runs of this machine whose process is gone, whoever started them.
+
+    A re-execution that waits in the queue is not among them: the UI gives it the tags of the run it repeats.
+    """
+    here = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED, tags={HOST_TAG: socket.gethostname()}))
+    return [run for run in here if _has_own_tags(run) and not _is_alive(run.tags[PROCESS_TAG])]
+
+
+def _has_own_tags(run: dg.DagsterRun) -> bool:
+    # Version 0.1 did not name the run.
+    return run.tags[RUN_TAG] == run.run_id if RUN_TAG in run.tags else run.parent_run_id is None
+
+
+def process_tags(run_id: str) -> dict[str, str]:
+    """The tags that say that this process runs ``run_id``; the run is named, because re-executions inherit tags."""
+    return {HOST_TAG: socket.gethostname(), PROCESS_TAG: process_identity(psutil.Process()), RUN_TAG: run_id}
+
+
+def bury_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Mark runs of this machine failed whose process is gone, and free their slots in pools.
+
+    Runs of other machines, of living processes and in the queue are left alone. Returns the ids of the buried runs.
+    """
+    buried = []
+    for run in dead_runs(instance):
+        instance.report_run_failed(run, "the process that ran it is gone (killed, or the machine went down)")
+        buried.append(run.run_id)
+    storage = instance.event_log_storage
+    for run_id in storage.get_concurrency_run_ids():
+        holder = instance.get_run_by_id(run_id)
+        if holder is None or (holder.is_finished and _has_ended_here(holder)):
+            storage.free_concurrency_slots_for_run(run_id)
+    return buried
+
+
+def _has_ended_here(run: dg.DagsterRun) -> bool:
+    """Whether the run was this machine's and its process is gone, or is this one: a run that was cancelled by force may
+    still be at work."""
+    if run.tags.get(HOST_TAG) != socket.gethostname():
+        return False
+    identity = run.tags[PROCESS_TAG]
+    return identity == process_identity(psutil.Process()) or not _is_alive(identity)
+
+
+def _is_alive(identity: str) -> bool:
+    try:
+        process = psutil.Process(int(identity.partition("@")[0]))
+        # A killed process whose parent has not taken note of its end still has its pid and start time.
+        return process_identity(process) == identity and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, ValueError):
+        return False
+
+
+def wait_for_pools(job: dg.JobDefinition, instance: dg.DagsterInstance, on_wait: Callable[[str], None]) -> None:
+    """Return when every pool that ``job`` takes a slot of has one to give; a holder that dies meanwhile is buried.
+
+    ``on_wait`` is told once of each pool that has to be waited for.
+    """
+    pools = {op.pool for op in job.graph.node_defs if isinstance(op, dg.OpDefinition) and op.pool}
+    for pool in sorted(pools):
+        told = False
+        while holders := _holders(instance, pool):
+            if not told:
+                on_wait(f"waiting for a slot of the pool {pool}, held by {', '.join(holders)} (Ctrl-C stops waiting)")
+                told = True
+            time.sleep(_POLL_SECONDS)
+            bury_dead_runs(instance)
+
+
+def _holders(instance: dg.DagsterInstance, pool: str) -> list[str]:
+    """The runs that hold the pool's slots, in words; none where a slot is free."""
+    info = instance.event_log_storage.get_concurrency_info(pool)
+    # Slots come to be with the first claim.
+    if info.active_slot_count + info.assigned_step_count < max(info.slot_count, 1):
+        return []
+    return [_in_words(instance, run_id) for run_id in sorted(info.active_run_ids | info.assigned_run_ids)]
+
+
+def _in_words(instance: dg.DagsterInstance, run_id: str) -> str:
+    run = instance.get_run_by_id(run_id)
+    if run is None or HOST_TAG not in run.tags:
+        return f"run {run_id}"
+    return f"run {run_id} (process {run.tags[PROCESS_TAG].partition('@')[0]} on {run.tags[HOST_TAG]})"
+
+
+def run_job(
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    *,
+    selection: Sequence[dg.AssetKey] | None = None,
+    partition_key: str | None = None,
+    partition_range: tuple[str, str] | None = None,
+    resources: Mapping[str, Mapping[str, Any]] | None = None,
+    ops: Mapping[str, Mapping[str, Any]] | None = None,
+    tags: Mapping[str, str] | None = None,
+    on_wait: Callable[[str], None] = lambda what: None,
+) -> str:
+    """Run ``job`` (or the ``selection`` of its assets) as soon as its pools allow; returns the run's id.
+
+    ``on_wait`` is told where that takes waiting for another run. Raises PairsFailedError where some pairs of a range
+    failed, the AuditError that made the run fail, where one did, and KeyboardInterrupt on Ctrl-C; other errors keep
+    Dagster's account of them.
+    """
+    wait_for_pools(job, instance, on_wait)
+    run_id = str(uuid.uuid4())
+    run_tags = {**process_tags(run_id), **(tags or {})}
+    if partition_range is not None:
+        start, end = partition_range
+        run_tags |= {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
+    run_config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    if resources:
+        run_config["resources"] = {name: {"config": dict(config)} for name, config in resources.items()}
+    if ops:
+        run_config["ops"] = {name: {"config": dict(config)} for name, config in ops.items()}
+    try:
+        result = job.execute_in_process(
+            instance=instance,
+            run_config=run_config,
+            run_id=run_id,
+            tags=run_tags,
+            partition_key=partition_key,
+            asset_selection=selection,
+        )
+    except dg.DagsterExecutionInterruptedError as error:
+        raise KeyboardInterrupt from error
+    except dg.Failure as failure:
+        raise PairsFailedError(str(failure.description)) from failure
+    except dg.DagsterError as error:
+        cause = _root(error)
+        if cause is None:
+            raise
+        raise cause from error
+    return result.run_id
+
+
+def _root(error: BaseException) -> AuditError | None:
+    """The AuditError among the causes of Dagster's error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, AuditError):
+            return cause
+        cause = cause.__cause__
+    return None

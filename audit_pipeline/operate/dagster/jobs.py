@@ -1,0 +1,56 @@
+"""Jobs that the UI offers and the command line runs.
+
+What belongs here: selections of assets and how they execute. What does not: when they run by themselves.
+"""
+
+import dagster as dg
+
+from audit_pipeline.operate.dagster.partitions import benchmark_partitions, pair_partitions
+
+JOBS = [
+    dg.define_asset_job(
+        "refresh_sources",
+        selection=dg.AssetSelection.groups("sources"),
+        description="Fetch the documents of every source.",
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
+        "build_benchmarks",
+        selection=dg.AssetSelection.groups("benchmarks"),
+        description="Build benchmarks from their sources' documents.",
+        partitions_def=benchmark_partitions,
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
+        "count_tokens",
+        selection=dg.AssetSelection.groups("references"),
+        description="Count the tokens of reference corpora, for dc_pdd.",
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
+        "train_controls",
+        selection=dg.AssetSelection.assets("controlled_contamination"),
+        description="Train the models of controls with known truth.",
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
+        "run_studies",
+        selection=dg.AssetSelection.assets("control_study"),
+        description="Train controls again and again: what makes members easier to tell.",
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
+        "audit_pairs",
+        selection=dg.AssetSelection.assets("token_statistics", "scores", "evaluations"),
+        description="Run models on benchmarks: token statistics, scores and evaluations.",
+        partitions_def=pair_partitions,
+        # One process: every further one would import torch and load the model again.
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
+        "publish",
+        selection=dg.AssetSelection.groups("reports"),
+        description="Rebuild the warehouse and the report from what has been audited.",
+        executor_def=dg.in_process_executor,
+    ),
+]

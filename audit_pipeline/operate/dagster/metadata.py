@@ -1,0 +1,54 @@
+"""Domain results as Dagster metadata: column schemas, row counts, plots.
+
+What belongs here: conversions. What does not: computing what is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dagster as dg
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import description_of
+
+
+def column_schema(schema: pa.Schema) -> dg.TableSchema:
+    """The contract of a table, as the UI shows it."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                field.name,
+                type=str(field.type),
+                description=description_of(field),
+                constraints=dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema
+        ]
+    )
+
+
+def schema_metadata(schema: pa.Schema) -> dict[str, dg.TableSchema]:
+    """Definition metadata of an asset that writes ``schema``."""
+    return {"dagster/column_schema": column_schema(schema)}
+
+
+def rows(count: int) -> dict[str, int]:
+    """Metadata of how many rows were written."""
+    return {"dagster/row_count": count}
+
+
+def markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) -> dg.MetadataValue:
+    """A small table; cells are escaped, because names and reasons may hold untrusted text."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in body]
+    return dg.MetadataValue.md("\n".join(lines))
+
+
+def _cell(value: object) -> str:
+    """The value on one line, every character that Markdown or HTML takes for markup as an entity: a backslash before
+    one could be undone by a backslash in the text."""
+    text = " ".join(str(value).splitlines())
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, entity)
+    return "".join(f"&#{ord(one)};" if one in "|`[]()\\*_~!" else one for one in text)

@@ -1,0 +1,113 @@
+"""What assets are handed: the data folder, one loaded model at a time, and somewhere to tell progress.
+
+What belongs here: Dagster resources. What does not: what they are used for.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import dagster as dg
+import torch
+from pydantic import PrivateAttr
+
+from audit_pipeline.catalogue.data_folder import make_private
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.config.entries import Entries
+from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
+from audit_pipeline.operate.dagster.in_process import process_tags
+from audit_pipeline.operate.progress import describe, terminal_bar
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.run import Progress
+
+_LOG_SECONDS = 15.0
+
+
+class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """The data folder (``CORPUS_AUDIT_DATA`` or data/). Every asset takes it, so every run notes here who runs it."""
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        make_private(self.paths.root)
+        if context.instance is not None and context.run is not None:
+            context.instance.add_run_tags(context.run.run_id, process_tags(context.run.run_id))
+
+    @property
+    def paths(self) -> DataPaths:
+        return DataPaths.from_environment()
+
+
+class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Models by partition name; at most one has its weights in memory, and none after the run."""
+
+    device: str | None = None
+    _loaded: tuple[str, ForwardPass] | None = PrivateAttr(default=None)
+    _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
+
+    def entry(self, name: str) -> ModelEntry:
+        """The configured entry of that name, or the one of a hub id or path; models.yaml is read once a run."""
+        if self._configured is None:
+            self._configured = load_models()
+        return resolve_model(name, self._configured)
+
+    def tokenized(self, name: str, paths: DataPaths) -> TokenizedModel:
+        """Identity and tokenizer of a model; its weights stay on disk. Records the model's card."""
+        model = load_tokenizer(self.entry(name), paths)
+        write_card(model, paths)
+        return model
+
+    def forward(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> ForwardPass:
+        """The model in memory, loaded if it is not the one that is there."""
+        fingerprint = model.identity.model_fingerprint
+        if self._loaded is None or self._loaded[0] != fingerprint:
+            self._free()
+            started = time.monotonic()
+            ready = forward_pass(model, paths, self.device, log.info)
+            self._loaded = (fingerprint, ready)
+            branches = "packed over their text's pass" if ready.packed else "each run anew with its prefix"
+            log.info(
+                f"loaded {model.entry.name} on {ready.device} in {time.monotonic() - started:.1f} s; "
+                f"branches: {branches}"
+            )
+        return self._loaded[1]
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        self._free()
+
+    def _free(self) -> None:
+        if self._loaded is not None:
+            self._loaded = None
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+
+class ProgressTeller(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Progress as log lines of the run and, where ``terminal`` is set, as a bar on standard error."""
+
+    terminal: bool = False
+
+    @contextmanager
+    def telling(self, what: str, log: logging.Logger) -> Iterator[Callable[[Progress], None]]:
+        """A callback for :func:`audit_pipeline.token_statistics.run.compute`."""
+        last_logged = time.monotonic()
+
+        def tell(progress: Progress) -> None:
+            nonlocal last_logged
+            draw(progress)
+            finished = progress.tokens_done == progress.tokens_total
+            if finished or time.monotonic() - last_logged >= _LOG_SECONDS:
+                last_logged = time.monotonic()
+                log.info(f"{what}: {describe(progress)}")
+
+        with terminal_bar(what) if self.terminal else nullcontext(_ignore) as draw:
+            yield tell
+
+
+def _ignore(progress: Progress) -> None:
+    """Draw nothing."""

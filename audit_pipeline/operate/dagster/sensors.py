@@ -1,0 +1,157 @@
+"""The sensors on models and benchmarks: how Dagster is told what follows. They are off until somebody turns them on.
+
+What belongs here: ticks. What does not: what follows from what (planning.py), reading the state of things
+(situation.py), the sensors that only tell somebody (alerting.py, hub_watch.py).
+
+A file of the configuration that cannot be read ends the tick with an error that names it: nothing is requested, no
+partition goes, and the cursor stays. An entry that cannot be used is told, and stops nothing else.
+"""
+
+import dagster as dg
+
+from audit_pipeline.benchmarks.config import standing
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.config.whole import Configuration, load_configuration
+from audit_pipeline.models.config import standing_models
+from audit_pipeline.operate.dagster import planning, situation
+from audit_pipeline.operate.dagster.in_process import bury_dead_runs
+from audit_pipeline.operate.dagster.jobs import JOBS
+from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_keys
+from audit_pipeline.operate.dagster.planning import Broken, PairRange
+from audit_pipeline.operate.dagster.resources import AuditData
+from audit_pipeline.operate.dagster.tags import REASON_TAG
+from audit_pipeline.operate.done import built_digests, done_pairs
+
+
+def _range_request(one: PairRange) -> dg.RunRequest:
+    return dg.RunRequest(
+        run_key=one.key,
+        job_name="audit_pairs",
+        tags={
+            "dagster/asset_partition_range_start": one.first.partition,
+            "dagster/asset_partition_range_end": one.last.partition,
+            REASON_TAG: one.why,
+        },
+    )
+
+
+def _added(dimension: str, names: tuple[str, ...]) -> list[dg.AddDynamicPartitionsRequest]:
+    require_keys(dimension, names)
+    return [dg.AddDynamicPartitionsRequest(dimension, list(names))] if names else []
+
+
+def _broken(config: Configuration) -> Broken:
+    """Which names are in the configuration, but cannot be used; what a broken family is drawn from is not known."""
+    return Broken(
+        config.models.is_broken,
+        config.benchmarks.is_broken,
+        lambda source: bool(config.benchmarks.problems) or config.sources.is_broken(source),
+    )
+
+
+def _bury(context: dg.SensorEvaluationContext) -> None:
+    """A run whose process was killed would be waited for, and would hold its pool, for ever."""
+    for run_id in bury_dead_runs(context.instance):
+        context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
+
+
+@dg.sensor(
+    job_name="audit_pairs",
+    minimum_interval_seconds=30,
+    description="A model that is new in config/models.yaml, or whose entry or files changed, gets a partition and one "
+    "run over all benchmarks.",
+)
+def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
+    """One tick of the sensor on config/models.yaml."""
+    paths, instance = data.paths, context.instance
+    _bury(context)
+    config = load_configuration()
+    specs = standing(config.benchmarks)
+    seen = planning.models_state(context.cursor)
+    versions = situation.model_versions(standing_models(config.models))
+    built = built_digests(specs.values(), paths)
+    unseen = [name for name in versions if name not in seen]
+    plan = planning.new_models(
+        seen,
+        versions,
+        built,
+        instance.get_dynamic_partitions(MODEL),
+        instance.get_dynamic_partitions(BENCHMARK),
+        done_pairs([Pair(benchmark, model) for model in unseen for benchmark in built], built, paths),
+        situation.preparing(instance),
+        _broken(config),
+    )
+    for problem in config.models.problems:
+        context.log.warning(str(problem))
+    said = [plan.waiting or f"nothing new among {len(versions)} models", *map(str, config.models.problems)]
+    return dg.SensorResult(
+        run_requests=[_range_request(one) for one in plan.runs],
+        skip_reason=None if plan.runs else "; ".join(said)[:2000],
+        dynamic_partitions_requests=[*_added(BENCHMARK, plan.add_benchmarks), *_added(MODEL, plan.add_models)],
+        cursor=planning.models_cursor(plan.seen),
+    )
+
+
+@dg.sensor(
+    jobs=JOBS,
+    minimum_interval_seconds=30,
+    description="A benchmark whose entry in config/benchmarks.yaml, or whose documents, changed is built again, and "
+    "then its pairs are audited; nothing else is.",
+)
+def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
+    """One tick of the sensor on config/benchmarks.yaml and the documents."""
+    paths, instance = data.paths, context.instance
+    _bury(context)
+    config = load_configuration()
+    settings = config.sources
+    now = situation.benchmarks_now(standing(config.benchmarks).values(), paths, settings)
+    seen = planning.benchmarks_state(context.cursor)
+    models = list(standing_models(config.models))
+    built = {name: one.built for name, one in now.items()}
+    unhandled = [name for name, version in built.items() if seen.handled(name) != version]
+    plan = planning.changed_benchmarks(
+        seen,
+        now,
+        {source: settings.digest_for(source) for one in now.values() for source in one.lacks},
+        models,
+        instance.get_dynamic_partitions(MODEL),
+        instance.get_dynamic_partitions(BENCHMARK),
+        done_pairs([Pair(benchmark, model) for benchmark in unhandled for model in models], built, paths),
+        situation.preparing(instance),
+        situation.auditing(instance),
+        _broken(config),
+    )
+    problems = [*map(str, config.benchmarks.problems), *plan.problems]
+    for problem in problems:
+        context.log.warning(problem)
+    requests = [
+        *(
+            dg.RunRequest(
+                run_key=one.key,
+                job_name="refresh_sources",
+                asset_selection=[dg.AssetKey(["documents", one.source])],
+                tags={REASON_TAG: f"{one.source} was never fetched, or under other settings"},
+            )
+            for one in plan.fetches
+        ),
+        *(
+            dg.RunRequest(
+                run_key=one.key,
+                job_name="build_benchmarks",
+                partition_key=one.benchmark,
+                tags={REASON_TAG: f"the entry or the documents of {one.benchmark} changed"},
+            )
+            for one in plan.builds
+        ),
+        *(_range_request(one) for one in plan.pairs),
+    ]
+    said = [plan.waiting or f"nothing changed in {len(now)} benchmarks", *problems]
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=None if requests else "; ".join(said)[:2000],
+        dynamic_partitions_requests=_added(BENCHMARK, plan.add_benchmarks),
+        cursor=planning.benchmarks_cursor(plan.seen),
+    )
+
+
+SENSORS = [new_models, changed_benchmarks]

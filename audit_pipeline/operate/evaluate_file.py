@@ -1,0 +1,256 @@
+"""`corpus-audit evaluate`: findings, warehouse and report of a table of scores, without a model and without Dagster.
+
+What belongs here: the order of read, find, write and publish, in a folder of its own. What does not: the file's columns
+(evidence/given_scores.py), statistics (evidence/findings.py), the command's options (cli/).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.benchmarks.build import count_examples, read_examples, read_manifest
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Pair, digest
+from audit_pipeline.catalogue.data_folder import is_writable, make_private
+from audit_pipeline.catalogue.lineage import Step, keep, table_version
+from audit_pipeline.catalogue.paths import DataPaths, unsegment
+from audit_pipeline.catalogue.tables import write_json
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.evidence.findings import Design, Findings, find
+from audit_pipeline.evidence.given_scores import GivenScores, read_given
+from audit_pipeline.evidence.options import Asked
+from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
+from audit_pipeline.operate.stages import assess_split, write_findings
+from audit_pipeline.report.write import build_reports
+from audit_pipeline.warehouse.build import build_warehouse
+
+CODE_VERSION = "2"
+_MARKER = "evaluated_scores.json"
+# As benchmarks have them where their entry says nothing.
+_UNIT, _NEAR_DUPLICATE = "whitespace", 0.5
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What a table of scores came to, and where it lies."""
+
+    pair: Pair
+    given: GivenScores
+    findings: Findings
+    paths: DataPaths
+    report: Path
+
+
+def evaluate_file(asked: Asked) -> Evaluated:
+    """Evaluate the scores in a file and write tables, warehouse and reports into the folder that is asked for.
+
+    The tables lie there as they do in a data folder. What an earlier evaluation wrote there stays as history. Raises
+    DataError for a file that cannot be used or holds nothing to compare, and for a folder that holds something else,
+    ConfigError for options that do not fit.
+    """
+    _check(asked)
+    paths = DataPaths(asked.folder.expanduser().resolve())
+    pair = Pair(asked.name, asked.model)
+    content = hashlib.sha256(_bytes(asked.file)).hexdigest()
+    settings = {**asked.settings(), "sha256": content}
+    # One evaluation of one content with the same words is one run: repeated, it replaces itself.
+    same = {name: value for name, value in settings.items() if name not in ("file", "out", "no_text")}
+    run_id = f"evaluate-{digest(same)[:16]}"
+    given = read_given(
+        asked.file, pair, run_id, calibration=asked.calibration, seed=asked.seed, language=asked.language
+    )
+    _check_headline(asked, given.scores)
+    design = asked.design or ("selected" if MEMBER in given.examples["label"].to_pylist() else "unlabelled")
+    findings = find(given.scores, given.examples, pair, Design(design, asked.language), run_id)
+    _refuse_nothing(asked.file, given, findings)
+
+    version = table_version(given.examples)
+    _refuse_other_texts(paths, pair, version, design, given.examples)
+    make_private(paths.root)
+    write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
+    examples = Step.now(run_id, "given_examples", CODE_VERSION)
+    keep(
+        paths,
+        examples,
+        given.examples,
+        table="examples",
+        partition=pair.benchmark,
+        data_version=version,
+        # Several files may score the same texts: each stands with its own scores.
+        upstream={},
+        benchmark_digest=version,
+    )
+    write_json(paths.benchmark_manifest(pair.benchmark), _manifest(paths, version, asked, design, given))
+    scores = Step.now(run_id, "given_scores", CODE_VERSION)
+    scores_version = table_version(given.scores)
+    keep(
+        paths,
+        scores,
+        given.scores,
+        table="scores",
+        partition=pair.partition,
+        data_version=scores_version,
+        upstream={f"examples/{pair.benchmark}": version, f"file/{asked.file.name}": content},
+        benchmark_digest=version,
+        settings=settings,
+    )
+    write_findings(
+        findings,
+        pair,
+        paths,
+        Step.now(run_id, "evaluations", CODE_VERSION),
+        upstream={f"examples/{pair.benchmark}": version, f"scores/{pair.partition}": scores_version},
+        benchmark_digest=version,
+    )
+    if given.has_text:
+        assess_split(pair.benchmark, paths, Step.now(run_id, "split_quality", CODE_VERSION))
+    build_warehouse(paths, include_text=not asked.no_text, config=paths.root)
+    summary = build_reports(paths.warehouse, paths.reports, include_text=not asked.no_text)
+    return Evaluated(pair, given, findings, paths, summary.path)
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _check(asked: Asked) -> None:
+    out = asked.folder
+    for name in (asked.model, asked.name):
+        if not name or "|" in name:
+            raise ConfigError(f"{name!r} cannot be a name: it is empty or holds a bar; choose another")
+    if not 0 <= asked.calibration < 1:
+        raise ConfigError(f"the share for calibration is at least 0 and below 1, not {asked.calibration}")
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out} is a file: name a folder to write into")
+    if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():
+        raise DataError(f"{out} holds something else already: name a folder of its own")
+    if not is_writable(out):
+        raise DataError(f"the folder {out} cannot be written, so nothing was evaluated: name another with --out")
+
+
+def _check_headline(asked: Asked, scores: pa.Table) -> None:
+    """Raise ConfigError where the detector that is to answer has no score."""
+    scored = sorted(set(scores.filter(pc.equal(scores["status"], "ok"))["detector"].to_pylist()))
+    if asked.headline is None or asked.headline in scored:
+        return
+    near = difflib.get_close_matches(asked.headline, scored, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has scores of: {', '.join(scored)}"
+    raise ConfigError(f"--headline: {asked.file} has no score of '{asked.headline}'; {hint}")
+
+
+def _refuse_nothing(file: Path, given: GivenScores, findings: Findings) -> None:
+    """Raise DataError where nothing was compared with anything: neither two sides nor groups with held-out ones."""
+    values = findings.tables["evaluations"]
+    tested = set(findings.tables["group_tests"]["label"].to_pylist())
+    by_groups = None in tested or (given.names_splits and MEMBER in tested)
+    if by_groups or pc.any(pc.is_valid(values["value"])).as_py():
+        return
+    notes = "".join(f"; {note}" for note in given.notes if note.startswith("labels"))
+    raise DataError(f"{file}: there is nothing to compare: {_why_nothing(given)}{notes}")
+
+
+def _why_nothing(given: GivenScores) -> str:
+    scored = set(given.scores.filter(pc.equal(given.scores["status"], "ok"))["example_id"].to_pylist())
+    texts = given.examples.filter(pc.is_in(given.examples["example_id"], pa.array(sorted(scored), pa.string())))
+    labels = texts["label"].to_pylist()
+    n_members, n_nonmembers = labels.count(MEMBER), labels.count(NON_MEMBER)
+    n_unknown = len(labels) - n_members - n_nonmembers
+    if not n_nonmembers:
+        has = [f"{n} {what}" for n, what in ((n_members, "members"), (n_unknown, "of unknown label")) if n]
+        return (
+            f"of the {len(labels)} texts with a score none is a non-member (label 0), they are {' and '.join(has)}; "
+            "add texts that the model cannot have read"
+        )
+    if not n_members and not n_unknown:
+        return (
+            f"all {len(labels)} texts with a score are non-members (label 0); add members (label 1), or texts to be "
+            "audited (label empty)"
+        )
+    which = "the file's column 'split' leaves" if given.names_splits else "what is set aside for calibration leaves"
+    hint = "divide them otherwise" if given.names_splits else "give --calibration 0, or more texts"
+    return f"{which} one side alone to evaluate, of {n_members} members and {n_nonmembers} non-members; {hint}"
+
+
+def _are_the_same_texts(before: pa.Table, now: pa.Table) -> bool:
+    columns = ["example_id", "label", "group", "text"]
+    by_id = [("example_id", "ascending")]
+    return bool(before.select(columns).sort_by(by_id).equals(now.select(columns).sort_by(by_id)))
+
+
+def _refuse_other_texts(paths: DataPaths, pair: Pair, version: str, design: str, examples: pa.Table) -> None:
+    """Raise DataError where another model has scores there on a benchmark of this name that is another one.
+
+    It is another one if its texts are others (texts without ids are numbered, so the earlier scores would be read with
+    this file's labels), and if its sides came about otherwise.
+    """
+    if not paths.benchmark_manifest(pair.benchmark).exists():
+        return
+    known = read_manifest(paths, pair.benchmark)
+    if known["digest"] == version and known["design"] == design:
+        return
+    others = {
+        Pair(*unsegment(folder.name.removeprefix("partition=")).split("|", 1))
+        for folder in paths.table("scores").glob("partition=*")
+    }
+    models = sorted(other.model for other in others if other.benchmark == pair.benchmark and other != pair)
+    if models and known["digest"] != version and _are_the_same_texts(read_examples(paths, pair.benchmark), examples):
+        before = known["spec"]
+        raise DataError(
+            f"{paths.root} holds scores of {models[0]} on these texts under the name {pair.benchmark}, divided with "
+            f"--calibration {before['calibration_fraction']} --seed {before['seed']}, or described otherwise: give the "
+            "same --calibration, --seed and --language, or another --benchmark or --out"
+        )
+    if models and known["digest"] != version:
+        raise DataError(
+            f"{paths.root} holds scores of {models[0]} on other texts under the name {pair.benchmark}: "
+            "give another --benchmark or --out"
+        )
+    if models:
+        raise DataError(
+            f"{paths.root} holds scores of {models[0]} on {pair.benchmark} with the design '{known['design']}', and "
+            f"this is to be '{design}': give the same --design, or another --benchmark or --out"
+        )
+
+
+def _manifest(paths: DataPaths, version: str, asked: Asked, design: str, given: GivenScores) -> dict[str, object]:
+    """What is true of the texts, whoever scored them; and by model, what of its file could not be used."""
+    left_out = {"rows": len(given.skipped), "reasons": dict(given.left_out), "notes": list(given.notes)}
+    return {
+        "benchmark": asked.name,
+        "family": asked.name,
+        "description": "A table of scores that was handed over.",
+        "design": design,
+        # Nothing in a table of scores can show how the two sides came about.
+        "design_stated_by": WHOEVER_RAN_THIS,
+        "words": None,
+        "digest": version,
+        "spec": {
+            "builder": "given",
+            "unit": _UNIT,
+            "near_duplicate_threshold": _NEAR_DUPLICATE,
+            "calibration_fraction": asked.calibration,
+            "seed": asked.seed,
+        },
+        "counts": count_examples(given.examples),
+        "left_out": {**_left_out_before(paths, asked.name, version), asked.model: left_out},
+        "checks": [],
+    }
+
+
+def _left_out_before(paths: DataPaths, benchmark: str, version: str) -> Mapping[str, Any]:
+    """By model, what of the files of earlier evaluations of the same texts could not be used."""
+    if not paths.benchmark_manifest(benchmark).exists():
+        return {}
+    known = read_manifest(paths, benchmark)
+    found: Mapping[str, Any] = known.get("left_out", {}) if known["digest"] == version else {}
+    return found

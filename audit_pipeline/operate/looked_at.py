@@ -1,0 +1,30 @@
+"""What the doctor says of one thing that it looked at.
+
+What belongs here: the form that every look gives its result in. What does not: looking (operate/doctor.py,
+operate/doctor_files.py, operate/dagster/health.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Look = Callable[[str], None]
+"""Told what is looked at now, in words, for whoever waits."""
+
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    what: str
+    ok: bool
+    words: str
+
+
+def named(names: Sequence[object]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(str, names[:_NAMED])) + more

@@ -1,0 +1,160 @@
+"""Progress for people: a line for a log, a bar for a terminal.
+
+What belongs here: showing progress. What does not: measuring it (token_statistics/run.py, scoring/pace.py).
+
+Everything goes to standard error. A bar is drawn on a terminal only; elsewhere lines come now and then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from audit_pipeline.operate.console import TELL, tell
+from audit_pipeline.scoring.pace import FileProgress
+from audit_pipeline.token_statistics.run import Progress
+
+Told = TypeVar("Told", Progress, FileProgress)
+
+_LINE_SECONDS = 15.0
+
+
+def describe(progress: Progress) -> str:
+    """Progress in one line: texts, tokens, tokens a second, seconds left."""
+    left = progress.seconds_left
+    if progress.tokens_done == progress.tokens_total:
+        ending = "done"
+    else:
+        ending = f"{left:,.0f} s left" if left is not None else "starting"
+    return (
+        f"{progress.texts_done}/{progress.texts_total} texts, "
+        f"{progress.tokens_done:,}/{progress.tokens_total:,} tokens, "
+        f"{progress.tokens_per_second:,.0f} tokens/s, {ending}"
+    )
+
+
+def describe_file(progress: FileProgress) -> str:
+    """How far a file is in one line: texts, tokens, tokens a second, the time left."""
+    if progress.texts_done == progress.texts_total:
+        ending = "done"
+    else:
+        ending = "starting" if progress.seconds_left is None else f"about {duration(progress.seconds_left)} left"
+    return f"{_texts(progress)}, {_tokens(progress)}, {ending}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that people would say it in."""
+    if seconds < 100:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"
+
+
+def _texts(progress: FileProgress) -> str:
+    return f"{progress.texts_done:,} of {_about(progress)}{progress.texts_total:,} texts"
+
+
+def _tokens(progress: FileProgress) -> str:
+    if not progress.tokens_total:
+        return "from the cache"
+    tokens = f"{progress.tokens_done:,} of {_about(progress)}{progress.tokens_total:,} tokens"
+    return f"{tokens}, {progress.tokens_per_second:,.0f} tokens/s"
+
+
+def _about(progress: FileProgress) -> str:
+    return "about " if progress.estimated else ""
+
+
+@contextmanager
+def terminal_bar(what: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar of tokens for a run of a model, shown from the first progress told; the callback moves it."""
+    columns = (MofNCompleteColumn(), TextColumn("tokens, {task.fields[rate]:,.0f}/s,"))
+
+    def moved(progress: Progress) -> dict[str, Any]:
+        done, total = progress.tokens_done, progress.tokens_total
+        return {"completed": done, "total": total, "rate": progress.tokens_per_second}
+
+    with _shown(what, columns, moved, describe) as show:
+        yield show
+
+
+@contextmanager
+def file_bar(what: str) -> Iterator[Callable[[FileProgress], None]]:
+    """A bar of texts for a file, shown from the first progress told; the callback moves it."""
+    columns = (TextColumn("{task.fields[words]},", markup=False),)
+    told = False
+
+    def moved(progress: FileProgress) -> dict[str, Any]:
+        rate = f"{progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_total else "from the cache"
+        words = f"{_texts(progress)}, {rate}"
+        return {"completed": progress.texts_done, "total": progress.texts_total, "words": words}
+
+    with _shown(what, columns, moved, describe_file) as show:
+
+        def show_file(progress: FileProgress) -> None:
+            nonlocal told
+            if not told and TELL.is_terminal and (progress.seconds_left or 0) > _LINE_SECONDS:
+                # Once in full: a bar has no room for all that the first batch tells.
+                tell(f"{what}: {describe_file(progress)}")
+            told = True
+            show(progress)
+
+        yield show_file
+
+
+@contextmanager
+def _shown(
+    what: str,
+    columns: tuple[ProgressColumn, ...],
+    moved: Callable[[Told], dict[str, Any]],
+    described: Callable[[Told], str],
+) -> Iterator[Callable[[Told], None]]:
+    if TELL.is_terminal:
+        with _bar(what, columns, moved) as show:
+            yield show
+    else:
+        with _lines(what, described) as show:
+            yield show
+
+
+@contextmanager
+def _bar(
+    what: str, columns: tuple[ProgressColumn, ...], moved: Callable[[Told], dict[str, Any]]
+) -> Iterator[Callable[[Told], None]]:
+    name = TextColumn("{task.description}", markup=False)
+    bar = Bar(name, BarColumn(bar_width=24), *columns, TimeRemainingColumn(), TextColumn("left"), console=TELL)
+    task = bar.add_task(what, total=None, rate=0.0, words="")
+
+    def show(progress: Told) -> None:
+        bar.update(task, **moved(progress))
+        # Started by the first progress: where everything is cached, nothing is drawn.
+        bar.start()
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+@contextmanager
+def _lines(what: str, described: Callable[[Told], str]) -> Iterator[Callable[[Told], None]]:
+    """The first progress, one now and then, and the last."""
+    told_at, told, latest = float("-inf"), "", ""
+
+    def show(progress: Told) -> None:
+        nonlocal told_at, told, latest
+        latest = f"{what}: {described(progress)}"
+        if time.monotonic() - told_at >= _LINE_SECONDS:
+            tell(latest)
+            told_at, told = time.monotonic(), latest
+
+    try:
+        yield show
+    finally:
+        if latest != told:
+            tell(latest)

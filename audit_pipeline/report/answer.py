@@ -1,0 +1,229 @@
+"""The answer of one model on one benchmark, in words.
+
+What belongs here: from a claim level and AUROCs to an outcome and sentences, which never say more than the level
+allows. What does not: the levels themselves (metrics/claims.py), documents (report_documents.py), tests of whole
+sets and the summary (report_summary.py), layout (templates/).
+
+The rule, for the AUROC of the detector that was named beforehand, by its 95% interval:
+
+* *separable without a model*: no conclusion, whatever the detector reached.
+* below chance: the opposite direction, and no finding, at any level.
+* *screening only*: above chance is something to look at, and no more.
+* *statistical evidence*: a difference counts where the interval lies above chance and the margin over the blind control
+  above zero. A margin raises no level; the lack of one keeps the report from saying what the level would allow.
+* *sound test*: the interval above chance is enough, for the labels were drawn by chance; where that is somebody's word
+  alone, it is said.
+
+Where nobody named one of several detectors, nothing is concluded from any of them alone: the best of several looks
+better than it is. Of documents the q-values that allow for every detector are taken then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from audit_pipeline.metrics.metrics import ALL_EQUAL
+from audit_pipeline.report.document import DetectorAnswer, Documents, Estimate, Sides
+from audit_pipeline.report.documents import of_documents, runs_against_training
+from audit_pipeline.report.numbers import count, number, things
+from audit_pipeline.report.words import (
+    CHANCE,
+    OPPOSITE,
+    SEPARABLE,
+    SOUND,
+    STATISTICAL,
+    Origin,
+    Words,
+)
+
+
+def answer_words(
+    *,
+    sides: Sides,
+    claim_level: str | None,
+    split_verdict: str | None,
+    auroc: Estimate | None,
+    margin: Estimate | None,
+    documents: Documents | None,
+    every: Sequence[DetectorAnswer] = (),
+    whole_set: str | None = None,
+    origin: Origin | None = None,
+) -> Words:
+    """The answer, from what is known of the detector that was named beforehand, or of ``every`` one where none was.
+
+    ``whole_set``: the direction that dataset inference found.
+
+    A shelf's documents come first: they are what was asked about. Else the AUROC of labelled members against
+    non-members, or of audited against held-out texts.
+    """
+    known = origin or Origin()
+    aurocs = [auroc, *(one.auroc for one in every)]
+    if _all_equal(aurocs) and (documents is not None or split_verdict != SEPARABLE):
+        return _EQUAL
+    if documents is not None:
+        return of_documents(
+            documents,
+            claim_level,
+            split_verdict,
+            known,
+            against_training=runs_against_training(documents, sides, aurocs, known, whole_set),
+            left_aside=[one.detector for one in every if one.direction == OPPOSITE],
+        )
+    if sides == "none" or claim_level is None:
+        return Words(
+            "not_evaluated",
+            "Scored, not evaluated.",
+            "The benchmark has no texts labelled on both sides and none held out, or the evaluation has not been run: "
+            "there is nothing to compare the scores with.",
+        )
+    if every:
+        return _of_every(every, claim_level, split_verdict, sides, known)
+    if auroc is None or auroc.value is None:
+        return Words(
+            "not_defined",
+            "No answer: there is no number.",
+            "The detector that was named beforehand has no AUROC here"
+            + (f": {auroc.method}." if auroc is not None and auroc.method else "."),
+        )
+    return _of_sides(auroc, margin, claim_level, split_verdict, sides, known)
+
+
+_EQUAL = Words(
+    "not_defined",
+    "No answer: all scores are equal.",
+    "Every text has the same score, so the scores tell nothing apart. Is it the right column?",
+)
+
+
+def _all_equal(aurocs: Sequence[Estimate | None]) -> bool:
+    """Whether there is an AUROC, and each is one of equal scores."""
+    methods = [one.method for one in aurocs if one is not None and one.value is not None]
+    return bool(methods) and all(method is not None and method.endswith(ALL_EQUAL) for method in methods)
+
+
+def _names(sides: Sides) -> tuple[str, str]:
+    return (
+        ("members", "non-members") if sides == "labelled" else ("the audited texts", "texts that it cannot have read")
+    )
+
+
+def _separable(auroc: Estimate | None, sides: Sides, origin: Origin) -> Words:
+    first, second = _names(sides)
+    lower = auroc is not None and auroc.high is not None and auroc.high < CHANCE
+    return Words(
+        "separable",
+        "No conclusion: the texts give themselves away.",
+        "The two sides can be told apart without the model, by their words alone. Whatever the detector finds may"
+        " be that difference, so this says nothing about the training data."
+        + (f" {first.capitalize()} score lower than {second}. {origin.asked_in_passing}" if lower else ""),
+    )
+
+
+def _reversed(words: str, origin: Origin) -> Words:
+    return Words(
+        "reversed_difference",
+        origin.opposite,
+        f"{words}, the opposite of what training would do. {origin.why_lower} This clears no text.",
+    )
+
+
+def _of_every(
+    every: Sequence[DetectorAnswer], claim_level: str, split_verdict: str | None, sides: Sides, origin: Origin
+) -> Words:
+    first, second = _names(sides)
+    known = [one.auroc for one in every if one.auroc.value is not None]
+    bounded = [one for one in known if one.low is not None and one.high is not None]
+    lower = [one for one in bounded if one.high is not None and one.high < CHANCE]
+    if split_verdict == SEPARABLE:
+        return _separable(lower[0] if lower else None, sides, origin)
+    if not bounded:
+        return Words(
+            "not_defined",
+            "No answer: no number has an interval.",
+            f"Of {things(len(every), 'detector', 'detectors')} none has an AUROC with an interval: "
+            + "; ".join(dict.fromkeys(one.auroc.method or "not defined" for one in every))
+            + ".",
+        )
+    if len(lower) == len(bounded):
+        return _reversed(f"By every detector the scores of {first} are lower than those of {second}", origin)
+    against = f" By {count(len(lower))} of them {first} score lower. {origin.asked_in_passing}" if lower else ""
+    if not any(one.low is not None and one.low > CHANCE for one in bounded):
+        return Words(
+            "no_difference",
+            "No difference found by any detector.",
+            f"None of {things(len(every), 'detector', 'detectors')} tells {first} from {second} better than chance."
+            f"{against} That clears nobody: text that was trained on can go unnoticed.",
+        )
+    values = [one.value for one in known if one.value is not None]
+    return Words(
+        "no_detector_named",
+        f"No detector was named beforehand: all {count(len(every))} are shown, and none is the answer.",
+        f"Their AUROCs run from {number(min(values))} to {number(max(values))}. The best of several looks better than"
+        f" it is, so nothing is concluded from one of them.{against} What allows for all of them: tests of the whole"
+        " set, and “q of all” where documents were tested. The detector that is to answer is named before anything is"
+        " looked at: --headline NAME.",
+    )
+
+
+def _of_sides(
+    auroc: Estimate, margin: Estimate | None, claim_level: str, split_verdict: str | None, sides: Sides, origin: Origin
+) -> Words:
+    first, second = _names(sides)
+    if split_verdict == SEPARABLE:
+        return _separable(auroc, sides, origin)
+    if auroc.low is None or auroc.high is None:
+        return Words(
+            "not_defined",
+            "No answer: the number has no interval.",
+            f"The AUROC is {number(auroc.value)}, and how far chance alone would move it is not known"
+            + (f": {auroc.method}." if auroc.method else "."),
+        )
+    if auroc.high < CHANCE:
+        return _reversed(f"The scores of {first} are lower than those of {second}", origin)
+    if auroc.low > CHANCE:
+        words = f"The scores of {first} are higher than those of {second}"
+        return _of_a_difference(words, margin, claim_level, origin)
+    words = f"The detector does not tell {first} from {second} better than chance."
+    if claim_level == SOUND:
+        return Words(
+            "no_difference",
+            "The test finds no difference.",
+            f"{words} {origin.chance('which texts are members')}, so the comparison is fair; but a text that was seen"
+            " once or twice can go unnoticed.",
+        )
+    return Words(
+        "no_difference",
+        "No difference found.",
+        f"{words} That clears nobody: text that was trained on can go unnoticed.",
+    )
+
+
+def _of_a_difference(words: str, margin: Estimate | None, claim_level: str, origin: Origin) -> Words:
+    """What a claim level allows to say of an AUROC above chance; ``words`` say which scores are higher."""
+    if claim_level == SOUND:
+        return Words(
+            "sound_evidence_of_training",
+            "The model tells texts it was trained on from texts it was not"
+            + (", if what was stated is so." if origin.stated_by else "."),
+            f"{words}, beyond chance. {origin.chance('which texts are members')}: nothing but membership differs"
+            " between the two sides.",
+        )
+    if claim_level == STATISTICAL and margin is not None and margin.low is not None and margin.low > 0:
+        return Words(
+            "evidence_of_training",
+            "Statistical evidence of training on these texts.",
+            f"{words}, which are like them by design, and by more than the texts give away without the model.",
+        )
+    if claim_level == STATISTICAL:
+        return Words(
+            "difference_within_control",
+            "A difference, but no more than the texts may give away.",
+            f"{words}. The difference is not clearly larger than what a classifier finds that never sees the model, so"
+            " it is no evidence of training.",
+        )
+    return Words(
+        "difference_to_look_at",
+        "A difference worth a closer look, and no evidence.",
+        f"{words}. That may come from training, or from any other difference between the two sides: screening says"
+        " where to look, not what happened.",
+    )

@@ -1,0 +1,172 @@
+"""What is said of a shelf's documents, and how many have to be compared with for any to stand out.
+
+What belongs here: from p- and q-values counted to an outcome and sentences. What does not: the p-values
+(evidence/conformal.py), AUROCs (report_answer.py), layout (templates/).
+
+A document stands out with a q-value (Benjamini-Hochberg) of at most 0.05. Conformal p-values that share their
+calibration documents are positively dependent, so that it controls the false discovery rate (Bates et al. 2023,
+Annals of Statistics 51); Benjamini-Yekutieli, which holds whatever the dependence, stands beside it, and counts over
+every detector where none was named. Where even the smallest q-value that the calibration documents allow lies above
+that, none can, and the report says so instead of "none". Documents stand out with *high* scores; where it is known, or
+must be feared, that scores run against training, none is said to stand out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from audit_pipeline.report.document import Documents, Estimate, Sides
+from audit_pipeline.report.numbers import count, number, things
+from audit_pipeline.report.words import (
+    CHANCE,
+    OPPOSITE,
+    Q_LEVEL,
+    SEPARABLE,
+    SOUND,
+    STATISTICAL,
+    Origin,
+    Words,
+)
+
+
+def penalty(tests: int) -> float:
+    """By how much Benjamini and Yekutieli's q-values of so many tests exceed Benjamini and Hochberg's: sum of 1/i."""
+    return sum(1 / place for place in range(1, tests + 1))
+
+
+def smallest_q(calibration_groups: int, tested: int, factor: float = 1.0) -> float:
+    """The smallest q-value (Benjamini and Hochberg 1995) there can be: every p-value is 1 / (groups + 1).
+
+    ``factor``: :func:`penalty` of the tests for Benjamini and Yekutieli's; larger where not all of them can stand out.
+    """
+    return min(1.0, factor / (calibration_groups + 1)) if tested else 1.0
+
+
+def needed(tested: int, standing_out: int, factor: float = 1.0) -> int:
+    """How many calibration documents let ``standing_out`` of ``tested`` reach a q-value of 0.05 together."""
+    return math.ceil(factor * tested / (Q_LEVEL * standing_out) - 1e-9) - 1
+
+
+def runs_against_training(
+    documents: Documents, sides: Sides, aurocs: Sequence[Estimate | None], origin: Origin, whole_set: str | None
+) -> bool:
+    """Whether high scores are no sign of training: by texts of which it is known; else it must be feared.
+
+    It must be feared of a user's own scores where no text is a known member, and the audited texts together score lower
+    than those held out: by every AUROC, or by dataset inference, whose direction ``whole_set`` is.
+    """
+    if documents.direction is not None or not origin.handed_over or sides == "labelled":
+        return documents.direction == OPPOSITE
+    if whole_set == OPPOSITE:
+        return True
+    highs = [one.high for one in aurocs if one is not None and one.high is not None]
+    return bool(highs) and all(high < CHANCE for high in highs)
+
+
+def of_documents(
+    documents: Documents,
+    claim_level: str | None,
+    split_verdict: str | None,
+    origin: Origin,
+    *,
+    against_training: bool,
+    left_aside: Sequence[str] = (),
+) -> Words:
+    """What is said of a shelf's documents; ``against_training``: as of :func:`runs_against_training`; ``left_aside``:
+    the detectors by which known members score lower, so that nothing stands out by them."""
+    words = _of_documents(documents, claim_level, split_verdict, origin, against_training=against_training)
+    if against_training or not left_aside:
+        return words
+    by = f" By {', '.join(left_aside)} known members score lower than non-members: nothing stands out by that."
+    return replace(words, explanation=f"{words.explanation}{by} {origin.asked_in_passing}")
+
+
+def _of_documents(
+    documents: Documents,
+    claim_level: str | None,
+    split_verdict: str | None,
+    origin: Origin,
+    *,
+    against_training: bool,
+) -> Words:
+    those = things(documents.tested, "document", "documents")
+    against = things(documents.calibration_groups, "document that", "documents that")
+    detectors = f" and of detectors ({documents.detectors})" if documents.detectors > 1 else ""
+    allowed_for = f"the number of documents{detectors}"
+    if against_training:
+        known = documents.direction == OPPOSITE
+        lower = "members score lower than non-members" if known else "the audited texts score lower than the held-out"
+        return Words(
+            "documents_opposite_direction",
+            origin.opposite,
+            f"{'Where it is known, ' if known else 'Taken together, '}{lower}, the opposite of what training would do."
+            f" {origin.why_lower} So no document is said to stand out, whatever its score. This clears none.",
+        )
+    if documents.smallest_q > Q_LEVEL:
+        factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
+        return Words(
+            "documents_cannot_stand_out",
+            "No document could stand out: too few to compare with.",
+            f"Each of {those} was compared with {against} the model cannot have read. So few allow no q-value below"
+            f" {number(documents.smallest_q)}, whatever the scores."
+            f" {count(needed(documents.tests, documents.can_stand_out, factor))} would be the fewest that do;"
+            f" {count(needed(documents.tests, 1, factor))} let one document stand out alone.",
+        )
+    if documents.standing_out == 0:
+        return Words(
+            "no_document_stands_out",
+            f"None of {those} stands out." if documents.tested > 1 else "The document does not stand out.",
+            f"No score is unusual beside those of {against} the model cannot have read, once {allowed_for}"
+            " is allowed for. That clears nobody: text that was trained on"
+            " can go unnoticed.",
+        )
+    headline, allowed = _of_standing_out(
+        f"{count(documents.standing_out)} of {those}", documents, claim_level, split_verdict, origin
+    )
+    return Words(
+        "documents_stand_out",
+        headline,
+        f"Their scores are unusually high beside those of {against} the model cannot have read, {allowed_for}"
+        f" allowed for (q ≤ {Q_LEVEL}). {allowed}{_orientation_words(documents, origin)}",
+    )
+
+
+def _of_standing_out(
+    some: str, documents: Documents, claim_level: str | None, split_verdict: str | None, origin: Origin
+) -> tuple[str, str]:
+    """The headline, and what the level allows to say of documents that stand out."""
+    if claim_level == SOUND:
+        return (
+            f"{some}: higher scores than chance allows.",
+            f"{origin.chance('what the model could have read')}: of the documents that stand out, at most {Q_LEVEL:.0%}"
+            " are expected to do so by accident.",
+        )
+    if claim_level == STATISTICAL:
+        return (
+            f"Statistical evidence on {some}.",
+            "The documents that they are compared with are like them by design, so this is statistical evidence of"
+            f" training on them, with at most {Q_LEVEL:.0%} of these documents expected to stand out by accident.",
+        )
+    return (
+        f"{some} {'stands' if documents.standing_out == 1 else 'stand'} out: worth a closer look.",
+        "That says where to look. It is no evidence: the documents that they are compared with may differ from them"
+        + (
+            " in more than training, and can be told from them without the model."
+            if split_verdict == SEPARABLE
+            else " in more than training."
+        ),
+    )
+
+
+def _orientation_words(documents: Documents, origin: Origin) -> str:
+    """What is not known of the direction that the scores run in."""
+    if documents.direction == "none":
+        return " Where it is known, members do not clearly score higher than non-members here."
+    if documents.direction is None and origin.handed_over:
+        return (
+            " Whether a high score is a sign of training cannot be checked: no text is a known member, and the scores"
+            " were handed over."
+        )
+    return ""

@@ -1,0 +1,168 @@
+"""The page of a report: HTML made of its data.
+
+What belongs here: the template environment, and what templates need beside the data. What does not: what the report
+says (report_data.py), the layout (templates/), writing files (report.py).
+
+Audited texts and the names of models, benchmarks and documents are untrusted: Jinja2 escapes everything, and only the
+pictures, whose own text matplotlib has escaped, are put in as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from urllib.parse import quote
+
+import jinja2
+
+from audit_pipeline.metrics.claims import level_in_words
+from audit_pipeline.report.document import Estimate, Highlight, Report
+from audit_pipeline.report.documents import needed
+from audit_pipeline.report.numbers import (
+    count,
+    day,
+    duration,
+    interval,
+    level,
+    moment,
+    number,
+    percent,
+    probability,
+    score,
+    setting,
+    side,
+    signed,
+    things,
+)
+from audit_pipeline.report.pictures import SIDE_NAMES, pictures_of, study_pictures
+from audit_pipeline.report.summary import is_evidence, is_told_first
+from audit_pipeline.report.words import STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
+
+FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
+TEMPLATE = "report.html.j2"
+HEAT_LEVELS = 5
+ROOM = 0.05
+"""Of a scale's width, left free at both ends: a dot at the end is whole."""
+FIRST_TESTS = 3
+"""Tests of whole sets that are told on the first screen."""
+FIRST_ANSWERS = 3
+"""Answers that are told in full on the first screen; all of them stand in the table below."""
+
+
+def layout_digest() -> str:
+    """A digest of the modules and templates that make a page: another one means that pages look different."""
+    digest = hashlib.sha256()
+    package = resources.files(__package__)
+    own = [one for one in package.iterdir() if one.name.startswith(("report", "plots", "picture_data"))]
+    for file in sorted([*own, *package.joinpath("templates").iterdir()], key=lambda one: one.name):
+        if file.name.endswith((".py", ".j2")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def render(report: Report, *, pages: Mapping[str, str]) -> str:
+    """The page as HTML; ``pages`` are the file names of models' reports, beside this one, by model."""
+    sections = {(section.model, section.benchmark): section.number for section in report.sections}
+    return (
+        _environment()
+        .get_template(TEMPLATE)
+        .render(
+            report=report,
+            pictures={section.number: pictures_of(section) for section in report.sections},
+            study_pictures={study.name: study_pictures(study) for study in report.studies},
+            sections=sections,
+            pages={model: quote(name) for model, name in pages.items()},
+            side_names=SIDE_NAMES,
+            scale_of=Scale.of,
+            heat=heat_levels,
+            things=things,
+            needed=needed,
+            first_answers=FIRST_ANSWERS,
+            first_tests=FIRST_TESTS,
+            first_command=FIRST_COMMAND,
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """The templates, compiled once for all pages."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=count,
+        counted=counted_words,
+        day=day,
+        duration=duration,
+        ends=ends,
+        interval=interval,
+        level=level,
+        moment=moment,
+        number=number,
+        percent=percent,
+        probability=probability,
+        rule=rule_words,
+        score=score,
+        setting=setting,
+        side=side,
+        signed=signed,
+        spoken=spoken,
+        stated=level_in_words,
+        test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
+        step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
+    )
+    environment.tests.update(told_first=is_told_first, evidence=is_evidence)
+    return environment
+
+
+class Scale:
+    """The axis of dot-and-whisker cells: places as percentages of a cell's width, with room at both ends."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = low, high
+
+    @classmethod
+    def of(
+        cls, estimates: Sequence[Estimate | None], least: float, most: float, bounds: tuple[float, float] = (0.0, 1.0)
+    ) -> Scale:
+        """From ``least`` to ``most``, and as much further as the numbers go, within ``bounds``."""
+        known = [one for part in estimates if part is not None for one in (part.low, part.value, part.high)]
+        numbers = [least, most, *(one for one in known if one is not None)]
+        return cls(max(bounds[0], min(numbers)), min(bounds[1], max(numbers)))
+
+    def place(self, value: float) -> str:
+        """Where a value stands, as a percentage of the width."""
+        share = (value - self.low) / ((self.high - self.low) or 1.0)
+        return f"{100 * (ROOM + (1 - 2 * ROOM) * min(1.0, max(0.0, share))):.2f}%"
+
+    def width(self, low: float, high: float) -> str:
+        """How wide an interval is, as a percentage of the width."""
+        span = (self.high - self.low) or 1.0
+        left, right = (min(1.0, max(0.0, (value - self.low) / span)) for value in (low, high))
+        return f"{100 * (1 - 2 * ROOM) * (right - left):.2f}%"
+
+
+def heat_levels(highlights: Sequence[Highlight]) -> dict[float, int]:
+    """For every token score that occurs its level, 0 (lowest) to 4: fifths of the shown tokens, by their rank."""
+    scores = sorted(token.score for one in highlights for token in one.tokens if token.score is not None)
+    levels: dict[float, int] = {}
+    for place, value in enumerate(scores):
+        levels.setdefault(value, place * HEAT_LEVELS // len(scores))
+    return levels
+
+
+def ends(estimate: Estimate) -> tuple[float | None, float | None]:
+    """Both ends of an estimate's interval."""
+    return estimate.low, estimate.high
+
+
+def spoken(name: str) -> str:
+    """A name of the program in words: underscores are blanks."""
+    return name.replace("_", " ")

@@ -1,0 +1,172 @@
+"""What is said of tests of whole sets, and of all answers and tests together: the summary of a page.
+
+What belongs here: results in one line, and how many of each kind there are. What does not: the answer of one model on
+one benchmark (report_words.py), numbers (report_numbers.py), layout (templates/).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from audit_pipeline.report.document import Answer, Asked, CorpusTest, InstrumentCheck, TestOutcome
+from audit_pipeline.report.numbers import count, number, probability
+from audit_pipeline.report.words import (
+    CHANCE,
+    OPPOSITE,
+    P_LEVEL,
+    SIGN_FORGOTTEN,
+    SOUND,
+    STATISTICAL,
+    TEST_IN_WORDS,
+    Origin,
+)
+
+
+def whole_set_words(
+    *,
+    test: str,
+    refused: str | None,
+    p_value: float | None,
+    p_values_so_far: int,
+    claim_level: str,
+    direction: str | None = None,
+    origin: Origin | None = None,
+) -> tuple[TestOutcome, str]:
+    """The result of a test of a whole set: its kind, and in one line.
+
+    It counts as found where the p-value times the number of p-values of this set and model so far (Bonferroni) is at
+    most 0.05: who tests a set until something is found has to pay for it. ``direction``: as of CORPUS_TESTS.
+    """
+    name = _capital(TEST_IN_WORDS.get(test, test.replace("_", " ")))
+    known = origin or Origin()
+    if refused is not None or p_value is None:
+        return "refused", f"{name}: refused, so there is no p-value."
+    if direction == OPPOSITE:
+        what = "the opposite direction, and nothing found: held-out texts score higher than audited ones."
+        return "opposite_direction", f"{name}: {what}{f' {SIGN_FORGOTTEN}' if known.handed_over else ''}"
+    p = f"p = {probability(p_value)}"
+    allowed = min(1.0, p_value * max(1, p_values_so_far))
+    if allowed > P_LEVEL:
+        but = "" if p_value > P_LEVEL else f", {probability(allowed)} with all {p_values_so_far} p-values allowed for"
+        return "not_found", f"{name}: nothing found ({p}{but}). That clears nobody."
+    if claim_level == SOUND:
+        stated = f" (as stated by {known.stated_by})" if known.stated_by else ""
+        return "found", f"{name}: a sound test{stated} finds training on this set ({p})."
+    if claim_level == STATISTICAL:
+        return "found", f"{name}: statistical evidence of training on this set ({p})."
+    return "found", f"{name}: a difference worth a closer look, and no evidence ({p})."
+
+
+def is_told_first(test: CorpusTest) -> bool:
+    """Whether a test belongs on the first screen: not where dataset inference is refused for the benchmark's design."""
+    is_for_design = test.design not in ("exchangeable", "randomised")
+    return not (test.test == "dataset_inference" and test.outcome == "refused" and is_for_design)
+
+
+def is_evidence(test: CorpusTest) -> bool:
+    """Whether a test of a whole set found something, and its claim level lets that count."""
+    return test.outcome == "found" and test.claim_level in (SOUND, STATISTICAL)
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def summary_of(answers: Sequence[Answer], asked: Asked, tests: Sequence[CorpusTest] = ()) -> str:
+    """All answers and tests of whole sets in a few sentences, by what they may claim."""
+    told = [test for test in tests if is_told_first(test)]
+    of_tests = _summary_of_tests(told)
+    if not asked.pairs:
+        return of_tests or ("No test of a whole set could be made." if tests else "Nothing has been audited yet.")
+    has_evidence = any(is_evidence(test) for test in told)
+    of_answers = _summary_of_answers(answers, asked, has_evidence=has_evidence)
+    return " ".join(part for part in ((of_tests, of_answers) if has_evidence else (of_answers, of_tests)) if part)
+
+
+def _summary_of_tests(tests: Sequence[CorpusTest]) -> str:
+    if len(tests) == 1:
+        return tests[0].headline
+    found = Counter(
+        {SOUND: "sound", STATISTICAL: "evidence"}.get(test.claim_level, "look")
+        if test.outcome == "found"
+        else test.outcome
+        for test in tests
+    )
+    listed = _listed([f"{found[kind]} {words}" for kind, words in _KINDS_OF_TESTS.items() if found[kind]])
+    return f"Of {count(len(tests))} tests of whole sets: {listed}." if tests else ""
+
+
+_KINDS_OF_TESTS: Mapping[str, str] = {
+    "sound": "where a sound test shows training",
+    "evidence": "with statistical evidence of training",
+    "look": "with something to look at, screening only",
+    "not_found": "with nothing found",
+    "opposite_direction": "in the opposite direction",
+    "refused": "refused",
+}
+
+
+def _listed(told: Sequence[str]) -> str:
+    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}" if told else ""
+
+
+def _summary_of_answers(answers: Sequence[Answer], asked: Asked, *, has_evidence: bool) -> str:
+    if len(answers) == 1:
+        return answers[0].headline
+    found = Counter(_kind(answer) for answer in answers)
+    order = ("sound", "evidence", "nothing", "look", "none")
+    told = [f"{'all' if len(found) == 1 else found[kind]} {_KINDS[kind]}" for kind in order if found[kind]]
+    listed = _listed(told)
+    shown = "answers" if len(answers) == asked.pairs else f"answers that matter most, of {count(asked.pairs)}"
+    if not found["sound"] and not found["evidence"] and not has_evidence:
+        return f"None of {count(len(answers))} {shown} is evidence of training: {listed}."
+    return f"Of {count(len(answers))} {shown}: {listed}."
+
+
+_KINDS: Mapping[str, str] = {
+    "sound": "where a sound test shows training",
+    "evidence": "with statistical evidence of training",
+    "nothing": "with a fair comparison and nothing found",
+    "look": "with something to look at, screening only",
+    "none": "without a conclusion or a difference",
+}
+
+
+def _kind(answer: Answer) -> str:
+    if answer.outcome == "sound_evidence_of_training":
+        return "sound"
+    if answer.outcome == "evidence_of_training":
+        return "evidence"
+    if answer.outcome == "documents_stand_out":
+        return {SOUND: "sound", STATISTICAL: "evidence"}.get(answer.claim_level or "", "look")
+    if answer.outcome == "difference_to_look_at":
+        return "look"
+    if answer.outcome == "no_difference" and answer.claim_level == SOUND:
+        return "nothing"
+    return "none"
+
+
+def instrument_words(checks: Sequence[InstrumentCheck]) -> str:
+    """What the instrument check says, by the detector that answers, or the strongest where that has no result."""
+    if not checks:
+        return (
+            "The instrument has not been checked here: no model was trained on texts drawn by chance."
+            " Read every result with that in mind."
+        )
+    known = [check for check in checks if check.exposed.value is not None]
+    chosen = next((check for check in known if check.answers), next(iter(known), None))
+    if chosen is None:
+        return "The instrument check has no result: no detector has an AUROC on it."
+    works = chosen.exposed.low is not None and chosen.exposed.low > CHANCE
+    twin = chosen.twin
+    clean = twin.low is None or twin.high is None or twin.low <= CHANCE <= twin.high
+    reached = (
+        f"In a small model trained here on texts drawn by chance, {chosen.detector} reaches an AUROC of"
+        f" {number(chosen.exposed.value)}; in its twin, which saw none of them, {number(twin.value)}."
+    )
+    if works and clean:
+        return f"The instrument works. {reached} Texts were seen several times: in large models they leave less behind."
+    if works:
+        return f"The instrument reacts, and to more than training. {reached} The twin should be at 0.5."
+    return f"The instrument does not find what is there. {reached} A result at chance means little then."

@@ -1,0 +1,164 @@
+"""The words of a report: names of levels, verdicts, rules and tests, and what bears on all that is said.
+
+What belongs here: one spelling for one thing, and where scores and labels come from, in words. What does not: the
+answers (report_answer.py, report_documents.py), tests of whole sets and the summary (report_summary.py), numbers
+(report_numbers.py), layout (templates/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from audit_pipeline.metrics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.report.document import Counted, Outcome
+from audit_pipeline.report.numbers import things
+
+Q_LEVEL = 0.05
+P_LEVEL = 0.05
+CHANCE = 0.5
+
+SEPARABLE = "separable without a model"
+STATISTICAL = "statistical evidence"
+SOUND = "sound test"
+OPPOSITE = "opposite"
+
+SIGN_FORGOTTEN = "Was the sign of the scores forgotten?"
+HIGHER_FOR_MEMBERS = (
+    "Scores have to be higher for likelier members: a loss or a perplexity is multiplied by \u22121 first."
+)
+
+STATUS_IN_WORDS: Mapping[str, str] = {
+    "failed": "a fault stopped the latest run; to be run again",
+    "not_applicable": "the model or the benchmark could not be used as it is; the reason says what to do",
+    "stale": "there is a finding, but what it rests on has changed since; to be audited again",
+    "missing": "there is no finding yet",
+    "done": "there is a finding, and what it rests on has not changed since",
+}
+
+RULE_IN_WORDS: Mapping[str, str] = {
+    "largest_accuracy": "largest accuracy",
+    "marginal": "marginal: aimed at on average",
+    "certified": "certified: exceeded in 5% of calibrations at most",
+}
+
+TEST_IN_WORDS: Mapping[str, str] = {
+    "dataset_inference": "dataset inference",
+    "canary_rank": "rank of the published canary",
+    "sharded_permutation": "order of the test set (sharded permutation)",
+}
+
+LABELS_IN_WORDS: Mapping[str, str] = {
+    "given": "the column label of the table that was handed over",
+    "temporal": "dates of publication",
+    "controlled": "chance, drawn here before the model was trained",
+    "shelf": "config/benchmarks.yaml, of the texts that are held out or known; nobody knows the others",
+}
+"""Who says which texts are members, by the benchmark's builder; of rows, whoever published them."""
+
+STEP_IN_WORDS: Mapping[str, str] = {
+    "token_statistics": "passes of the model",
+    "scores": "detectors",
+    "evaluations": "evaluation",
+}
+
+
+@dataclass(frozen=True)
+class Words:
+    """An answer: its kind, in one line, and in a few sentences."""
+
+    outcome: Outcome
+    headline: str
+    explanation: str
+
+
+def claim_words(name: str, stated_by: str | None = None) -> str:
+    """What a claim level allows to say, in plain sentences; the level itself where an older run wrote another one.
+
+    ``stated_by``: whose word the level rests on (metrics/claims.py).
+    """
+    if name == SOUND and stated_by is not None:
+        return AS_STATED_IN_WORDS.format(who=stated_by)
+    return next((words for known, words in CLAIM_IN_WORDS.items() if known == name), name)
+
+
+def labels_words(builder: str | None, origin: str | None) -> str | None:
+    """Who says which texts are members; None where the benchmark does not say how it was built."""
+    if builder is None or builder in LABELS_IN_WORDS:
+        return LABELS_IN_WORDS.get(builder or "")
+    return f"whoever published the rows ({origin})" if origin else "whoever published the rows"
+
+
+def counted_words(counted: Sequence[Counted]) -> str:
+    """How many texts were evaluated and how many calibrate; empty where that is not known."""
+    told = []
+    for name, split in (("Evaluated", "evaluation"), ("calibrating", "calibration")):
+        one = next((one for one in counted if one.split == split), None)
+        if one is None:
+            told.append(f"{name}: none")
+            continue
+        sides = [
+            things(texts, *what)
+            for texts, what in (
+                (one.members, ("member", "members")),
+                (one.nonmembers, ("non-member", "non-members")),
+                (one.unknown, ("of unknown label",) * 2),
+            )
+            if texts
+        ]
+        told.append(
+            f"{name}: {things(one.texts, 'text', 'texts')} in {things(one.groups, 'group', 'groups')}"
+            f" ({', '.join(sides)})"
+        )
+    return f"{'; '.join(told)}." if counted else ""
+
+
+def verdict_words(verdict: str, stated_by: str | None = None) -> str:
+    """What a split verdict means, in plain sentences; the verdict itself where an older run wrote another one.
+
+    ``stated_by``: whose word the verdict rests on, as of :func:`claim_words`.
+    """
+    words = next((words for known, words in VERDICT_IN_WORDS.items() if known == verdict), verdict)
+    return words if stated_by is None else f"As stated by {stated_by}: {words[:1].lower()}{words[1:]}"
+
+
+def rule_words(rule: str) -> str:
+    """A threshold's rule in words."""
+    return RULE_IN_WORDS.get(rule, rule.replace("_", " "))
+
+
+def question(asked_of: str) -> str:
+    """What was asked, of a model or of several."""
+    return f"Were these texts in {asked_of} pretraining data, and how sure can anyone be?"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where scores and labels come from, as far as it bears on what may be said.
+
+    ``handed_over``: the scores are a user's own, so their sign may have been forgotten. ``stated_by``: whose word the
+    claim level rests on; None where it is more than that.
+    """
+
+    handed_over: bool = False
+    stated_by: str | None = None
+
+    @property
+    def opposite(self) -> str:
+        """The headline where members score lower than non-members."""
+        what = "was the sign of the scores forgotten?" if self.handed_over else "no sign of training."
+        return f"The opposite direction: {what}"
+
+    @property
+    def why_lower(self) -> str:
+        """What is to be said of members that score lower than non-members, behind :attr:`opposite`."""
+        return HIGHER_FOR_MEMBERS if self.handed_over else "The two sides differ in something else."
+
+    @property
+    def asked_in_passing(self) -> str:
+        """The same where the headline is another one."""
+        return f"{SIGN_FORGOTTEN} {HIGHER_FOR_MEMBERS}" if self.handed_over else self.why_lower
+
+    def chance(self, decided: str) -> str:
+        """That chance decided something, and whose word that is."""
+        return f"Chance decided {decided}" + (f", as stated by {self.stated_by}" if self.stated_by else "")

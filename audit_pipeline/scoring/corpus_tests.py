@@ -1,0 +1,261 @@
+"""Tests of a corpus that run a model: planted canaries, and the order of a test set.
+
+What belongs here: from a file or a list of items to texts, the model's pass over them through the cache, and the
+finding as a row of CORPUS_TESTS. What does not: the statistics (evidence/canary_rank.py,
+evidence/sharded_permutation.py), making canaries (evidence/canaries.py), and the command's options (cli/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.detector import Detector
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.registry import REGISTRY, select
+from audit_pipeline.detectors.statistics import StatisticsIndex
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.evidence.canaries import BY_CHANCE, CanarySet, read_canaries, read_seal
+from audit_pipeline.evidence.canary_rank import ALPHA, canary_rank
+from audit_pipeline.evidence.sharded_permutation import (
+    MIN_ITEMS_A_SHARD,
+    MIN_SHARDS,
+    OrderTest,
+    Rule,
+    deal,
+    draw_orders,
+    refused,
+    sharded_permutation,
+    shortage,
+)
+from audit_pipeline.metrics.claims import ClaimLevel
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.operate.stages import score_from_cache
+from audit_pipeline.scoring.passes import Passes
+from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.run import Progress, compute, read_statistics
+
+CANARY_RANK = "canary_rank"
+SHARDED_PERMUTATION = "sharded_permutation"
+PERMUTATIONS = 25
+SEPARATOR = "\n"
+
+_USUAL_SHARDS = 50
+_USUAL_ITEMS_A_SHARD = 10
+
+ForwardOf = Callable[[TokenizedModel], ForwardPass]
+Tell = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class CorpusTest:
+    """One test of one model: a row of CORPUS_TESTS but for the run."""
+
+    model: str
+    benchmark: str
+    test: str
+    status: Literal["ok", "refused"]
+    reason: str | None
+    p_value: float | None
+    statistic: float | None
+    n: int
+    n_held_out: int
+    assumption: str
+    claim_level: ClaimLevel
+    method: str
+
+    def row(self, run_id: str) -> dict[str, object]:
+        """The row, written by the run ``run_id``."""
+        # Ranks and likelihoods count one way alone: there is no other direction to find.
+        return {**asdict(self), "direction": None, "run_id": run_id}
+
+
+def canary_test(
+    model: TokenizedModel,
+    file: Path,
+    paths: DataPaths,
+    forward_of: ForwardOf,
+    *,
+    detector: str = "loss",
+    alpha: float = ALPHA,
+    on_progress: Tell | None = None,
+) -> CorpusTest:
+    """The rank test of the canaries in ``file`` by the model's scores of them (evidence/canary_rank.py).
+
+    The score is that of one ``detector`` at its default setting, to be named before scores are looked at. The claim
+    level is *sound test* where the file's seal stands beside it and says that chance alone drew the canaries, else
+    *screening only*. ``forward_of`` loads the model, where a text is not in the cache. Raises DataError for a file
+    that is not whole or not the sealed one, ConfigError for a detector that needs more than the text's own pass.
+    """
+    chosen = _one_pass_detector(detector)
+    sets, seal = read_canaries(file), read_seal(file)
+    texts = {canary.name: canary.text for one in sets for canary in one.canaries}
+    compute(model, list(texts.values()), paths, partial(forward_of, model), on_progress=on_progress)
+    selection = [(chosen, [chosen.default])]
+    table = score_from_cache(model, list(texts), list(texts.values()), paths, selection, Passes())
+    columns = (table.column(name).to_pylist() for name in ("example_id", "score"))
+    scores = {name: np.nan if score is None else score for name, score in zip(*columns, strict=True)}
+    tested = canary_rank(*_scores_by_set(sets, scores), alpha=alpha)
+    by_chance = seal is not None and seal.drawn_by == BY_CHANCE
+    sealed = f"sealed {seal.made_at}, drawn by {seal.drawn_by}" if seal else "no seal stands beside the file"
+    label = chosen.label(chosen.default)
+    return CorpusTest(
+        model=model.entry.name,
+        benchmark=file.stem,
+        test=CANARY_RANK,
+        status=tested.status,
+        reason=tested.reason,
+        p_value=tested.p_value,
+        statistic=tested.statistic,
+        n=len(sets),
+        n_held_out=tested.n_alternatives,
+        assumption=tested.assumption,
+        claim_level="sound test" if by_chance else "screening only",
+        method=f"{tested.method}, by {detector} {label}; statistic: the mean rank (1: the highest score); {sealed}",
+    )
+
+
+def ordered_test(
+    model: TokenizedModel,
+    items: Sequence[str],
+    paths: DataPaths,
+    forward_of: ForwardOf,
+    *,
+    name: str,
+    shards: int | None = None,
+    permutations: int = PERMUTATIONS,
+    rule: Rule = "exact",
+    separator: str = SEPARATOR,
+    order_by_chance: bool = False,
+    seed: int = 0,
+    on_progress: Tell | None = None,
+) -> CorpusTest:
+    """The sharded permutation test of ``items`` in their published order (evidence/sharded_permutation.py).
+
+    Items are dealt into contiguous ``shards``, those of a shard are joined by ``separator``, and the model is run over
+    each shard in the published and in ``permutations`` other orders (or all that it has); the log-likelihood is the sum
+    over its tokens.
+    Without ``shards`` there are a tenth as many as items, at least 10 and at most 50, and more where those would not
+    fit into the model's context. A shard that does not fit is refused: the order is then hardly seen over the end of
+    what the model reads at once.
+
+    ``order_by_chance`` says that whoever published the items shuffled them: the claim level is then *sound test*, else
+    *screening only*, because nothing shows that the order carries no meaning. ``name`` is the test set's.
+    """
+    plan = _plan(model, items, shards, permutations, separator, seed)
+    if isinstance(plan, OrderTest):
+        tested = plan
+    else:
+        texts = list(chain.from_iterable(plan))
+        compute(model, texts, paths, partial(forward_of, model), on_progress=on_progress)
+        found = StatisticsIndex(read_statistics(model, texts, paths))
+        likelihood = [[_log_likelihood(found, text) for text in row] for row in plan]
+        tested = sharded_permutation([row[0] for row in likelihood], [row[1:] for row in likelihood], rule=rule)
+    return CorpusTest(
+        model=model.entry.name,
+        benchmark=name,
+        test=SHARDED_PERMUTATION,
+        status=tested.status,
+        reason=tested.reason,
+        p_value=tested.p_value,
+        statistic=tested.statistic,
+        n=len(items),
+        n_held_out=tested.orders,
+        assumption=tested.assumption,
+        claim_level="sound test" if order_by_chance else "screening only",
+        method=f"{tested.method}; statistic: nats by which the published order of a shard is likelier; seed {seed}",
+    )
+
+
+def _one_pass_detector(name: str) -> Detector:
+    [(chosen, _)] = select([name])
+    if chosen.needs != {Need.ONE_PASS}:
+        usable = ", ".join(one.name for one in REGISTRY.values() if one.needs == {Need.ONE_PASS})
+        raise ConfigError(f"canaries are ranked by a detector that needs the text's own pass alone: {usable}")
+    return chosen
+
+
+def _scores_by_set(sets: Sequence[CanarySet], scores: dict[str, float]) -> tuple[list[float], list[list[float]]]:
+    published = [scores[one.published.name] for one in sets]
+    return published, [[scores[canary.name] for canary in one.alternatives] for one in sets]
+
+
+def _plan(
+    model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
+) -> list[list[str]] | OrderTest:
+    """The texts to run, a row a shard: the published order, then the random ones; or the refusal."""
+    wanted = shards if shards is not None else _usual_shards(len(items))
+
+    def refuse(reason: str) -> OrderTest:
+        return refused(reason, wanted, 0, f"{wanted} shards, {permutations} random orders each")
+
+    # A shard of few items has fewer orders than are asked for; how many there are in all is judged with the texts.
+    short = shortage(wanted, wanted * permutations)
+    if short is None and len(items) < MIN_ITEMS_A_SHARD * wanted:
+        short = f"{len(items)} items, {wanted} shards need {MIN_ITEMS_A_SHARD * wanted}"
+    if short is not None:
+        return refuse(short)
+    window, _ = window_and_stride(model)
+    fitting = _fitting_shards(model, items, separator, wanted, window)
+    numbers: Sequence[int] = ()
+    if shards is not None:
+        numbers = (shards,)
+    elif fitting is not None:
+        numbers = range(fitting, len(items) // MIN_ITEMS_A_SHARD + 1)
+    longest = 0
+    for number in numbers:
+        texts = _texts(items, number, permutations, separator, seed)
+        longest = max(map(_tokens, encode(model, list(chain.from_iterable(texts)))))
+        if longest <= window:
+            short = shortage(number, sum(map(len, texts)) - number)
+            return texts if short is None else refuse(short)
+    if shards is None or fitting is None:
+        return refuse(f"even {MIN_ITEMS_A_SHARD} items a shard do not fit into the {window} tokens of a pass")
+    return refuse(
+        f"the longest shard takes {longest} tokens, the model reads {window} at once: "
+        f"give at least {max(fitting, shards + 1)} shards, or leave the number out"
+    )
+
+
+def _usual_shards(n_items: int) -> int:
+    return min(_USUAL_SHARDS, max(MIN_SHARDS, n_items // _USUAL_ITEMS_A_SHARD))
+
+
+def _fitting_shards(model: TokenizedModel, items: Sequence[str], separator: str, least: int, window: int) -> int | None:
+    """The smallest number of shards, from ``least`` on, that fit into ``window`` tokens, by the items' own lengths.
+
+    Joined texts may take a token more or less than their parts; whoever runs them counts again. None: none do.
+    """
+    lengths = np.array([_tokens(one) for one in encode(model, [item + separator for item in items])])
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    for number in range(least, len(items) // MIN_ITEMS_A_SHARD + 1):
+        if max(ends[shard.stop] - ends[shard.start] for shard in deal(len(items), number)) <= window:
+            return number
+    return None
+
+
+def _texts(items: Sequence[str], shards: int, permutations: int, separator: str, seed: int) -> list[list[str]]:
+    rows = []
+    for number, shard in enumerate(deal(len(items), shards)):
+        orders = [list(shard), *draw_orders(shard, permutations, seed=seed, number=number)]
+        rows.append([separator.join(items[place] for place in order) for order in orders])
+    return rows
+
+
+def _tokens(text: EncodedText) -> int:
+    return len(text.token_id) + (text.start_token_id is not None)
+
+
+def _log_likelihood(found: StatisticsIndex, text: str) -> float:
+    statistics = found.find(text)
+    if statistics is None:
+        raise DataError("a shard that the model was run over is not in the cache: run the test again")
+    return float(np.sum(statistics.logprob, dtype=np.float64))

@@ -1,0 +1,157 @@
+"""Which tokens drove the highest scores: what a report shows of the most suspicious texts.
+
+What belongs here: choosing those texts, and at most 50 words of each with the score of every token. What does not:
+colours and layout (warehouse/report), and any text beyond the 50 words.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, HIGHLIGHTS, Pair, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.detectors.min_k import selected, z_scores
+from audit_pipeline.detectors.registry import Overrides, is_default
+from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.evidence.headline import PREFERRED, headline_detector
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.run import read_statistics
+
+MOST_TEXTS = 10
+
+# A character of a script without blanks between words counts as a word, as in the warehouse's excerpts.
+_WORD = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+    r"|[^\s\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
+)
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A run of a text's tokens: ``pieces`` of the text, and which tokens (positions) they are."""
+
+    pieces: tuple[str, ...]
+    tokens: tuple[int, ...]
+
+
+def highlights(
+    scores: pa.Table, examples: pa.Table, pair: Pair, model: TokenizedModel, paths: DataPaths, overrides: Overrides
+) -> pa.Table:
+    """The ten highest scores of the evaluated texts by the detector that answers (schema HIGHLIGHTS).
+
+    ``scores`` (schema SCORES) are the pair's; the token statistics are read from the cache. No row where that detector
+    has no score, or where none of the texts is in the cache any more.
+    """
+    ok = scores.filter(pc.equal(scores["status"], "ok"))
+    detector = headline_detector(set(ok["detector"].to_pylist()))
+    if detector not in PREFERRED:
+        return HIGHLIGHTS.empty_table()
+    own = ok.filter(pc.equal(ok["detector"], detector))
+    settings = [one for one in own["parameters"].unique().to_pylist() if is_default(detector, one, overrides)]
+    evaluated = {
+        row["example_id"]: ((row["context"] or ""), row["text"])
+        for row in examples.select(["example_id", "text", "context", "split"]).to_pylist()
+        if row["split"] == "evaluation"
+    }
+    ranked = sorted(
+        (
+            row
+            for row in own.select(["example_id", "parameters", "score", "run_id"]).to_pylist()
+            if row["parameters"] in settings and row["example_id"] in evaluated
+        ),
+        key=lambda row: (-row["score"], row["example_id"]),
+    )[:MOST_TEXTS]
+    table = read_statistics(model, ["".join(evaluated[row["example_id"]]) for row in ranked], paths)
+    index, ends = StatisticsIndex(table), _token_ends(table)
+    rows = []
+    for place, row in enumerate(ranked, start=1):
+        context, text = evaluated[row["example_id"]]
+        statistics = index.find(context + text, len(context))
+        if statistics is None or not len(statistics):
+            continue
+        token_scores = _token_scores(detector, statistics)
+        counted = lowest(token_scores, _k(detector, row["parameters"]))
+        spans = _spans(ends[text_sha256(context + text)], len(statistics), len(context))
+        shown = excerpt(text, spans, counted)
+        rows.append(
+            {
+                "model": pair.model,
+                "benchmark": pair.benchmark,
+                "example_id": row["example_id"],
+                "detector": detector,
+                "parameters": row["parameters"],
+                "place": place,
+                "score": row["score"],
+                "pieces": list(shown.pieces),
+                "token_scores": [float(token_scores[token]) for token in shown.tokens],
+                "counted": [bool(counted[token]) for token in shown.tokens],
+                "n_tokens": len(statistics),
+                "run_id": row["run_id"],
+            }
+        )
+    return table_from_rows(rows, HIGHLIGHTS)
+
+
+def lowest(token_scores: npt.NDArray[np.float64], k: float) -> npt.NDArray[np.bool_]:
+    """Which of n >= 1 tokens are the lowest k% that a score averages: [n]; of equal ones the first."""
+    chosen = np.zeros(len(token_scores), dtype=np.bool_)
+    chosen[np.argsort(token_scores, kind="stable")[: selected(len(token_scores), k)]] = True
+    return chosen
+
+
+def excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDArray[np.bool_]) -> Excerpt:
+    """At most 50 words, and 500 characters, in a row of ``text``: those with the most ``counted`` tokens.
+
+    ``spans`` are the first character and one past the last of each of n tokens, in order; what stands between two
+    tokens goes with the second. Of equal stretches the first is taken.
+    """
+    words = [found.span() for found in _WORD.finditer(text)]
+    if not words:
+        return Excerpt((), ())
+    starts = [start for start, _ in words]
+    # The word that each token ends in.
+    word_of = [max(0, bisect.bisect_left(starts, end) - 1) for _, end in spans]
+    first_words = range(max(1, len(words) - EXCERPT_WORDS + 1))
+    per_word = np.bincount(word_of, weights=counted, minlength=len(words)) if len(spans) else np.zeros(len(words))
+    sums = np.concatenate([[0.0], np.cumsum(per_word)])
+    first = max(first_words, key=lambda word: (sums[min(len(words), word + EXCERPT_WORDS)] - sums[word], -word))
+    tokens = [token for token, word in enumerate(word_of) if first <= word < first + EXCERPT_WORDS]
+    pieces: list[str] = []
+    start = place = 0 if first == 0 else words[first][0]
+    for token in tokens:
+        end = max(place, spans[token][1])
+        if end - start > EXCERPT_CHARACTERS:
+            break
+        pieces.append(text[place:end])
+        place = end
+    return Excerpt(tuple(pieces), tuple(tokens[: len(pieces)]))
+
+
+def _token_scores(detector: str, statistics: TextStatistics) -> npt.NDArray[np.float64]:
+    return z_scores(statistics) if detector == "min_k_plus_plus" else statistics.logprob.astype(np.float64)
+
+
+def _k(detector: str, parameters: str) -> float:
+    # The mean log-likelihood averages every token.
+    return float(json.loads(parameters).get("k", 1.0)) if detector != "loss" else 1.0
+
+
+def _token_ends(table: pa.Table) -> Mapping[str, tuple[list[int], list[int]]]:
+    columns = (table.column(name).to_pylist() for name in ("text_sha256", "char_start", "char_end"))
+    return {sha256: (starts, ends) for sha256, starts, ends in zip(*columns, strict=True)}
+
+
+def _spans(characters: tuple[list[int], list[int]], n: int, behind: int) -> list[tuple[int, int]]:
+    """The spans of a text's last n tokens, counted from ``behind`` on."""
+    pairs: Iterable[tuple[int, int]] = list(zip(*characters, strict=True))[-n:]
+    return [(max(0, start - behind), max(0, end - behind)) for start, end in pairs]

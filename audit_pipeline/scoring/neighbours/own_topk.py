@@ -1,0 +1,196 @@
+"""Neighbours from the audited model's own most likely tokens: no second model.
+
+What belongs here: replacing one token of a text by another of the 20 most likely ones at its position, from the cache.
+What does not: the pass that leaves those tokens behind (token_statistics/, kind `topk`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import digest, text_sha256
+from audit_pipeline.errors import DataError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.neighbours.proposer import Cost, distinct, generator_of, scoring_cost
+from audit_pipeline.token_statistics.encode import cache_key
+from audit_pipeline.token_statistics.run import Kind, Where, plan, read_statistics
+
+NAME = "own-topk"
+_VERSION = 1
+_KINDS: tuple[Kind, ...] = ("base", "topk")
+_REPLACEMENT_CHARACTER = "\ufffd"
+
+
+class OwnTopkProposer:
+    """Replaces one token a neighbour by one of the audited model's own top-k tokens there, drawn by its probability.
+
+    Positions come in random order, each once before any comes again; at each, tokens other than the text's own are
+    drawn without replacement from the top k, at temperature 1. The new token's characters take the place of the old
+    token's: no other character of the text moves. Such a neighbour is likely given the words before the position, not
+    those behind it.
+
+    The kinds ``base`` and ``topk`` of the texts must be in the cache ``where`` says (run.compute).
+    """
+
+    def __init__(self, model: TokenizedModel, where: Where) -> None:
+        self._model = model
+        self._where = where
+        self._pieces: dict[int, str] = {}
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return _KINDS
+
+    @property
+    def fingerprint(self) -> str:
+        """The audited model as its top-k tokens are cached, and the version of this way."""
+        return digest(NAME, _VERSION, cache_key(self._model, "", "topk"))
+
+    def cost(self, texts: Sequence[str], n: int) -> Cost:
+        """The audited model's passes over the texts that have no cached top-k tokens yet."""
+        planned = plan(self._model, texts, self._where, kinds=_KINDS)
+        neighbours, words = scoring_cost(texts, n)
+        return Cost(self._model.entry.name, planned.passes, planned.tokens_to_run, neighbours, words)
+
+    def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        """As Proposer.propose; raises DataError where a text's rows are not in the cache."""
+        base, topk = (self._rows(texts, kind) for kind in _KINDS)
+        sha256 = {text: text_sha256(text) for text in texts}
+        missing = sum(1 for one in sha256.values() if one not in base or one not in topk)
+        if missing:
+            raise DataError(
+                f"{missing} texts have no cached top-k tokens of {self._model.entry.name}: "
+                "run the model over them with the kinds base and topk first"
+            )
+        return [
+            distinct(text, self._neighbours(text, base[sha256[text]], topk[sha256[text]], seed), n) for text in texts
+        ]
+
+    def _rows(self, texts: Sequence[str], kind: Kind) -> dict[str, _Row]:
+        table = read_statistics(self._model, list(dict.fromkeys(texts)), self._where, kind=kind)
+        return {
+            sha256: _Row(batch, index)
+            for batch in table.to_batches()
+            for index, sha256 in enumerate(batch.column("text_sha256").to_pylist())
+        }
+
+    def _neighbours(self, text: str, base: _Row, topk: _Row, seed: int) -> Iterator[str]:
+        own = base.values("token_id")
+        if not len(own):
+            return
+        candidates = topk.values("token_id").reshape(len(own), -1)
+        logprobs = topk.values("logprob").reshape(len(own), -1)
+        generator = generator_of(text, seed)
+        spans = self._spans(text, own, base.values("char_start"), base.values("char_end"))
+        positions = generator.permutation(np.array(sorted(spans), dtype=np.int64)).tolist()
+        drawn: dict[int, list[str]] = {}
+        for turn in range(candidates.shape[1]):
+            for i in positions:
+                if i not in drawn:
+                    order = _gumbel_order(logprobs[i], generator)
+                    drawn[i] = self._drawn(spans[i], int(own[i]), candidates[i][order])
+                if turn < len(drawn[i]):
+                    yield text[: spans[i].begin] + drawn[i][turn] + text[spans[i].end :]
+
+    def _spans(
+        self, text: str, own: npt.NDArray[Any], starts: npt.NDArray[Any], ends: npt.NDArray[Any]
+    ) -> Mapping[int, _Span]:
+        """The positions whose token is all of the characters that it covers, and no token shares them."""
+        spans = {}
+        for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            shared = (i > 0 and ends[i - 1] > start) or (i + 1 < len(starts) and starts[i + 1] < end)
+            span = None if shared or start >= end else _span(text, start, end, self._piece(int(own[i])))
+            if span is not None and int(own[i]) not in self._special:
+                spans[i] = span
+        return spans
+
+    def _drawn(self, span: _Span, own: int, candidates: npt.NDArray[Any]) -> list[str]:
+        pieces = []
+        for token in candidates.tolist():
+            if token == own or token in self._special or not 0 <= token < self._vocabulary:
+                continue
+            piece = self._piece(token)
+            if span.drops_space:
+                piece = piece.removeprefix(" ")
+            if piece and _REPLACEMENT_CHARACTER not in piece:
+                pieces.append(piece)
+        return pieces
+
+    def _piece(self, token: int) -> str:
+        """The characters that the token adds to a text; some decoders drop a first token's space, so not alone."""
+        if token not in self._pieces:
+            before = self._decoded(self._anchor)
+            decoded = self._decoded([*self._anchor, token])
+            self._pieces[token] = decoded[len(before) :] if decoded.startswith(before) else ""
+        return self._pieces[token]
+
+    def _decoded(self, tokens: Sequence[int]) -> str:
+        return self._model.tokenizer.decode(tokens)
+
+    @cached_property
+    def _anchor(self) -> list[int]:
+        return list(self._model.tokenizer.encode(["a"], add_special_tokens=False)[0].ids)
+
+    @property
+    def _special(self) -> frozenset[int]:
+        return self._model.tokenizer.special_ids
+
+    @cached_property
+    def _vocabulary(self) -> int:
+        return len(self._model.tokenizer)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One text's row in a record batch of the cache."""
+
+    batch: pa.RecordBatch
+    index: int
+
+    def values(self, column: str) -> npt.NDArray[Any]:
+        found: npt.NDArray[Any] = self.batch.column(column)[self.index].values.to_numpy(zero_copy_only=False)
+        return found
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The characters ``begin:end`` that a token stands for; ``drops_space``: its leading space is not in the text."""
+
+    begin: int
+    end: int
+    drops_space: bool
+
+
+def _span(text: str, start: int, end: int, piece: str) -> _Span | None:
+    """Where ``piece``, a token's characters, stand in the text; None where they are not those of the text.
+
+    Tokenizers differ in whether a word's span takes in the space before it, and some put a space before the text.
+    """
+    if piece == text[start:end]:
+        return _Span(start, end, drops_space=False)
+    if piece != " " + text[start:end]:
+        return None
+    if start == 0:
+        return _Span(start, end, drops_space=True)
+    return _Span(start - 1, end, drops_space=False) if text[start - 1] == " " else None
+
+
+def _gumbel_order(logprobs: npt.NDArray[Any], generator: np.random.Generator) -> list[int]:
+    """The entries in the order in which they are drawn without replacement, each by its probability.
+
+    Sorting log p plus Gumbel noise draws so (the Gumbel-top-k trick; Kool et al., ICML 2019), whatever p sums up to.
+    """
+    noisy = logprobs.astype(np.float64) + generator.gumbel(size=len(logprobs))
+    order: list[int] = np.argsort(-noisy, kind="stable").tolist()
+    return order

@@ -1,0 +1,230 @@
+"""Sizes and power of the corpus-level tests, by simulation.
+
+Run by hand: ``python bench/bench_corpus_tests.py [PART …] [--data-sets 2000] [--seed 20240601]``, the parts
+being combinations, canaries, orders, inference, power.
+
+Size, over at least 2,000 data sets without any effect: the share of p-values up to 0.05. FAIL where a share exceeds
+5% + 3 standard errors. Counted so are dataset inference (one split; ten by twice the median), twice the median by
+itself, and the exact rules of the rank test and of the permutation test. Of the rank test without ties the share must
+also lie within 3 standard errors of the exact level that its ranks allow, at 1%, 5% and 10%. The t-test over shards is
+counted where the likelihoods are symmetric, and told where they are skewed. Cauchy's rule, which promises its level
+for small p-values only, and Fisher's, which is not used, are told beside the others. Power is told, not judged.
+
+What belongs here: simulations. What does not: cases worked out by hand (tests/metrics/, tests/evidence/).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from audit_pipeline.evidence.canary_rank import canary_rank, rank_sum_p
+from audit_pipeline.evidence.dataset_inference import dataset_inference
+from audit_pipeline.evidence.sharded_permutation import sharded_permutation
+from audit_pipeline.metrics.combine_p import cauchy, twice_median
+
+ALPHA = 0.05
+FEATURES = 20
+
+Floats = npt.NDArray[np.float64]
+Noise = Callable[[np.random.Generator, tuple[int, ...]], Floats]
+
+NOISES: dict[str, Noise] = {
+    "normal": lambda generator, shape: generator.standard_normal(shape),
+    "t, 3 degrees": lambda generator, shape: generator.standard_t(3, shape),
+    "exponential": lambda generator, shape: generator.exponential(1.0, shape) - 1,
+    "minus exponential": lambda generator, shape: 1 - generator.exponential(1.0, shape),
+}
+
+
+class Verdict:
+    """Prints what was measured, and remembers whether all of it held."""
+
+    def __init__(self, data_sets: int) -> None:
+        self.limit = ALPHA + 3 * float(np.sqrt(ALPHA * (1 - ALPHA) / data_sets))
+        self.failed: list[str] = []
+
+    def size(self, what: str, p_values: npt.ArrayLike, *, judged: bool = True) -> None:
+        share = float(np.mean(np.asarray(p_values) <= ALPHA))
+        bad = judged and share > self.limit
+        if bad:
+            self.failed.append(what)
+        print(f"  {what:<64} {share:7.2%}  {'FAIL' if bad else 'ok' if judged else 'told only'}")
+
+    def level(self, what: str, p_values: Floats, alpha: float, exact: float) -> None:
+        share = float(np.mean(p_values <= alpha))
+        bad = abs(share - exact) > 3 * np.sqrt(exact * (1 - exact) / len(p_values))
+        if bad:
+            self.failed.append(what)
+        print(f"  {what:<64} {share:7.2%}  exact {exact:7.2%}  {'FAIL' if bad else 'ok'}")
+
+
+def texts_of(
+    generator: np.random.Generator, sides: tuple[int, int], windows: int, noise: Noise, effect: float
+) -> tuple[Floats, npt.NDArray[np.bool_], list[str]]:
+    """Scores of texts by ``FEATURES`` alike detectors; documents differ, of their windows 1 to 2 ``windows`` - 1 each.
+
+    ``effect`` is added to half of the features of audited texts, in standard deviations of a text's score.
+    """
+    n_groups = sum(sides)
+    group = np.repeat(np.arange(n_groups), generator.integers(1, 2 * windows, n_groups))
+    common = noise(generator, (n_groups, 1)) + noise(generator, (n_groups, FEATURES))
+    values = common[group] + noise(generator, (len(group), 1)) + noise(generator, (len(group), FEATURES))
+    held_out = group >= sides[0]
+    values[~held_out, : FEATURES // 2] += effect * values[:, 0].std()
+    return values, held_out, [f"g{one}" for one in group]
+
+
+def inference_p(
+    generator: np.random.Generator, sides: tuple[int, int], windows: int, noise: Noise, effect: float = 0.0
+) -> tuple[float, ...]:
+    """The p-values of ten splits of one data set."""
+    values, held_out, groups = texts_of(generator, sides, windows, noise, effect)
+    names = [f"f{one}" for one in range(FEATURES)]
+    done = dataset_inference(
+        values,
+        names,
+        held_out,
+        groups,
+        design="exchangeable",
+        claim_level="screening only",
+        seed=int(generator.integers(1 << 31)),
+    )
+    return done.split_p_values
+
+
+def measure_inference(verdict: Verdict, data_sets: int, seed: int) -> None:
+    print(f"dataset inference, {FEATURES} features, 10 splits, {data_sets} data sets without effect")
+    cases = [
+        ("20 and 20 groups, normal", (20, 20), 3, "normal"),
+        ("40 and 40 groups, t with 3 degrees", (40, 40), 3, "t, 3 degrees"),
+        ("60 and 20 groups, exponential", (60, 20), 3, "exponential"),
+    ]
+    for name, sides, windows, noise in cases:
+        generator = np.random.default_rng([seed, 1, *sides])
+        splits = [inference_p(generator, sides, windows, NOISES[noise]) for _ in range(data_sets)]
+        verdict.size(f"{name}: one split", [one[0] for one in splits])
+        verdict.size(f"{name}: twice the median", [twice_median(one) for one in splits])
+        verdict.size(f"{name}: Cauchy", [cauchy(one) for one in splits], judged=False)
+        fisher = [stats.combine_pvalues(one, method="fisher").pvalue for one in splits]
+        verdict.size(f"{name}: Fisher (not used)", fisher, judged=False)
+
+
+def measure_power(verdict: Verdict, data_sets: int, seed: int) -> None:
+    few = data_sets // 20
+    print(f"power of dataset inference at 5%, twice the median and Cauchy, {few} data sets")
+    for groups in (20, 50, 100):
+        for effect in (0.2, 0.4, 0.8):
+            generator = np.random.default_rng([seed, 2, groups, int(10 * effect)])
+            splits = [inference_p(generator, (groups, groups), 3, NOISES["normal"], effect) for _ in range(few)]
+            shares = [np.mean([rule(one) <= ALPHA for one in splits]) for rule in (twice_median, cauchy)]
+            print(f"  {groups} and {groups} groups, effect {effect} SD: {shares[0]:.1%} and {shares[1]:.1%}")
+
+
+def measure_canaries(verdict: Verdict, data_sets: int, seed: int) -> None:
+    print(f"random canaries, {data_sets} data sets without effect")
+    for sets, alternatives in ((1, 19), (1, 99), (5, 9), (20, 9)):
+        generator = np.random.default_rng([seed, 3, sets, alternatives])
+        sizes = [alternatives] * sets
+        # P(p <= alpha) is the largest p-value up to alpha: the p-value is its statistic's distribution function.
+        possible = np.array(
+            [
+                rank_sum_p([1 + one // sets + (place < one % sets) for place in range(sets)], sizes)
+                for one in range(sets * alternatives + 1)
+            ]
+        )
+        drawn = generator.gamma(2.0, 1.0, (data_sets, sets, alternatives + 1))
+        p = np.array([canary_rank(one[:, 0], one[:, 1:]).p_value for one in drawn], dtype=float)
+        for alpha in (0.01, 0.05, 0.10):
+            exact = float(possible[possible <= alpha + 1e-12].max(initial=0.0))
+            if exact:
+                verdict.level(f"{sets} sets of 1 + {alternatives}: p <= {alpha:g}", p - 1e-12, alpha, exact)
+        tied = np.array([canary_rank(one[:, 0], one[:, 1:]).p_value for one in np.round(drawn)], dtype=float)
+        verdict.size(f"{sets} sets of 1 + {alternatives}, scores in whole numbers (ties)", tied)
+    print("power at 5%, the published canary's score raised by so many standard deviations, 2000 data sets")
+    for sets, alternatives in ((1, 19), (1, 99), (5, 9), (20, 9), (20, 99)):
+        generator = np.random.default_rng([seed, 4, sets, alternatives])
+        shares = []
+        for effect in (0.5, 1.0, 2.0):
+            drawn = generator.standard_normal((2000, sets, alternatives + 1))
+            drawn[:, :, 0] += effect
+            shares.append(np.mean([(canary_rank(one[:, 0], one[:, 1:]).p_value or 1) <= ALPHA for one in drawn]))
+        print(
+            f"  {sets} sets of 1 + {alternatives}: "
+            + ", ".join(f"{share:.1%}" for share in shares)
+            + "  (0.5, 1, 2 SD)"
+        )
+
+
+def likelihoods(
+    generator: np.random.Generator, data_sets: int, shards: int, permutations: int, noise: Noise, effect: float
+) -> Floats:
+    """Log-likelihoods [data sets, shards, 1 + permutations]: a shard's level and spread are its own."""
+    spread = generator.gamma(2.0, 1.0, (data_sets, shards, 1))
+    values = noise(generator, (data_sets, shards, permutations + 1))
+    values[:, :, 0] += effect
+    return 100 * generator.standard_normal((data_sets, shards, 1)) + spread * values
+
+
+def measure_orders(verdict: Verdict, data_sets: int, seed: int) -> None:
+    print(f"sharded permutation test, 25 orders a shard, {data_sets} data sets without effect")
+    for shards in (10, 50):
+        for name, noise in NOISES.items():
+            generator = np.random.default_rng([seed, 5, shards, len(name)])
+            drawn = likelihoods(generator, data_sets, shards, 25, noise, 0.0)
+            done = [sharded_permutation(one[:, 0], one[:, 1:]) for one in drawn]
+            verdict.size(f"{shards} shards, {name}: exact", [one.p_exact for one in done])
+            symmetric = not name.endswith("exponential")
+            verdict.size(f"{shards} shards, {name}: t-test", [one.p_t_test for one in done], judged=symmetric)
+    print("power at 5%, exact and t-test, the published order's likelihood raised by so many standard deviations")
+    for shards in (10, 20, 50):
+        for effect in (0.2, 0.4, 0.8):
+            generator = np.random.default_rng([seed, 6, shards, int(10 * effect)])
+            drawn = likelihoods(generator, 2000, shards, 25, NOISES["normal"], effect)
+            done = [sharded_permutation(one[:, 0], one[:, 1:]) for one in drawn]
+            shares = [np.mean([one.p_exact <= ALPHA for one in done]), np.mean([one.p_t_test <= ALPHA for one in done])]
+            print(f"  {shards} shards, effect {effect} SD: {shares[0]:.1%} and {shares[1]:.1%}")
+
+
+def measure_combinations(verdict: Verdict, data_sets: int, seed: int) -> None:
+    print(f"combining ten p-values of equally correlated normals, {data_sets} data sets without effect")
+    for correlation in (0.0, 0.5, 0.9, 1.0):
+        generator = np.random.default_rng([seed, 7, int(10 * correlation)])
+        common = generator.standard_normal((data_sets, 1))
+        own = generator.standard_normal((data_sets, 10))
+        p = stats.norm.sf(np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own)
+        verdict.size(f"correlation {correlation}: twice the median", [twice_median(one) for one in p])
+        verdict.size(f"correlation {correlation}: Cauchy", [cauchy(one) for one in p], judged=False)
+
+
+PARTS: dict[str, Callable[[Verdict, int, int], None]] = {
+    "combinations": measure_combinations,
+    "canaries": measure_canaries,
+    "orders": measure_orders,
+    "inference": measure_inference,
+    "power": measure_power,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--data-sets", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=20240601)
+    given = parser.parse_args()
+    verdict = Verdict(given.data_sets)
+    print(f"limit of a size: {verdict.limit:.2%}")
+    for part in given.parts or PARTS:
+        began = time.perf_counter()
+        PARTS[part](verdict, given.data_sets, given.seed)
+        print(f"  ({time.perf_counter() - began:.0f} s)", flush=True)
+    print(f"FAIL: {'; '.join(verdict.failed)}" if verdict.failed else "PASS")
+
+
+if __name__ == "__main__":
+    main()

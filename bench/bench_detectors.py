@@ -1,0 +1,91 @@
+"""What detectors cost after the pass, and how far half precision moves them, on real text.
+
+Run by hand: ``python bench/bench_detectors.py [--texts 16] [--words 64] [--steps 5]``.
+
+Time: every one-pass detector at every setting of its grid from the cache, against the pass that filled it. Deviation:
+log-probabilities, z-scores and the default scores in float16 and bfloat16 against float32, largest and mean.
+What belongs here: timing and measured deviations. What does not: correctness (tests/).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from bench_token_statistics import texts_from_addresses
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.min_k import z_scores
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.registry import REGISTRY, select
+from audit_pipeline.detectors.score import score_texts
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import load_tokenizer, with_overrides
+from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.scoring.passes import Statistics, passes_for, run_passes
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--texts", type=int, default=16)
+    parser.add_argument("--words", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--device", default=default_device())
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = parse()
+    texts = texts_from_addresses(given.texts, given.words)
+    examples = [(str(number), text) for number, text in enumerate(texts)]
+    one_pass = [name for name, one in REGISTRY.items() if one.needs == {Need.ONE_PASS}]
+    cached = [*one_pass, "lowercase", "infilling"]
+    selection = select(cached, overrides={"infilling": {"m": given.steps}})
+    tokens: dict[str, dict[str, np.ndarray]] = {}
+    scores: dict[str, dict[str, np.ndarray]] = {}
+    for dtype in DTYPES:
+        with tempfile.TemporaryDirectory() as folder:
+            paths = DataPaths(Path(folder))
+            model = load_tokenizer(with_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
+            forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
+            own = run_passes(model, texts, paths, lambda forward=forward: forward, passes_for(select(one_pass))).own
+            if dtype == "float32":
+                started = time.perf_counter()
+                grid = select(one_pass, grid=True)
+                table = score_texts(Statistics(model, texts, paths, passes_for(grid)).of_examples(examples), grid)
+                seconds = time.perf_counter() - started
+                print(
+                    f"load {os.getloadavg()[0]:.1f}; {', '.join(one_pass)}: {len(table):,} scores in {seconds:.3f} s,"
+                )
+                share = seconds / own.seconds
+                print(f"  {share:.2%} of the pass over {own.tokens_computed:,} tokens ({own.seconds:.1f} s)")
+            passes = passes_for(selection)
+            run_passes(model, texts, paths, lambda forward=forward: forward, passes)
+            statistics = Statistics(model, texts, paths, passes)
+            found = [one for _, one in statistics.of_examples(examples) if one is not None]
+            tokens[dtype] = {
+                "log-probability": np.concatenate([one.logprob for one in found]),
+                "z-score": np.concatenate([z_scores(one) for one in found]),
+            }
+            rows = score_texts(statistics.of_examples(examples), selection).to_pylist()
+            scores[dtype] = {
+                name: np.array([row["score"] for row in rows if row["detector"] == name]) for name in cached
+            }
+    for dtype in DTYPES[1:]:
+        for what, values in (*tokens[dtype].items(), *scores[dtype].items()):
+            exact = tokens["float32"].get(what, scores["float32"].get(what))
+            deviation = np.abs(values - exact)
+            print(f"{dtype:9} {what:16} largest {deviation.max():9.5f}  mean {deviation.mean():9.5f}", end="")
+            print(f"  of a standard deviation: {deviation.max() / np.std(exact):.3f}" if what in cached else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""The Infilling Score's branches: our packed pass against running the whole text again for every token, and one pass.
+
+Run by hand: ``python bench/bench_infilling.py [--words 32 64 128 256] [--steps 1 5 10] [--texts 8]``.
+
+The baseline is the published way: for every token of a text the whole text is run again with that token replaced, in
+batches of 16, with softmax and log-softmax of the whole text's logits. Its batches are alike, so a few of them are
+timed and multiplied (``--whole`` times them all); it costs the same whatever m is. All variants run in turn within a
+repeat, ratios are taken within a repeat, and the median of the ratios is told. "one text at a time" compares like with
+like; "together" is what an audit does. The aim for the cost in passes is 1.5 + m x the share of tokens that are not
+the model's first choice.
+What belongs here: timing. What does not: correctness (tests/token_statistics/test_branches.py, tests/golden).
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import os
+import pstats
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from bench_token_statistics import seconds_of, texts_from_addresses
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import load_tokenizer, with_overrides
+from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.token_statistics.encode import EncodedText, encode
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.run import TOKEN_BUDGET
+from audit_pipeline.token_statistics.windows import Window, batches, windows_of
+
+BATCH = 16
+TIMED_BATCHES = 2
+
+
+@dataclass
+class Bench:
+    """Texts of one length, ready to be run in every way."""
+
+    forward: ForwardPass
+    encoded: list[EncodedText]
+    windows: list[Window]
+    whole: bool
+
+    def one_pass(self) -> None:
+        for window in self.windows:
+            self.forward.run(self.encoded, [window])
+
+    def one_pass_together(self) -> None:
+        for batch in self._batches():
+            self.forward.run(self.encoded, batch)
+
+    def packed(self, steps: int) -> None:
+        for window in self.windows:
+            self.forward.run_with_branches(self.encoded, [window], steps)
+
+    def packed_together(self, steps: int) -> None:
+        for batch in self._batches():
+            self.forward.run_with_branches(self.encoded, batch, steps)
+
+    def _batches(self) -> list[list[Window]]:
+        return [list(batch) for batch in batches(self.windows, TOKEN_BUDGET[self.forward.device.type])]
+
+    def share(self) -> float:
+        """Of the scored tokens, how many are not the model's first choice."""
+        ranks = np.concatenate(
+            [one.rank for window in self.windows for one in self.forward.run(self.encoded, [window])]
+        )
+        return float((ranks > 0).mean())
+
+    @torch.inference_mode()
+    def rerun(self, text: EncodedText, argmax: np.ndarray) -> float:
+        """Seconds that running one text again for every token takes."""
+        start = [] if text.start_token_id is None else [text.start_token_id]
+        ids = torch.tensor([*start, *text.token_id.tolist()], device=self.forward.device)
+        places = torch.arange(len(start), len(ids))
+        changed = ids.repeat(len(places), 1)
+        changed[torch.arange(len(places)), places] = torch.tensor(argmax, device=ids.device).long()
+        some = list(changed.split(BATCH))
+        timed = some if self.whole else some[:TIMED_BATCHES]
+
+        def work() -> None:
+            for batch in timed:
+                logits = self.forward.model(input_ids=batch).logits
+                log_p = torch.log_softmax(logits[:, :-1], dim=-1)
+                p = torch.softmax(logits[:, :-1], dim=-1)
+                mean = (p * log_p).sum(-1)
+                variance = (p * log_p.square()).sum(-1) - mean.square()
+                own = log_p.gather(-1, batch[:, 1:, None]).squeeze(-1)
+                ((own - mean) / variance.sqrt()).cpu()
+
+        seconds = seconds_of(work, str(self.forward.device))
+        return seconds * sum(len(batch) for batch in some) / sum(len(batch) for batch in timed)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--words", type=int, nargs="+", default=[32, 64, 128, 256])
+    parser.add_argument("--steps", type=int, nargs="+", default=[1, 5, 10])
+    parser.add_argument("--texts", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--device", default=default_device())
+    parser.add_argument("--whole", action="store_true", help="time every batch of the baseline")
+    parser.add_argument("--no-baseline", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="where the time of the packed pass goes, too")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = parse()
+    with tempfile.TemporaryDirectory() as folder:
+        entry = with_overrides(resolve_model(given.model, load_models()), dtype=given.dtype)
+        model = load_tokenizer(entry, DataPaths(Path(folder)))
+        forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
+    print(
+        f"{given.model} {given.dtype} on {given.device}, {torch.get_num_threads()} threads, "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
+    print("words  m  against rerun: alone  together | in passes: alone  together  aim | share not first choice")
+    for words in given.words:
+        encoded = encode(model, texts_from_addresses(given.texts, words))
+        windows = [one for number, text in enumerate(encoded) for one in windows_of(number, text, 8192, 4096)]
+        bench = Bench(forward, encoded, windows, given.whole)
+        share = bench.share()
+        modes = [one.argmax_id for window in windows for one in forward.run(encoded, [window])]
+        timed: dict[str, list[float]] = {}
+
+        def take(name: str, work: Callable[[], None], timed: dict[str, list[float]] = timed) -> None:
+            timed.setdefault(name, []).append(seconds_of(work, given.device))
+
+        for _ in range(given.repeats):
+            take("pass", bench.one_pass)
+            take("pass together", bench.one_pass_together)
+            for steps in given.steps:
+                take(f"alone {steps}", partial(bench.packed, steps))
+                take(f"together {steps}", partial(bench.packed_together, steps))
+            if not given.no_baseline:
+                # One text stands for all of its length.
+                seconds = bench.rerun(encoded[0], modes[0])
+                timed.setdefault("rerun", []).append(seconds * len(encoded))
+        for steps in given.steps:
+            cells = [
+                ratio(timed.get("rerun"), timed[f"alone {steps}"]),
+                ratio(timed.get("rerun"), timed[f"together {steps}"]),
+                ratio(timed[f"alone {steps}"], timed["pass"]),
+                ratio(timed[f"together {steps}"], timed["pass together"]),
+            ]
+            print(
+                f"{words:5d} {steps:2d}  {cells[0]:20s} {cells[1]:9s} | {cells[2]:>16s} {cells[3]:>9s}"
+                f" {1.5 + steps * share:5.2f} | {share:.2f}",
+                flush=True,
+            )
+        if given.profile:
+            profiler = cProfile.Profile()
+            profiler.runcall(bench.packed_together, given.steps[-1])
+            pstats.Stats(profiler).sort_stats("tottime").print_stats(12)
+
+
+def ratio(dividend: list[float] | None, divisor: list[float]) -> str:
+    if dividend is None:
+        return "-"
+    return f"{statistics.median(one / other for one, other in zip(dividend, divisor, strict=True)):.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""How long it takes until there is an answer: the first text ever, a later start, and everything cached.
+
+What belongs here: whole commands, timed from outside, in a data folder of their own. What does not: what a pass costs
+(bench_token_statistics.py).
+
+    python bench/bench_startup.py [--repeats 3]
+
+The embedded default, one text of a dozen words; every line is the median of the repeats (the first text ever is
+measured once a repeat, in an empty data folder). *Model in memory* is the time from the process's start until the
+weights can be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+MODEL = "smollm2-135m"
+CHECK = ("instrument_check_exposed", "instrument_check")
+_IN_MEMORY = f"""
+import sys, time
+from audit_pipeline.models.config import load_models
+from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.catalogue.paths import DataPaths
+paths = DataPaths.from_environment()
+model = load_tokenizer(load_models()["{MODEL}"], paths)
+from audit_pipeline.models.weights import load_weights
+load_weights(model, "cpu")
+"""
+
+
+def seconds(command: list[str], environment: Mapping[str, str]) -> float:
+    """How long a command takes; raises CalledProcessError where it fails."""
+    started = time.perf_counter()
+    subprocess.run(command, env=dict(environment), check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def texts(folder: Path, number: int) -> Path:
+    path = folder / f"text{number}.txt"
+    path.write_text(f"The quick brown fox number {number} jumps over the lazy dog and goes home.\n", encoding="utf-8")
+    return path
+
+
+def score(file: Path, out: Path) -> list[str]:
+    program = str(Path(sys.executable).with_name("corpus-audit"))
+    return [program, "score", "--model", MODEL, "--texts", str(file), "--out", str(out)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=3)
+    repeats: int = parser.parse_args().repeats
+    measured: dict[str, list[float]] = {}
+    program = str(Path(sys.executable).with_name("corpus-audit"))
+    with tempfile.TemporaryDirectory(prefix="corpus-audit-startup-") as name:
+        root = Path(name)
+        for repeat in range(repeats):
+            environment = {**os.environ, "CORPUS_AUDIT_DATA": str(root / f"data{repeat}")}
+            first, second = texts(root, 2 * repeat), texts(root, 2 * repeat + 1)
+            runs = {
+                "score, the first text ever": score(first, root / "a.parquet"),
+                "score, a second text": score(second, root / "b.parquet"),
+                "model in memory, from the second start on": [sys.executable, "-c", _IN_MEMORY],
+                "score, everything cached": score(first, root / "a.parquet"),
+            }
+            for what, command in runs.items():
+                measured.setdefault(what, []).append(seconds(command, environment))
+        audit = [program, "audit", "--model", CHECK[0], "--benchmark", CHECK[1]]
+        seconds(audit, environment)
+        scores = root / "scores.csv"
+        rows = (f"{(index * 37) % 101 / 100 + 0.1 * (index % 2)},{index % 2}" for index in range(400))
+        scores.write_text("score,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+        evaluate = [program, "evaluate", "--scores", str(scores), "--out", str(root / "found")]
+        seconds(evaluate, environment)
+        for _ in range(repeats):
+            measured.setdefault("audit, everything up to date", []).append(seconds(audit, environment))
+            measured.setdefault("evaluate, 400 scores again", []).append(seconds(evaluate, environment))
+    for what, found in measured.items():
+        spread = f"{min(found):.1f} to {max(found):.1f}"
+        print(f"{what:45} {statistics.median(found):6.1f} s   ({spread})")
+
+
+if __name__ == "__main__":
+    main()

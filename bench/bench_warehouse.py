@@ -1,0 +1,512 @@
+"""Ten million scores: how long the warehouse takes to build, and every view to answer.
+
+What belongs here: making the Parquet of hundreds of audited pairs without running a model, and timing the build and
+each table, view and macro. What does not: whether any of it is right (tests/warehouse).
+
+    python bench/bench_warehouse.py [--folder DIR] [--rows 10000000] [--runs 2]
+
+By default 25 models x 20 benchmarks x 1,000 texts x 10 settings x 2 runs, with all that an audit writes beside its
+scores. Half of the rows are history then; with --runs 1 every score is current. Three times are taken of each view,
+each on a connection of its own, the best of --repeats:
+
+    answered    every row and column is computed and hashed inside of DuckDB, as for a question about all of it
+    handed on   every row and column arrives as an Arrow batch, which is dropped
+    one pair    the same, of one model on one benchmark
+
+The build compares every file with its lineage entry, and every entry with itself. So that this can be told apart, it is
+built with and without, in turn, --builds times each; what comparing takes is the difference of the best of each.
+
+PASS where comparing takes less than a tenth of the build without it, every view is answered in under 2 s, and handed on
+in under 2 s where it has at most a million rows: the time of handing on more is that of copying a gigabyte of text.
+Else exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from unittest.mock import patch
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import (
+    DOCUMENTS,
+    EXAMPLES,
+    SCHEMAS,
+    TOKEN_STATISTICS,
+    Pair,
+    canonical_json,
+    digest,
+    example_id,
+    text_sha256,
+)
+from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
+from audit_pipeline.catalogue.lineage import package_versions
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import write_json, write_parquet
+from audit_pipeline.warehouse import build
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import open_read_only
+from audit_pipeline.warehouse.schema import VIEWS, tables
+
+MOST_SECONDS = 2.0
+MOST_SHARE = 0.1
+MANY_ROWS = 1_000_000
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+GROUPS, COLLECTIONS, WORDS, TOKENS = 100, 5, 50, 8
+SINGLE = ("loss", "zlib", "lowercase", "reference", "neighbour", "infilling")
+DEFAULTS = (*((name, "{}") for name in SINGLE), ("min_k", '{"k":0.2}'), ("min_k_plus_plus", '{"k":0.2}'))
+GRID = tuple(
+    (name, canonical_json({"k": k / 10})) for name in ("min_k", "min_k_plus_plus") for k in (1, 3, 4, 5, 6, 7, 8, 9, 10)
+)
+METRICS = ("auroc", "tpr_at_5_fpr", "tpr_at_1_fpr", "tpr_at_0.1_fpr", "fpr_at_95_tpr", "auroc_margin")
+RULES = (("largest_accuracy", None), ("marginal", 0.05), ("certified", 0.05))
+VOCABULARY = ("query", "parser", "cache", "session", "handler", "warning", "option", "backend", "migration", "raises")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is made."""
+
+    models: Sequence[str]
+    benchmarks: Sequence[str]
+    texts: int
+    runs: int
+    settings: Sequence[tuple[str, str]]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return [Pair(benchmark, model) for benchmark in self.benchmarks for model in self.models]
+
+    def run_id(self, pair: Pair, run: int) -> str:
+        return f"{digest(pair.partition, run)[:8]}-0000-4000-8000-{digest(run, pair.partition)[:12]}"
+
+    def finished(self, pair: Pair, run: int) -> datetime:
+        place = self.benchmarks.index(pair.benchmark) * len(self.models) + self.models.index(pair.model)
+        return DAY + timedelta(days=7 * run, minutes=place)
+
+
+def plan_of(rows: int, models: int, benchmarks: int, texts: int, runs: int) -> Plan:
+    """As many settings as give ``rows`` scores; raises SystemExit where there are not so many."""
+    settings = rows // (models * benchmarks * texts * runs)
+    known = [*DEFAULTS, *GRID]
+    if not 0 < settings <= len(known):
+        raise SystemExit(f"{settings} settings: give other numbers, 1 to {len(known)} are known")
+    return Plan(
+        [f"family-{number // 5}-{number % 5 + 1}b-instruct" for number in range(models)],
+        [f"benchmark_{number}_64" for number in range(benchmarks)],
+        texts,
+        runs,
+        known[:settings],
+    )
+
+
+class Maker:
+    """Writes a data folder as an audit would, from numbers drawn at random."""
+
+    def __init__(self, plan: Plan, paths: DataPaths) -> None:
+        self.plan, self.paths = plan, paths
+        self.random = np.random.default_rng(7)
+        self.ids: dict[str, pa.Array] = {}
+        self.sha256: dict[str, list[str]] = {}
+        self.packages = canonical_json(package_versions())
+
+    def make(self) -> None:
+        for benchmark in self.plan.benchmarks:
+            self.write_benchmark(benchmark)
+        for place, model in enumerate(self.plan.models):
+            self.write_model(model, place)
+        for pair in self.plan.pairs:
+            for run in range(self.plan.runs):
+                self.write_run(pair, run)
+
+    def texts(self, benchmark: str) -> list[str]:
+        words = np.array(VOCABULARY)[self.random.integers(0, len(VOCABULARY), (self.plan.texts, WORDS))]
+        return [f"{benchmark} {place} {' '.join(row)}" for place, row in enumerate(words)]
+
+    def write_benchmark(self, benchmark: str) -> None:
+        texts, n = self.texts(benchmark), self.plan.texts
+        group = np.arange(n) % GROUPS
+        named = [f"{benchmark}:{place}" for place in range(GROUPS)]
+        documents = [f"source_{benchmark}:collection:{name}" for name in named]
+        ids = [example_id(benchmark, documents[place], text) for place, text in zip(group, texts, strict=True)]
+        self.ids[benchmark] = pa.array(ids)
+        self.sha256[benchmark] = [text_sha256(text) for text in texts]
+        label = group % 2
+        days = [date(2019, 1, 1), date(2025, 6, 1)]
+        collection = pa.array([f"collection {place % COLLECTIONS}" for place in range(GROUPS)])
+        columns = {
+            "example_id": self.ids[benchmark],
+            "benchmark": constant(benchmark, n),
+            "document_id": pa.array(documents).take(pa.array(group)),
+            "text": pa.array(texts),
+            "context": pa.nulls(n, pa.string()),
+            "label": pa.array(label, pa.int8()),
+            "split": pa.array(["evaluation", "calibration"]).take(pa.array((group % 5 == 4).astype(int))),
+            "published": pa.array(days).take(pa.array(1 - label)),
+            "words": pa.array(np.full(n, WORDS), pa.int32()),
+            "language": constant("en", n),
+            "collection": collection.take(pa.array(group)),
+            "group": pa.array(named).take(pa.array(group)),
+            "run_id": constant("built", n),
+        }
+        built = write(self.paths.examples(benchmark), pa.table(columns, schema=EXAMPLES))
+        source = f"source_{benchmark}"
+        rows = [
+            {
+                **{"document_id": document, "source": source, "collection": "collection", "group": name},
+                **{"title": f"Book {name}", "text": " ".join(VOCABULARY) * 20, "published": days[1 - place % 2]},
+                **{"date_kind": "release", "earliest": None, "retrieved_at": DAY, "language": "en"},
+                **{"licence": "CC0-1.0", "url": "made-up:", "sha256": digest(document), "run_id": "fetched"},
+            }
+            for place, (document, name) in enumerate(zip(documents, named, strict=True))
+        ]
+        fetched = write(self.paths.documents(source), pa.Table.from_pylist(rows, schema=DOCUMENTS))
+        manifest = {"benchmark": benchmark, "digest": digest(benchmark), "design": "temporal", "words": 64}
+        write_json(self.paths.benchmark_manifest(benchmark), manifest)
+        self.write_split_quality(benchmark)
+        self.write_lineage("documents", source, "fetched", DAY, "d1", {}, file_sha256=fetched)
+        self.write_lineage(
+            "examples",
+            benchmark,
+            "built",
+            DAY,
+            digest(benchmark),
+            {f"documents/{source}": "d1"},
+            benchmark_digest=digest(benchmark),
+            file_sha256=built,
+        )
+
+    def write_split_quality(self, benchmark: str) -> None:
+        controls = ("words", "characters", "length", "dates")
+        measures = [("blind_auroc", control) for control in controls]
+        measures += [("worst_blind_auroc", "dates"), *(("years_mentioned", str(year)) for year in range(1900, 2026))]
+        rows = [
+            {
+                **{"benchmark": benchmark, "measure": measure, "part": part, "side": "both", "value": 0.6},
+                **{"ci_low": 0.5, "ci_high": 0.7, "n": self.plan.texts, "method": "made up", "verdict": None},
+                **{"split_verdict": "undetermined", "run_id": "assessed"},
+            }
+            for measure, part in measures
+        ]
+        table = pa.Table.from_pylist(rows, schema=SCHEMAS["split_quality"])
+        file, made = write(self.paths.split_quality(benchmark), table), digest(benchmark)
+        self.write_lineage(
+            "split_quality", benchmark, "assessed", DAY, made, {}, benchmark_digest=made, file_sha256=file
+        )
+
+    def write_model(self, model: str, place: int) -> None:
+        fingerprint = digest(model)
+        day = date(2018 + place // 4, 1 + place % 12, 1)
+        card = {"fingerprint": fingerprint, "name": model, "release_date": day.isoformat(), "parameters": 10**9}
+        write_json(self.paths.model_card(fingerprint), card)
+        texts = [sha for benchmark in self.plan.benchmarks for sha in self.sha256[benchmark]]
+        n = len(texts)
+        offsets = pa.array(np.arange(n + 1) * TOKENS, pa.int32())
+        numbers = self.random.normal(-3, 1, n * TOKENS).astype(np.float32)
+        counts = np.tile(np.arange(TOKENS, dtype=np.int32), n)
+
+        def column(field: pa.Field) -> pa.Array:
+            if field.name == "key":
+                return pa.array([digest(model, sha) for sha in texts])
+            if field.name == "text_sha256":
+                return pa.array(texts)
+            values = numbers if pa.types.is_floating(field.type.value_type) else counts
+            return pa.ListArray.from_arrays(offsets, pa.array(values), type=field.type)
+
+        table = pa.table([column(field) for field in TOKEN_STATISTICS], schema=TOKEN_STATISTICS)
+        part = self.paths.token_statistics("base", fingerprint) / "part-0.parquet"
+        part.rename(part.with_stem(f"part-0-{write(part, table)[:32]}"))
+
+    def write_run(self, pair: Pair, run: int) -> None:
+        """Everything that an audit of one pair writes."""
+        run_id, finished = self.plan.run_id(pair, run), self.plan.finished(pair, run)
+        examples = {f"examples/{pair.benchmark}": digest(pair.benchmark)}
+        statistics = {f"token_statistics/{pair.partition}": digest(pair.model, pair.benchmark)[:16]}
+        scores = {f"scores/{pair.partition}": digest("scores", run_id)[:16]}
+        times = [finished - timedelta(minutes=minutes) for minutes in (3, 2, 0)]
+        self.lineage_of_pair("token_statistics", pair, run_id, times[0], next(iter(statistics.values())), examples)
+        file = write(self.paths.run_file("scores", pair.partition, run_id), self.scores(pair, run_id))
+        self.lineage_of_pair("scores", pair, run_id, times[1], next(iter(scores.values())), examples | statistics, file)
+        for name, columns in self.findings(pair).items():
+            n = len(columns["detector"] if "detector" in columns else columns["test"])
+            own = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
+            filled = [
+                constant(own[field.name], n)
+                if field.name in own
+                else pa.array(columns[field.name], field.type)
+                if field.name in columns
+                else self.made_up(field, n)
+                for field in SCHEMAS[name]
+            ]
+            file = write(self.paths.run_file(name, pair.partition, run_id), pa.table(filled, schema=SCHEMAS[name]))
+            upstream = examples | statistics | scores
+            self.lineage_of_pair(name, pair, run_id, times[2], digest(name, run_id)[:16], upstream, file)
+
+    def scores(self, pair: Pair, run_id: str) -> pa.Table:
+        settings, texts = len(self.plan.settings), self.plan.texts
+        n = settings * texts
+        place, setting = np.repeat(np.arange(texts), settings), pa.array(np.tile(np.arange(settings), texts))
+        refused = self.random.random(n) < 0.005
+        columns = {
+            "example_id": self.ids[pair.benchmark].take(pa.array(place)),
+            "model": constant(pair.model, n),
+            "benchmark": constant(pair.benchmark, n),
+            "detector": pa.array([detector for detector, _ in self.plan.settings]).take(setting),
+            "parameters": pa.array([parameters for _, parameters in self.plan.settings]).take(setting),
+            "score": pa.array(self.random.normal(size=n), mask=refused),
+            "status": pa.array(["ok", "not_applicable"]).take(pa.array(refused.astype(int))),
+            "reason": pa.array(["the text has no cased characters", None]).take(pa.array(1 - refused.astype(int))),
+            "run_id": constant(run_id, n),
+        }
+        return pa.table(columns, schema=SCHEMAS["scores"])
+
+    def findings(self, pair: Pair) -> Mapping[str, Mapping[str, Sequence[object]]]:
+        """The columns that tell rows apart, a table each; the others are made up."""
+        named = [f"{pair.benchmark}:{place}" for place in range(GROUPS)]
+        defaults = [one for one in self.plan.settings if one in DEFAULTS]
+        units = [
+            *(("group", name) for name in named),
+            *(("collection", f"collection {place}") for place in range(COLLECTIONS)),
+            ("benchmark", pair.benchmark),
+        ]
+        blind = ("blind_control", "{}")
+        return {
+            "evaluations": crossed(
+                ("detector", "parameters", "is_default", "metric"),
+                [
+                    (*one, one in (*DEFAULTS, blind), metric)
+                    for one in (*self.plan.settings, blind)
+                    for metric in METRICS
+                ],
+            ),
+            "decisions": crossed(
+                ("detector", "parameters", "is_default", "rule", "alpha"),
+                [(*one, True, *rule) for one in defaults for rule in RULES],
+            ),
+            "group_tests": crossed(
+                ("detector", "parameters", "is_default", "group", "collection"),
+                [
+                    (*one, one in DEFAULTS, name, f"collection {place % COLLECTIONS}")
+                    for one in self.plan.settings
+                    for place, name in enumerate(named)
+                ],
+            ),
+            "contamination_rates": crossed(
+                ("detector", "parameters", "is_default", "rule", "alpha", "unit", "name"),
+                [(*one, True, *rule, *unit) for one in defaults for rule in RULES for unit in units],
+            ),
+            "comparisons": crossed(
+                ("detector", "parameters", "other", "other_parameters"),
+                [(*one, *other) for one in defaults[:1] for other in (*defaults[1:], blind)],
+            ),
+            "calibration_checks": crossed(
+                ("detector", "parameters", "rule", "alpha"),
+                [
+                    (*one, rule, alpha)
+                    for one in defaults
+                    for rule in ("marginal", "certified")
+                    for alpha in (0.05, 0.1)
+                ],
+            ),
+            "corpus_tests": {"test": ["dataset_inference"]},
+            "highlights": {
+                "detector": ["min_k"] * 10,
+                "parameters": ['{"k":0.2}'] * 10,
+                "example_id": self.ids[pair.benchmark].slice(0, 10).to_pylist(),
+                "pieces": [list(VOCABULARY) * 5] * 10,
+                "token_scores": [[-1.5] * 50] * 10,
+                "counted": [[True] * 50] * 10,
+            },
+        }
+
+    def made_up(self, field: pa.Field, n: int) -> pa.Array:
+        if field.name in {"status", "reason", "claim_level", "split_verdict"}:
+            known = {"status": "ok", "claim_level": "screening only", "split_verdict": "undetermined"}
+            return constant(known[field.name], n) if field.name in known else pa.nulls(n, pa.string())
+        if pa.types.is_floating(field.type):
+            return pa.array(self.random.random(n))
+        if pa.types.is_integer(field.type):
+            return pa.array(self.random.integers(0, 2, n)).cast(field.type)
+        return constant(f"made up: {field.name}", n)
+
+    def lineage_of_pair(
+        self,
+        table: str,
+        pair: Pair,
+        run_id: str,
+        finished: datetime,
+        version: str,
+        upstream: Mapping[str, str],
+        file_sha256: str | None = None,
+    ) -> None:
+        self.write_lineage(
+            table,
+            pair.partition,
+            run_id,
+            finished,
+            version,
+            upstream,
+            model_fingerprint=digest(pair.model),
+            tokenizer_fingerprint=digest("tokenizer"),
+            benchmark_digest=digest(pair.benchmark),
+            file_sha256=file_sha256,
+        )
+
+    def write_lineage(
+        self,
+        table: str,
+        partition: str,
+        run_id: str,
+        finished: datetime,
+        version: str,
+        upstream: Mapping[str, str],
+        **more: str | None,
+    ) -> None:
+        row = {
+            **{"table": table, "partition": partition, "run_id": run_id, "asset_key": table, "code_version": "1"},
+            **{"data_version": version, "upstream_data_versions": canonical_json(dict(upstream))},
+            **{"model_fingerprint": None, "tokenizer_fingerprint": None, "benchmark_digest": None, **more},
+            **{"started_at": finished - timedelta(minutes=1), "finished_at": finished},
+            "package_versions": self.packages,
+            "settings": None,
+        }
+        file = self.paths.run_file("lineage", f"{table}:{partition}", run_id)
+        write(file, pa.Table.from_pylist([with_row_sha256(row)], schema=SCHEMAS["lineage"]))
+
+
+def crossed(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Mapping[str, Sequence[object]]:
+    """Rows as columns."""
+    return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
+
+
+def constant(value: str, n: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.string()), n)
+
+
+def write(path: Path, table: pa.Table) -> str:
+    """Without the flush to disk that a real audit waits for, once a file; the file's sha256."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_parquet(path, table)
+    return file_sha256(path)
+
+
+def scan(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[int, float]:
+    """How many rows there are, and the seconds that it took to read them whole."""
+    started = time.perf_counter()
+    rows = sum(batch.num_rows for batch in connection.sql(sql).to_arrow_reader(100_000))
+    return rows, time.perf_counter() - started
+
+
+def best(warehouse: Path, repeats: int, sql: str) -> tuple[int, float]:
+    found = []
+    for _ in range(repeats):
+        with open_read_only(warehouse) as connection:
+            found.append(scan(connection, sql))
+    return min(found, key=lambda one: one[1])
+
+
+def questions(plan: Plan) -> Iterator[tuple[str, str]]:
+    """What is read, and how: every table and view, and the macros with arguments that somebody would give."""
+    yield from ((table.name, f"FROM {table.name}") for table in tables(include_text=True))
+    yield from ((view.name, f"FROM {view.name}") for view in VIEWS)
+    moment = "TIMESTAMPTZ '2026-01-05 00:00Z'"
+    for name in ("evaluations", "group_tests", "contamination_rates", "leaderboard"):
+        yield f"{name}_as_of", f"FROM {name}_as_of({moment})"
+    run_id = plan.run_id(plan.pairs[0], 0)
+    yield "leaderboard_of_run", f"FROM leaderboard_of_run('{run_id}')"
+    yield "changes_since", f"FROM changes_since({moment})"
+
+
+def timed(what: str, do: Callable[[], object]) -> object:
+    started = time.perf_counter()
+    done = do()
+    print(f"{what}: {time.perf_counter() - started:.1f} s", flush=True)
+    return done
+
+
+@contextmanager
+def uncompared() -> Iterator[None]:
+    """Builds load what they find."""
+    with (
+        patch.object(build, "damaged_files", lambda listed, digests: []),
+        patch.object(build, "load_self_digested", build.load_parquet),
+    ):
+        yield
+
+
+def main() -> None:
+    """Make the folder where it is not there yet, build, read every view, and say whether all were quick enough."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="where the data folder is made; one that is there is used again")
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--models", type=int, default=25)
+    parser.add_argument("--benchmarks", type=int, default=20)
+    parser.add_argument("--texts", type=int, default=1_000)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--builds", type=int, default=1, help="how often it is built, with and without comparing")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", nargs="*", help="names of views; without: all")
+    given = parser.parse_args()
+    plan = plan_of(given.rows, given.models, given.benchmarks, given.texts, given.runs)
+    with tempfile.TemporaryDirectory(prefix="bench-warehouse-") as temporary:
+        slow = measure(plan, DataPaths((given.folder or Path(temporary)) / "data"), given)
+    print(f"FAIL: {', '.join(slow)}" if slow else f"PASS: every view answers in under {MOST_SECONDS:g} s")
+    sys.exit(1 if slow else 0)
+
+
+def measure(plan: Plan, paths: DataPaths, given: argparse.Namespace) -> list[str]:
+    """What took too long."""
+    slow: list[str] = []
+    if not paths.table("scores").exists():
+        timed("data folder made", Maker(plan, paths).make)
+    files = list(paths.root.rglob("*.parquet"))
+    size = sum(path.stat().st_size for path in files)
+    print(f"{len(files):,} Parquet files, {size / 1e6:,.0f} MB; {len(os.sched_getaffinity(0))} CPUs")
+    if not paths.warehouse.exists() or not given.only:
+        empty = paths.root / "config"
+        empty.mkdir(exist_ok=True)
+        with_it, without = [], []
+        for _ in range(given.builds):
+            with uncompared():
+                without.append(build_warehouse(paths, config=empty))
+            with_it.append(build_warehouse(paths, config=empty))
+        report, least = (min(some, key=lambda one: one.seconds) for some in (with_it, without))
+        share = report.seconds / least.seconds - 1
+        print(f"rebuilt in {report.seconds:.1f} s: {report.rows['scores']:,} scores, {report.bytes / 1e6:,.0f} MB")
+        print(f"without comparing files and lineage: {least.seconds:.1f} s; comparing adds {share:.1%}")
+        if share >= MOST_SHARE:
+            slow.append(f"comparing adds {share:.1%}")
+        print(f"rows: {dict(report.rows)}; doubled keys: {dict(report.doubled)}; left out: {len(report.unreadable)}")
+    pair = plan.pairs[len(plan.pairs) // 2]
+    print(f"{'':28} {'rows':>11} {'answered':>9} {'handed on':>9} {'one pair':>9}")
+    for name, sql in questions(plan):
+        if given.only and name not in given.only:
+            continue
+        rows, handed_on = best(paths.warehouse, given.repeats, sql)
+        _, answered = best(paths.warehouse, given.repeats, f"SELECT count(*), bit_xor(hash(*COLUMNS(*))) {sql}")
+        with open_read_only(paths.warehouse) as connection:
+            columns = set(connection.sql(sql).columns)
+        of_pair = ""
+        if {"model", "benchmark"} <= columns:
+            where = f"{sql} WHERE model = '{pair.model}' AND benchmark = '{pair.benchmark}'"
+            of_pair = f"{best(paths.warehouse, given.repeats, where)[1]:.2f}"
+        print(f"{name:28} {rows:>11,} {answered:>9.2f} {handed_on:>9.2f} {of_pair:>9}", flush=True)
+        seconds = answered if rows > MANY_ROWS else max(answered, handed_on)
+        if seconds >= MOST_SECONDS:
+            slow.append(f"{name} {seconds:.1f} s")
+    return slow
+
+
+if __name__ == "__main__":
+    main()

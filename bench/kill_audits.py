@@ -1,0 +1,405 @@
+"""Kill -9 at random moments of an audit, without a daemon and under one: what the next run finds and computes again.
+
+What belongs here: killing, and counting afterwards what is on disk. What does not: the test of the same at two chosen
+moments (tests/end_to_end/test_killed_audit.py), which is short enough to run every time.
+
+    python bench/kill_audits.py [--moments 20] [--daemon-moments 20] [--outages 3] [--seed 0]
+
+Every moment has a model of its own, so that its texts are in no cache, and a data folder that all the kills before it
+have left. Moments are uniform over what an undisturbed audit took on this machine: from the first line that the command
+line tells, or from the start of the run's process under the daemon. An outage kills the daemon, the code server and the
+run at once, as a machine that goes down does. Every text is flushed as soon as it is computed, and takes 20 ms more
+than the tiny model needs, so that the pass is the longest step, as it is with a real one.
+Ends with exit code 1 where anything is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import dagster as dg
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from live_workspace import end, family, graphql, make, start_services
+from tiny_models import save_model
+
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.operate.dagster import partitions
+from audit_pipeline.operate.stages import texts_of
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import query
+
+BENCHMARK = "kills_8"
+PATIENCE_SECONDS = 400.0
+"""Longer than Dagster's monitoring takes to give a dead run's slot back: a run that takes more waits for ever."""
+
+FLUSH_AT_ONCE = """
+import time
+from audit_pipeline.token_statistics.cache import PartCache
+PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
+flush = PartCache.flush
+PartCache.flush = lambda self: (time.sleep(0.02), flush(self))[1]
+"""
+
+QUICK_MONITORING = """
+telemetry: {enabled: false}
+nux: {enabled: false}
+concurrency: {pools: {default_limit: 1, granularity: op}}
+run_monitoring: {enabled: true, free_slots_after_run_end_seconds: 2, poll_interval_seconds: 2}
+"""
+
+LAUNCH = """
+mutation($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+    ... on RunConfigValidationInvalid { errors { message } }
+  }
+}
+"""
+
+
+@dataclass
+class Moment:
+    """One kill and what followed; ``problems`` is empty where all was as it should be."""
+
+    how: str
+    model: str
+    after: float
+    during: str = ""
+    flushed: int = 0
+    from_cache: int = -1
+    computed: int = -1
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+class Kills:
+    """One installation, and the kills in it."""
+
+    def __init__(self, root: Path, seed: int, documents: int) -> None:
+        self.random = random.Random(seed)
+        self.site = make(root, models=1, documents=documents)
+        self.paths = DataPaths(self.site.data)
+        self.site.write("benchmarks", {"benchmarks": {"kills": family([8])}})
+        self.entries = self.site.read("models")["models"]
+        self.done: list[Moment] = []
+
+    def new_model(self) -> str:
+        """A model that was never run."""
+        name = f"tiny-{len(self.entries):02}"
+        folder = self.site.root / "models" / name
+        save_model(folder, "llama", seed=100 + len(self.entries))
+        self.entries[name] = {"path": str(folder), "release_date": "2024-06-01"}
+        self.site.write("models", {"models": self.entries})
+        return name
+
+    @property
+    def texts(self) -> int:
+        return len(set(texts_of(Pair(BENCHMARK, "any"), self.paths)))
+
+    def parts(self) -> list[Path]:
+        return sorted(self.paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
+
+    def rows(self, before: set[Path], moment: Moment) -> list[str]:
+        """The keys in the parts that came since ``before``; a part that cannot be read to its end is a problem."""
+        keys: list[str] = []
+        for part in self.parts():
+            if part not in before:
+                try:
+                    keys += pq.read_table(part, partitioning=None).column("key").to_pylist()
+                except (pa.ArrowInvalid, OSError) as error:
+                    moment.problems.append(f"{part.name} cannot be read: {error}")
+        return keys
+
+    def check_after_kill(self, moment: Moment, before: set[Path]) -> None:
+        moment.flushed = len(set(self.rows(before, moment)))
+        if self.paths.warehouse.exists():
+            self.check_warehouse(moment, "after the kill")
+
+    def check_after_next(self, moment: Moment, before: set[Path]) -> None:
+        keys = self.rows(before, moment)
+        if len(set(keys)) != self.texts or len(keys) != self.texts:
+            moment.problems.append(f"{len(keys)} rows of {len(set(keys))} texts on disk, {self.texts} were audited")
+        if moment.computed != self.texts - moment.flushed or moment.from_cache != moment.flushed:
+            moment.problems.append(f"{moment.flushed} texts were flushed, {moment.computed} computed again or anew")
+        if aside := list(self.paths.table("token_statistics").rglob("*.unreadable")):
+            moment.problems.append(f"{len(aside)} parts were set aside as damaged")
+        self.check_warehouse(moment, "after the next run")
+        where = f"SELECT count(*) AS n FROM leaderboard WHERE model = '{moment.model}'"
+        if query(self.paths.warehouse, where).to_pylist()[0]["n"] != 4:
+            moment.problems.append("not every detector has a finding")
+
+    def check_warehouse(self, moment: Moment, when: str) -> None:
+        gaps = query(self.paths.warehouse, "FROM lineage_gaps").num_rows
+        if gaps:
+            moment.problems.append(f"{gaps} lineage gaps {when}")
+
+    @contextmanager
+    def instance(self) -> Iterator[dg.DagsterInstance]:
+        with dg.DagsterInstance.from_config(str(self.paths.dagster_home)) as instance:
+            yield instance
+
+    def what_ran(self) -> str:
+        """The job of the latest run, and its step where one was at work."""
+        with self.instance() as instance:
+            (run,) = instance.get_runs(limit=1)
+            steps = [one.step_key for one in instance.get_run_step_stats(run.run_id) if one.end_time is None]
+            status = run.status.value if run.is_finished else ""
+            return " ".join([run.job_name, *(step or "" for step in steps), status]).strip()
+
+    def tell(self, moment: Moment) -> None:
+        self.done.append(moment)
+        print(
+            f"{len(self.done):>3} {moment.how:<13} {moment.after:6.2f} s  {moment.during:<34}"
+            f" flushed {moment.flushed:>4}  from cache {moment.from_cache:>4}  computed {moment.computed:>4}"
+            f"  next run {moment.seconds:6.1f} s  {'; '.join(moment.problems) or 'ok'}",
+            flush=True,
+        )
+
+    # Without a daemon
+
+    def start_audit(self, model: str) -> subprocess.Popen[str]:
+        """The command line on a model; returns when it has told its first step."""
+        command = [str(Path(sys.executable).with_name("corpus-audit")), "audit", "--model", model]
+        process = subprocess.Popen(
+            [*command, "--benchmark", BENCHMARK],
+            env=self.site.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        process.stderr.readline()
+        return process
+
+    def audit(self, moment: Moment) -> None:
+        """The next audit from the command line, and what it says that it computed."""
+        started = time.monotonic()
+        try:
+            done = self.site.run("audit", "--model", moment.model, "--benchmark", BENCHMARK, timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            told = error.stderr.decode() if isinstance(error.stderr, bytes) else str(error.stderr)
+            moment.problems.append(f"the next audit hangs: {told.strip().splitlines()[-1]}")
+            return
+        moment.seconds = time.monotonic() - started
+        if done.returncode != 0:
+            moment.problems.append(f"the next audit ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+            return
+        line = next(line for line in done.stderr.splitlines() if "texts from the cache" in line)
+        words = line.rpartition(":")[2].split()
+        moment.from_cache, moment.computed = int(words[0]), int(words[5])
+
+    def undisturbed(self) -> float:
+        """How long an audit takes from its first line to its end."""
+        process = self.start_audit(self.new_model())
+        started = time.monotonic()
+        process.communicate()
+        return time.monotonic() - started
+
+    def command_line(self, count: int) -> None:
+        length = self.undisturbed()
+        print(f"without a daemon: {self.texts} texts, an audit takes {length:.1f} s from its first line on", flush=True)
+        killed = 0
+        while killed < count:
+            moment = Moment("command line", self.new_model(), self.random.uniform(0, length))
+            before = set(self.parts())
+            process = self.start_audit(moment.model)
+            time.sleep(moment.after)
+            process.kill()
+            process.communicate()
+            if process.returncode == 0:
+                continue
+            killed += 1
+            moment.during = self.what_ran()
+            self.check_after_kill(moment, before)
+            self.audit(moment)
+            self.check_after_next(moment, before)
+            self.tell(moment)
+
+    # Under a daemon
+
+    def launch(self, address: str, model: str) -> str:
+        """A run of audit_pairs through the UI's own interface; returns its id."""
+        with self.instance() as instance:
+            partitions.register(instance, benchmarks=[BENCHMARK], models=[model])
+        key = Pair(BENCHMARK, model).partition
+        tags = {f"dagster/asset_partition_range_{end}": key for end in ("start", "end")}
+        location = {"repositoryName": "__repository__", "repositoryLocationName": "corpus_audit"}
+        params = {
+            "selector": {**location, "jobName": "audit_pairs"},
+            "mode": "default",
+            "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
+        }
+        answer = graphql(address, LAUNCH, params=params)["launchRun"]
+        if answer["__typename"] != "LaunchRunSuccess":
+            raise RuntimeError(str(answer))
+        return str(answer["run"]["runId"])
+
+    def process_of(self, run_id: str) -> psutil.Process:
+        """The process that executes a run, as soon as there is one."""
+        with self.instance() as instance:
+
+            def found() -> int | None:
+                for event in instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
+                    if "Started process for run" in event.message:
+                        return int(event.message.partition("pid: ")[2].split(")")[0])
+                return None
+
+            return psutil.Process(wait_for(found, "the run does not start"))
+
+    def finish(self, run_id: str) -> dg.DagsterRunStatus:
+        with self.instance() as instance:
+
+            def ended() -> dg.DagsterRunStatus | None:
+                run = instance.get_run_by_id(run_id)
+                return run.status if run is not None and run.is_finished else None
+
+            return wait_for(ended, "the run does not end")
+
+    def next_run(self, address: str, moment: Moment) -> None:
+        started = time.monotonic()
+        run_id = self.launch(address, moment.model)
+        try:
+            status = self.finish(run_id)
+        except TimeoutError:
+            moment.problems.append("the next run hangs")
+            return
+        moment.seconds = time.monotonic() - started
+        if status is not dg.DagsterRunStatus.SUCCESS:
+            moment.problems.append(f"the next run is a {status.value}")
+            return
+        with self.instance() as instance:
+            wanted = dg.AssetRecordsFilter(
+                asset_key=dg.AssetKey("token_statistics"), asset_partitions=[Pair(BENCHMARK, moment.model).partition]
+            )
+            (record,) = instance.fetch_materializations(wanted, limit=1).records
+        assert record.asset_materialization is not None
+        said = record.asset_materialization.metadata
+        moment.from_cache = int(str(said["texts_from_cache"].value))
+        moment.computed = int(str(said["texts_computed"].value))
+
+    def under_daemon(self, count: int, how: str) -> None:
+        if count == 0:
+            return
+        with self.site.services() as address:
+            run_id = self.launch(address, self.new_model())
+            self.process_of(run_id)
+            started = time.monotonic()
+            assert self.finish(run_id) is dg.DagsterRunStatus.SUCCESS
+            length = time.monotonic() - started
+            print(f"{how}: a run of audit_pairs takes {length:.1f} s from the start of its process on", flush=True)
+            killed = 0
+            while killed < count:
+                moment = Moment(how, self.new_model(), self.random.uniform(0, length))
+                before = set(self.parts())
+                run_id = self.launch(address, moment.model)
+                worker = self.process_of(run_id)
+                time.sleep(moment.after)
+                moment.during = self.what_ran()
+                if not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                worker.kill()
+                wait_for(lambda worker=worker: not alive(worker) or None, "kill -9 does not kill")  # type: ignore[misc]
+                self.check_after_kill(moment, before)
+                # A run can have ended a moment before its process does.
+                if self.finish(run_id) is dg.DagsterRunStatus.SUCCESS:
+                    continue
+                killed += 1
+                self.next_run(address, moment)
+                build_warehouse(self.paths, config=self.site.config)
+                self.check_after_next(moment, before)
+                self.tell(moment)
+
+    def outages(self, count: int) -> None:
+        """Everything is killed in the middle of a run; then an audit from the command line, with no daemon."""
+        for _ in range(count):
+            moment = Moment("outage", self.new_model(), self.random.uniform(6, 10))
+            before = set(self.parts())
+            services, address = start_services(self.site)
+            try:
+                worker = self.process_of(self.launch(address, moment.model))
+                wait_for(lambda before=before: len(self.parts()) > len(before) + 3 or None, "it does not get on")  # type: ignore[misc]
+                moment.during = self.what_ran()
+                everything = [*psutil.Process(services.pid).children(recursive=True), psutil.Process(services.pid)]
+                for one in [worker, *everything]:
+                    if one.is_running():
+                        one.kill()
+                services.wait()
+            finally:
+                end(services)
+            self.check_after_kill(moment, before)
+            self.audit(moment)
+            self.check_after_next(moment, before)
+            self.tell(moment)
+
+
+T = TypeVar("T")
+
+
+def end_left_over(folder: Path) -> None:
+    """End what killed runs have left behind: Dagster follows a run's output with processes of their own."""
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(folder) in word for word in process.info["cmdline"] or []):
+            process.kill()
+
+
+def alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def wait_for(found: Callable[[], T | None], otherwise: str) -> T:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while (value := found()) is None:
+        if time.monotonic() > until:
+            raise TimeoutError(otherwise)
+        time.sleep(0.05)
+    return value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--moments", type=int, default=20, help="kills without a daemon")
+    parser.add_argument("--daemon-moments", type=int, default=20, help="kills of the run's process under the daemon")
+    parser.add_argument("--as-shipped", type=int, default=1, help="more of those, with Dagster's settings as shipped")
+    parser.add_argument("--outages", type=int, default=2, help="kills of everything under the daemon")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--documents", type=int, default=120)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kill-audits-") as folder:
+        flushing = Path(folder) / "flushing"
+        flushing.mkdir()
+        (flushing / "sitecustomize.py").write_text(FLUSH_AT_ONCE, encoding="utf-8")
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(flushing), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        kills = Kills(Path(folder) / "site", given.seed, given.documents)
+        started = time.monotonic()
+        kills.command_line(given.moments)
+        kills.under_daemon(given.as_shipped, "as shipped")
+        (kills.paths.dagster_home / "dagster.yaml").write_text(QUICK_MONITORING, encoding="utf-8")
+        kills.under_daemon(given.daemon_moments, "daemon")
+        kills.outages(given.outages)
+        end_left_over(Path(folder))
+    wrong = [moment for moment in kills.done if moment.problems]
+    print(f"{len(kills.done)} kills in {time.monotonic() - started:.0f} s, {len(wrong)} with a problem")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

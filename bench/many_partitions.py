@@ -1,0 +1,403 @@
+"""100 models on 50 benchmarks: how long the UI's pages, the sensors' ticks, the warehouse and the report take.
+
+What belongs here: making 5,000 audited pairs without running a model, and timing what its users wait for. What does
+not: whether any of it is right (tests/).
+
+    python bench/many_partitions.py [--models 100] [--benchmarks 50] [--no-services]
+
+The benchmarks are built from made-up texts as any are, and the models' folders are real (five tiny ones, under many
+names). Scores, evaluations, lineage and outcomes are made up, one file a pair as an audit writes them, and Dagster is
+told of each pair's token statistics, scores and evaluations, with pictures as large as real ones. Everything lies in
+memory where the machine has room there. Ends with exit code 1 where a tick takes ten seconds or more, or the report
+more than a minute or 20 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from live_workspace import LiveWorkspace, family, graphql, make
+
+from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, OUTCOMES, SCORES, Pair, canonical_json, digest
+from audit_pipeline.catalogue.integrity import with_row_sha256
+from audit_pipeline.catalogue.lineage import Step, package_versions
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.definitions import defs
+from audit_pipeline.detectors.registry import is_default, select
+from audit_pipeline.models.config import load_models
+from audit_pipeline.models.load import load_tokenizer, write_card
+from audit_pipeline.operate.dagster import in_process, partitions
+from audit_pipeline.operate.dagster.resources import AuditData
+from audit_pipeline.operate.dagster.sensors import changed_benchmarks, new_models
+from audit_pipeline.operate.stages import build_benchmark, refresh_source
+from audit_pipeline.report.write import build_reports
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import query
+
+TICK_SECONDS, REPORT_SECONDS, REPORT_BYTES = 10.0, 60.0, 20e6
+WORDS = (8, 12, 16, 24, 32)
+REAL_MODELS = 5
+METRICS = ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr", "auroc_margin")
+PICTURES: Mapping[str, Mapping[str, int]] = {
+    "token_statistics": {},
+    "scores": {"score histograms": 15_000},
+    "evaluations": {"ROC curves": 19_000},
+}
+FAILED_EVERY = 50
+PAIR_ASSETS = ("token_statistics", "scores", "evaluations")
+
+T = TypeVar("T")
+Row = Mapping[str, object]
+
+
+class Stopwatch:
+    """Times by what was timed, told as they come."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def time(self, what: str, run: Callable[[], T]) -> T:
+        started = time.perf_counter()
+        result = run()
+        self.seconds[what] = time.perf_counter() - started
+        print(f"{what:<72} {self.seconds[what]:8.2f} s", flush=True)
+        return result
+
+
+def make_site(root: Path, models: int, benchmarks: int) -> LiveWorkspace:
+    """Configuration, texts and models; the environment of this process names them from now on."""
+    site = make(root, models=REAL_MODELS, documents=80)
+    real = list(site.read("models")["models"].values())
+    entries = {}
+    for number in range(models):
+        folder = root / "models" / f"model-{number:03}"
+        folder.symlink_to(real[number % REAL_MODELS]["path"])
+        entries[folder.name] = {"path": str(folder), "release_date": "2024-06-01"}
+    site.write("models", {"models": entries})
+    families = {
+        f"made_{number:02}": family(list(WORDS), windows_per_document=1, seed=number)
+        for number in range(-(-benchmarks // len(WORDS)))
+    }
+    site.write("benchmarks", {"benchmarks": families})
+    os.environ.update({key: value for key, value in site.environment.items() if value != os.environ.get(key)})
+    return site
+
+
+def build_all(paths: DataPaths) -> None:
+    refresh_source("local_files", paths, Step.now("fetched", "documents/local_files", "1"))
+    for spec in load_benchmarks().values():
+        build_benchmark(spec, paths, Step.now("built", "benchmark", "1"))
+
+
+def settings() -> list[tuple[str, str, bool]]:
+    """Every detector at every setting of its grid, and whether it is the default."""
+    return [
+        (detector.name, canonical_json(dict(one)), is_default(detector.name, canonical_json(dict(one))))
+        for detector, grid in select(grid=True)
+        for one in grid
+    ]
+
+
+class Findings:
+    """Made-up findings of every pair, as an audit would leave them under the data folder."""
+
+    def __init__(self, paths: DataPaths) -> None:
+        self.paths = paths
+        self.settings = settings()
+        self.random = np.random.default_rng(0)
+        self.packages = canonical_json(package_versions())
+
+    def write_all(self, models: list[str], benchmarks: list[str]) -> int:
+        """Returns how many pairs failed and have an outcome instead."""
+        identities = {name: self._identity(name) for name in models}
+        failed = 0
+        for benchmark in benchmarks:
+            examples = read_examples(self.paths, benchmark)
+            built = str(read_manifest(self.paths, benchmark)["digest"])
+            for model in models:
+                pair, run_id = Pair(benchmark, model), digest(benchmark, model)[:32]
+                if int(run_id[:8], 16) % FAILED_EVERY == 0:
+                    self._write_outcome(pair, run_id)
+                    failed += 1
+                else:
+                    self._write_pair(pair, run_id, examples, built, identities[model])
+        return failed
+
+    def _identity(self, model: str) -> tuple[str, str]:
+        tokenized = load_tokenizer(load_models()[model], self.paths)
+        write_card(tokenized, self.paths, parameters=1_000_000)
+        return tokenized.identity.model_fingerprint, tokenized.identity.tokenizer_fingerprint
+
+    def _write_outcome(self, pair: Pair, run_id: str) -> None:
+        row = {
+            "model": pair.model,
+            "benchmark": pair.benchmark,
+            "stage": "token_statistics",
+            "status": "failed",
+            "reason": "the device is gone",
+            "run_id": run_id,
+            "at": datetime.now(UTC),
+        }
+        rows = table_from_rows([with_row_sha256(row)], OUTCOMES)
+        self._write(self.paths.run_file("outcomes", pair.partition, run_id), rows)
+
+    def _write_pair(self, pair: Pair, run_id: str, examples: pa.Table, built: str, identity: tuple[str, str]) -> None:
+        now = datetime.now(UTC)
+        for table in PAIR_ASSETS:
+            row = {
+                "table": table,
+                "partition": pair.partition,
+                "run_id": run_id,
+                "asset_key": table,
+                "code_version": "1",
+                "data_version": digest(table, pair.partition)[:16],
+                "upstream_data_versions": canonical_json({f"examples/{pair.benchmark}": built}),
+                "model_fingerprint": identity[0],
+                "tokenizer_fingerprint": identity[1],
+                "benchmark_digest": built,
+                "started_at": now,
+                "finished_at": now,
+                "package_versions": self.packages,
+                "settings": None,
+                "file_sha256": None,
+            }
+            file = self.paths.run_file("lineage", f"{table}:{pair.partition}", run_id)
+            self._write(file, table_from_rows([with_row_sha256(row)], LINEAGE))
+        self._write(self.paths.run_file("scores", pair.partition, run_id), self._scores(pair, run_id, examples))
+        evaluations = table_from_rows(self._evaluations(pair, run_id), EVALUATIONS)
+        self._write(self.paths.run_file("evaluations", pair.partition, run_id), evaluations)
+
+    def _scores(self, pair: Pair, run_id: str, examples: pa.Table) -> pa.Table:
+        texts, several = len(examples), len(self.settings)
+        rows = texts * several
+        members = np.tile(examples.column("label").to_numpy(), several)
+        columns = {
+            "example_id": pa.concat_arrays([examples.column("example_id").combine_chunks()] * several),
+            "model": pa.repeat(pair.model, rows),
+            "benchmark": pa.repeat(pair.benchmark, rows),
+            "detector": pa.array([name for name, _, _ in self.settings for _ in range(texts)]),
+            "parameters": pa.array([parameters for _, parameters, _ in self.settings for _ in range(texts)]),
+            "score": pa.array(self.random.normal(0.5 * members, 1.0)),
+            "status": pa.repeat("ok", rows),
+            "reason": pa.nulls(rows, pa.string()),
+            "run_id": pa.repeat(run_id, rows),
+        }
+        return pa.table(columns).select(SCORES.names).cast(SCORES)
+
+    def _evaluations(self, pair: Pair, run_id: str) -> Iterator[Row]:
+        for detector, parameters, default in [*self.settings, ("blind_control", "{}", True)]:
+            for metric in METRICS[: 3 if detector == "blind_control" else 4]:
+                value = float(self.random.uniform(0.4, 0.7))
+                yield {
+                    "model": pair.model,
+                    "benchmark": pair.benchmark,
+                    "detector": detector,
+                    "parameters": parameters,
+                    "is_default": default,
+                    "n_members": 40,
+                    "n_nonmembers": 40,
+                    "n_groups": 80,
+                    "n_not_scored": 0,
+                    "metric": metric,
+                    "value": value,
+                    "ci_low": value - 0.1,
+                    "ci_high": value + 0.1,
+                    "method": "made up",
+                    "split_verdict": "undetermined",
+                    "claim_level": "screening only",
+                    "run_id": run_id,
+                }
+
+    def _write(self, file: Path, table: pa.Table) -> None:
+        # Not flushed to disk one by one, as an audit's tables are: there are tens of thousands.
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, file, compression="zstd")
+
+
+def tell_dagster(instance: dg.DagsterInstance, models: list[str], benchmarks: list[str]) -> None:
+    """Materialisations of every pair, without runs."""
+    partitions.register(instance, models=models, benchmarks=benchmarks)
+    noise = random.Random(0)
+    for asset in PAIR_ASSETS:
+        pictures = {
+            name: dg.MetadataValue.md(f"![](data:image/png;base64,{base64.b64encode(noise.randbytes(size)).decode()})")
+            for name, size in PICTURES[asset].items()
+        }
+        for benchmark in benchmarks:
+            for model in models:
+                instance.report_runless_asset_event(
+                    dg.AssetMaterialization(
+                        asset,
+                        partition=dg.MultiPartitionKey({"benchmark": benchmark, "model": model}),
+                        metadata={"dagster/row_count": 1760, "status": "ok", **pictures},
+                    )
+                )
+
+
+def tick(sensor: Callable[..., Any], instance: dg.DagsterInstance, cursor: str | None) -> dg.SensorResult:
+    context = dg.build_sensor_context(instance=instance, cursor=cursor, resources={"data": AuditData()})
+    found = sensor(context)
+    assert isinstance(found, dg.SensorResult)
+    return found
+
+
+def time_ticks(watch: Stopwatch, site: LiveWorkspace, instance: dg.DagsterInstance) -> None:
+    """Both sensors with nothing seen, with nothing new, and with one thing new; the automation of the reports."""
+
+    def three(name: str, sensor: Callable[..., Any], file: str, changed: Mapping[str, object], requests: int) -> None:
+        first = watch.time(f"tick of {name}, the first", lambda: tick(sensor, instance, None))
+        again = watch.time(f"tick of {name}, nothing new", lambda: tick(sensor, instance, first.cursor))
+        assert not again.run_requests, again.run_requests
+        before = site.read(file)
+        site.write(file, {file: changed})
+        more = watch.time(f"tick of {name}, one changed", lambda: tick(sensor, instance, again.cursor))
+        assert len(more.run_requests or []) == requests, more
+        site.write(file, before)
+
+    models, benchmarks = site.read("models")["models"], site.read("benchmarks")["benchmarks"]
+    one_more = {**models, "one-more": models["model-000"]}
+    three("new_models", new_models, "models", one_more, requests=1)
+    name, fields = next(iter(benchmarks.items()))
+    moved = {**benchmarks, name: {**fields, "member_before": "2021-06-01"}}
+    three("changed_benchmarks", changed_benchmarks, "benchmarks", moved, requests=len(WORDS))
+
+    reports = dg.AssetSelection.groups("reports")
+    first = watch.time(
+        "automation of the reports, the first look",
+        lambda: dg.evaluate_automation_conditions(defs(), instance, asset_selection=reports),
+    )
+    watch.time(
+        "automation of the reports, nothing new",
+        lambda: dg.evaluate_automation_conditions(defs(), instance, asset_selection=reports, cursor=first.cursor),
+    )
+
+
+PAGES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "asset graph": (
+        """{ assetNodes { id groupName opNames assetKey { path } dependencyKeys { path } dependedByKeys { path }
+        isPartitioned } }""",
+        {},
+    ),
+    "asset graph, live: partitions and latest events of every asset": (
+        """{ assetNodes { id partitionStats { numMaterialized numMaterializing numPartitions numFailed }
+        assetMaterializations(limit: 1) { timestamp runId } freshnessInfo { currentMinutesLate } } }""",
+        {},
+    ),
+    "asset graph, live: what is stale": ("{ assetNodes { id staleStatus } }", {}),
+    "partition grid of evaluations": (
+        """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+        partitionKeysByDimension { name partitionKeys type }
+        assetPartitionStatuses { __typename
+          ... on MultiPartitionStatuses { primaryDimensionName ranges { primaryDimStartKey primaryDimEndKey
+            secondaryDim { __typename
+              ... on DefaultPartitionStatuses { materializedPartitions failedPartitions materializingPartitions }
+        } } } } } } }""",
+        {"key": {"path": ["evaluations"]}},
+    ),
+    "one partition of evaluations, with its pictures": (
+        """query($key: AssetKeyInput!, $partition: String!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+        assetMaterializations(partitions: [$partition], limit: 1) { timestamp metadataEntries { label
+          ... on MarkdownMetadataEntry { mdStr } ... on TextMetadataEntry { text } } } } } }""",
+        {"key": {"path": ["evaluations"]}},
+    ),
+    "the latest 100 events of evaluations, with their pictures": (
+        """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+        assetMaterializations(limit: 100) { timestamp partition metadataEntries { label
+          ... on MarkdownMetadataEntry { mdStr } } } } } }""",
+        {"key": {"path": ["evaluations"]}},
+    ),
+    "the dialogue that launches a backfill: every partition of evaluations": (
+        """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+        partitionKeys partitionStats { numPartitions numMaterialized } } } }""",
+        {"key": {"path": ["evaluations"]}},
+    ),
+}
+
+
+def time_pages(watch: Stopwatch, site: LiveWorkspace, pair: Pair) -> None:
+    """What the UI's pages ask, twice each: with nothing in memory, and again."""
+    with site.services() as address:
+        for name, (asked, variables) in PAGES.items():
+            given = {**variables, "partition": pair.partition} if "$partition" in asked else variables
+            for when in ("", ", again"):
+                answer = watch.time(f"page: {name}{when}", partial(graphql, address, asked, **given))
+                assert all(answer.values()), f"{name}: nothing came back"
+            print(f"{'':<8}{len(str(answer)):,} characters", flush=True)
+
+
+@contextmanager
+def roomy_folder() -> Iterator[Path]:
+    memory = Path("/dev/shm")
+    at = memory if memory.is_dir() and shutil.disk_usage(memory).free > 8 << 30 else None
+    with tempfile.TemporaryDirectory(prefix="many-partitions-", dir=at) as folder:
+        yield Path(folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=int, default=100)
+    parser.add_argument("--benchmarks", type=int, default=50)
+    parser.add_argument("--no-services", action="store_true", help="leave the UI's pages out")
+    parser.add_argument("--only-reports", action="store_true", help="warehouse and report, nothing of Dagster")
+    given = parser.parse_args()
+    watch = Stopwatch()
+    with roomy_folder() as root:
+        site = make_site(root / "site", given.models, given.benchmarks)
+        paths = DataPaths(site.data)
+        models, benchmarks = list(load_models()), list(load_benchmarks())
+        watch.time(f"(making) {len(benchmarks)} benchmarks built", lambda: build_all(paths))
+        failed = watch.time(
+            f"(making) findings of {len(models) * len(benchmarks)} pairs",
+            lambda: Findings(paths).write_all(models, benchmarks),
+        )
+        if not given.only_reports:
+            in_process.ensure_dagster_home(paths)
+            with dg.DagsterInstance.get() as instance:
+                watch.time("(making) events in Dagster", lambda: tell_dagster(instance, models, benchmarks))
+                time_ticks(watch, site, instance)
+        built = watch.time("warehouse", lambda: build_warehouse(paths))
+        report = watch.time("report", lambda: build_reports(paths.warehouse, paths.reports))
+        watch.time("SQL: the leaderboard, whole", lambda: query(paths.warehouse, "FROM leaderboard"))
+        watch.time("SQL: coverage, whole", lambda: query(paths.warehouse, "FROM coverage"))
+        assert report.pairs == len(models) * len(benchmarks) - failed, report
+        print(
+            f"{built.rows['scores']:,} scores, warehouse {built.bytes / 1e6:.0f} MB, report {report.bytes / 1e6:.1f} MB"
+        )
+        if not given.no_services and not given.only_reports:
+            time_pages(watch, site, Pair(benchmarks[1], models[1]))
+    slow = [
+        what
+        for what, seconds in watch.seconds.items()
+        if (what.startswith("tick") and seconds >= TICK_SECONDS) or (what == "report" and seconds >= REPORT_SECONDS)
+    ]
+    if report.bytes > REPORT_BYTES:
+        slow.append(f"the report's {report.bytes / 1e6:.1f} MB")
+    print(f"too slow or too large: {', '.join(slow) or 'nothing'}")
+    sys.exit(1 if slow else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,424 @@
+"""The assets at work: what each writes, what the UI is told of it, and what its checks say when something is wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from made_workspace import COLLECTIONS, SOURCE, Workspace, count_loads, made_documents, made_text, temporal
+from written import read_all
+
+from assets.scores import _decision_metadata
+from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.checks import CHECKS
+from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
+from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.operate.dagster.in_process import run_job
+from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.stages import audit_selection
+from audit_pipeline.sources.base import Missing
+from audit_pipeline.sources.store import read_documents
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PAIRS = ["made_8|one", "made_8|two", "made_12|one", "made_12|two"]
+PLOT_BYTES = 100_000
+SHOWN = ("alpha", "threshold", "fpr", "tpr", "reason")
+
+
+class Runner:
+    """Runs jobs and reads back what their runs told Dagster."""
+
+    def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+        self.definitions = definitions
+        self.instance = instance
+
+    def __call__(self, job: str, **options: Any) -> str:
+        return run_job(self.definitions.resolve_job_def(job), self.instance, **options)
+
+    def materialisations(self, run_id: str) -> dict[tuple[str, str | None], Mapping[str, Any]]:
+        """Metadata values by asset and partition, all events of one partition together."""
+        found: dict[tuple[str, str | None], dict[str, Any]] = {}
+        for entry in self.instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
+            one = entry.asset_materialization
+            assert one is not None
+            values = {name: value.value for name, value in one.metadata.items()}
+            values["data version tag"] = (one.tags or {}).get("dagster/data_version")
+            found.setdefault((one.asset_key.to_user_string(), one.partition), {}).update(values)
+        return found
+
+    def checks(self, run_id: str) -> dict[tuple[str, str], dg.AssetCheckEvaluation]:
+        logs = self.instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        found = [entry.dagster_event.event_specific_data for entry in logs if entry.dagster_event]
+        return {(one.asset_key.to_user_string(), one.check_name): one for one in found}  # type: ignore[union-attr]
+
+    def failed_run(self) -> str:
+        [run] = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
+        return run.run_id
+
+
+@pytest.fixture
+def run(definitions: dg.Definitions, instance: dg.DagsterInstance, workspace: Workspace) -> Runner:
+    register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
+    return Runner(definitions, instance)
+
+
+@pytest.fixture
+def built(workspace: Workspace) -> Workspace:
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    return workspace
+
+
+def lineage(workspace: Workspace, table: str) -> list[dict[str, Any]]:
+    rows: Iterator[dict[str, Any]] = iter(read_all(workspace.paths.table("lineage"), LINEAGE).to_pylist())
+    return [row for row in rows if row["table"] == table]
+
+
+def refresh(run: Runner) -> str:
+    return run("refresh_sources", selection=[dg.AssetKey(["documents", SOURCE])])
+
+
+def test_a_source_that_arrives_whole(workspace: Workspace, run: Runner) -> None:
+    workspace.hold(*made_documents(1, 20))
+    run_id = refresh(run)
+    [(asset, metadata)] = run.materialisations(run_id).items()
+    assert asset == (f"documents/{SOURCE}", None)
+    documents = read_documents(workspace.paths, SOURCE)
+    assert metadata["dagster/row_count"] == len(documents) == 2 * len(COLLECTIONS)
+    assert set(documents.column("run_id").to_pylist()) == {run_id}
+    for collection in COLLECTIONS:
+        assert f"| {collection} | 2 | 0 |" in metadata["documents"]
+    [check] = run.checks(run_id).values()
+    assert check.passed
+    [entry] = lineage(workspace, "documents")
+    assert entry["run_id"] == run_id
+    assert entry["data_version"] == metadata["data version tag"]
+
+
+def test_a_source_that_half_fails_keeps_what_it_had_and_warns(workspace: Workspace, run: Runner) -> None:
+    workspace.hold(*made_documents(1, 20))
+    refresh(run)
+    workspace.hold(
+        *made_documents(1, 30, ["alder", "birch"]), missing=[Missing("cedar", "no route to <host>", "cedar")]
+    )
+    run_id = refresh(run)
+    [metadata] = run.materialisations(run_id).values()
+    assert metadata["missing parts"] == 1
+    assert "| cedar | 2 | 2 |" in metadata["documents"]
+    [check] = run.checks(run_id).values()
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.WARN
+    assert "&lt;host&gt;" in str(check.metadata["missing"].value)
+    words = {row["collection"]: len(row["text"].split()) for row in read_documents(workspace.paths, SOURCE).to_pylist()}
+    assert words == {"alder": 30, "birch": 30, "cedar": 20}
+
+
+def test_a_source_that_brings_nothing_fails_in_words(workspace: Workspace, run: Runner) -> None:
+    workspace.hold(missing=[Missing("alder", "no route to host", "alder")])
+    with pytest.raises(SourceError, match="yielded nothing; alder: no route to host"):
+        refresh(run)
+
+
+def test_a_source_that_is_not_set_up_fails_nothing(workspace: Workspace, run: Runner) -> None:
+    run_id = run("refresh_sources", selection=[dg.AssetKey(["documents", "local_files"])])
+    [metadata] = run.materialisations(run_id).values()
+    [check] = run.checks(run_id).values()
+    assert metadata["status"] == "not_applicable"
+    assert "local_files.path" in str(check.description)
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert not workspace.paths.documents("local_files").exists()
+    assert not lineage(workspace, "documents")
+
+
+def test_a_benchmark_carries_its_digest_as_data_version_and_every_check(workspace: Workspace, run: Runner) -> None:
+    workspace.fetch(*made_documents(2, 40))
+    run_id = run("build_benchmarks", partition_key="made_8")
+    found = run.materialisations(run_id)
+    assert list(found) == [("benchmark", "made_8"), ("split_quality", "made_8")]
+    metadata = found["benchmark", "made_8"]
+    manifest = read_manifest(workspace.paths, "made_8")
+    examples = read_examples(workspace.paths, "made_8")
+    assert metadata["data version tag"] == metadata["digest"] == manifest["digest"]
+    assert metadata["dagster/row_count"] == len(examples) == metadata["members"] + metadata["non-members"]
+    assert metadata["members"] == metadata["non-members"] == examples.column("label").to_pylist().count(1)
+    assert metadata["groups"] == len(set(examples.column("group").to_pylist()))
+    checks = run.checks(run_id)
+    assert set(checks) == {*(("benchmark", name) for name in CHECKS), ("split_quality", "sides_alike")}
+    assert all(check.passed for check in checks.values())
+    [entry] = lineage(workspace, "examples")
+    assert (entry["run_id"], entry["benchmark_digest"]) == (run_id, manifest["digest"])
+
+
+def test_a_build_is_assessed_too(workspace: Workspace, run: Runner) -> None:
+    workspace.fetch(*made_documents(2, 40))
+    workspace.write_benchmarks(made=temporal([8, 12], match={"per_side": 4}))
+    run_id = run("build_benchmarks", partition_key="made_8")
+    metadata = run.materialisations(run_id)["split_quality", "made_8"]
+    written = pq.read_table(workspace.paths.split_quality("made_8"), partitioning=None)
+    assert set(written.column("run_id").to_pylist()) == {run_id}
+    assert metadata["dagster/row_count"] == len(written)
+    assert (metadata["verdict"], metadata["worst control"]) == ("undetermined", "none was read")
+    assert "8 labelled examples, it needs 200" in metadata["blind controls"]
+    assert "| texts | all | members | 4 |" in metadata["sides"]
+    assert "| after by all | – | – | 8 |" in metadata["matched sides"]
+    assert metadata["near-duplicate pairs between the sides"] == 0
+    [entry] = lineage(workspace, "split_quality")
+    assert (entry["partition"], entry["data_version"]) == ("made_8", metadata["data version tag"])
+    check = run.checks(run_id)["split_quality", "sides_alike"]
+    assert (check.passed, check.blocking) == (True, False)
+    assert check.description == "the blind control was not read: 8 labelled examples, it needs 200"
+
+
+def test_sides_that_words_alone_tell_apart_are_warned_of(workspace: Workspace, run: Runner) -> None:
+    workspace.fetch(*made_documents(18, 40))
+    config = {"split_quality": {"most_per_side": 104}}
+    run_id = run("build_benchmarks", partition_key="made_12", ops=config)
+    metadata = run.materialisations(run_id)["split_quality", "made_12"]
+    assert metadata["verdict"] == "separable without a model"
+    assert metadata["worst control"] in ("words", "characters")
+    assert metadata["blind AUROC, words"] > 0.7
+    assert "dates, " not in str(sorted(metadata)), "no text mentions a date"
+    assert "read on 104 of 108 members and 104 of 108 nonmembers" in metadata["blind controls"]
+    assert "matched sides" not in metadata
+    check = run.checks(run_id)["split_quality", "sides_alike"]
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert str(check.description).startswith("The two sides can be told apart without any model")
+
+
+def test_what_nobody_has_labelled_is_assessed_without_two_sides(workspace: Workspace, run: Runner) -> None:
+    workspace.fetch(*made_documents(1, 40))
+    shelf = {"builder": "shelf", "description": "made up", "sources": [SOURCE], "words": [8], "seed": 5}
+    workspace.write_benchmarks(own={**shelf, "windows_per_document": 2})
+    register(run.instance, benchmarks=["own_8"])
+    run_id = run("build_benchmarks", partition_key="own_8")
+    metadata = run.materialisations(run_id)["split_quality", "own_8"]
+    assert metadata["verdict"] == "undetermined"
+    assert "| texts | all | unlabelled | 12 |" in metadata["sides"]
+    check = run.checks(run_id)["split_quality", "sides_alike"]
+    assert check.passed
+    assert "the blind control was not read" in str(check.description)
+
+
+def test_a_blocking_check_that_fails_stops_what_comes_after(workspace: Workspace, run: Runner) -> None:
+    rows = [{"input": made_text(f"row {place}", 8), "label": place % 2} for place in range(3)]
+    (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    # Nearly all is kept for calibration: one side only is left to evaluate.
+    few = {
+        "builder": "labelled",
+        "description": "too few rows",
+        "path": ".",
+        "split": "Rows",
+        "words": [8],
+        "design": "temporal",
+        "calibration_fraction": 0.9,
+        "seed": 5,
+    }
+    workspace.write_benchmarks(few=few)
+    register(run.instance, benchmarks=["few_8"])
+    with pytest.raises(dg.DagsterError, match="both_classes"):
+        run("build_benchmarks", partition_key="few_8")
+    check = run.checks(run.failed_run())["benchmark", "both_classes"]
+    assert (check.passed, check.severity, check.blocking) == (False, dg.AssetCheckSeverity.ERROR, True)
+    loads = count_loads(workspace.monkeypatch)
+    with pytest.raises(DataError, match="few_8 is not fit to be audited: members and non-members"):
+        run("audit_pairs", partition_key="few_8|one")
+    assert not loads
+    assert not workspace.parts()
+
+
+def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
+    loads = count_loads(built.monkeypatch)
+    run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|two"))
+    assert loads == ["one", "two"], "each model is loaded once, for all its benchmarks"
+    found = run.materialisations(run_id)
+    assert {partition for asset, partition in found if asset == "token_statistics"} == set(PAIRS)
+    selection = audit_selection({"infilling": {"m": 1}})
+    settings = sum(len(one) for _, one in selection)
+    # Neither has a reference model, and no frequencies were counted.
+    lacking = sum(len(one) for detector, one in selection if detector.name in ("reference", "dc_pdd"))
+    for pair in PAIRS:
+        benchmark, model = pair.split("|")
+        texts = len(read_examples(built.paths, benchmark))
+        statistics, scores, evaluations = (found[name, pair] for name in ("token_statistics", "scores", "evaluations"))
+        assert (statistics["texts"], statistics["dagster/row_count"]) == (texts, texts)
+        assert (statistics["texts_computed"], statistics["texts_from_cache"]) == (texts, 0)
+        assert statistics["tokens_computed"] > texts
+        assert statistics["model_fingerprint"] == built.model(model).identity.model_fingerprint
+        assert scores["dagster/row_count"] == texts * settings
+        assert scores["scores ok"] == texts * (settings - lacking)
+        assert scores["scores not_applicable"] == texts * lacking
+        assert evaluations["dagster/row_count"] == 5 * (settings + 1)
+        assert {one["status"] for one in (statistics, scores, evaluations)} == {"ok"}
+        assert evaluations["claim level"] == "screening only"
+        assert 0 <= evaluations["AUROC loss"] <= 1
+        for plot in (scores["score histograms"], evaluations["ROC curves"], evaluations["AUROC with intervals"]):
+            [encoded] = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", plot)
+            assert base64.b64decode(encoded).startswith(b"\x89PNG")
+            assert len(plot.encode()) <= PLOT_BYTES
+    checks = run.checks(run_id)
+    assert {key: check.passed for key, check in checks.items()} == {
+        ("token_statistics", "cache_intact"): True,
+        ("scores", "no_score_failed"): True,
+        ("evaluations", "metrics_in_range"): True,
+        **{(name, "every_pair_ran"): True for name in ("token_statistics", "scores", "evaluations")},
+    }
+    for table, schema in (("scores", SCORES), ("evaluations", EVALUATIONS)):
+        written = read_all(built.paths.table(table), schema).to_pylist()
+        assert {f"{row['benchmark']}|{row['model']}" for row in written} == set(PAIRS)
+        assert {row["run_id"] for row in written} == {run_id}
+    for table in ("token_statistics", "scores", "evaluations"):
+        assert sorted(row["partition"] for row in lineage(built, table)) == sorted(PAIRS)
+
+
+def test_a_range_run_with_the_tags_of_its_first_partition_covers_the_range(built: Workspace, run: Runner) -> None:
+    # So the daemon tags the runs of a backfill from the page of a job.
+    job = run.definitions.resolve_job_def("audit_pairs")
+    tags = dict(job.get_tags_for_partition_key("made_8|one", None))
+    assert tags.pop("dagster/partition") == "made_8|one"
+    run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|two"), tags=tags)
+    found = run.materialisations(run_id)
+    assert {partition for asset, partition in found if asset == "token_statistics"} == set(PAIRS)
+
+
+def test_a_second_range_computes_nothing_and_loads_no_model(built: Workspace, run: Runner) -> None:
+    run("audit_pairs", partition_key="made_8|one")
+    loads = count_loads(built.monkeypatch)
+    found = run.materialisations(run("audit_pairs", partition_range=("made_8|one", "made_12|one")))
+    assert loads == ["one"], "made_12 has texts of its own"
+    assert found["token_statistics", "made_8|one"]["texts_computed"] == 0
+    loads.clear()
+    found = run.materialisations(run("audit_pairs", partition_range=("made_8|one", "made_12|one")))
+    assert loads == []
+    for pair in ("made_8|one", "made_12|one"):
+        numbers = found["token_statistics", pair]
+        assert (numbers["texts_computed"], numbers["texts_from_cache"]) == (0, numbers["texts"])
+
+
+def test_optional_kinds_and_their_budget(built: Workspace, run: Runner) -> None:
+    kinds = {"token_statistics": {"topk": True, "logits": True}}
+    run("audit_pairs", partition_key="made_8|one", ops=kinds)
+    for kind in ("base", "topk", "logits"):
+        assert len(built.parts(kind)) == 1, kind
+    small = {"token_statistics": {"logits": True, "logits_budget_gb": 1e-6}}
+    before = built.parts("logits")
+    with pytest.raises(Exception, match="full logits of these texts take") as raised:
+        run("audit_pairs", partition_key="made_12|one", ops=small)
+    assert type(raised.value).__name__ == "BudgetError"
+    assert built.parts("logits") == before
+
+
+def test_texts_without_labels_are_scored_and_not_evaluated(built: Workspace, run: Runner) -> None:
+    (built.config / "Rows.jsonl").write_text(json.dumps({"input": made_text("row", 8)}))
+    unlabelled = {
+        "builder": "labelled",
+        "description": "nobody knows",
+        "path": ".",
+        "split": "Rows",
+        "words": [8],
+        "design": "temporal",
+        "label_column": None,
+        "calibration_fraction": 0,
+        "seed": 5,
+    }
+    built.write_benchmarks(made=temporal([8, 12]), open=unlabelled)
+    built.build("open_8")
+    register(run.instance, benchmarks=["open_8"])
+    run_id = run("audit_pairs", partition_range=("made_12|one", "open_8|one"))
+    found = run.materialisations(run_id)
+    assert {partition for _, partition in found} == {"made_12|one", "open_8|one"}
+    assert found["evaluations", "made_12|one"]["status"] == "ok"
+    assert found["scores", "open_8|one"]["status"] == "ok"
+    assert found["evaluations", "open_8|one"]["status"] == "not_applicable"
+    assert "no example of the evaluation split has a label" in found["evaluations", "open_8|one"]["reason"]
+    assert found["evaluations", "open_8|one"]["dagster/row_count"] == 0
+    assert all(check.passed for check in run.checks(run_id).values())
+
+
+def test_scores_without_statistics_are_an_error_that_says_why(built: Workspace, run: Runner) -> None:
+    with pytest.raises(DataError, match="run token_statistics first"):
+        run("audit_pairs", partition_key="made_8|one", selection=[dg.AssetKey("scores")])
+
+
+def test_a_pair_that_cannot_run_does_not_stop_the_others(built: Workspace, run: Runner) -> None:
+    built.paths.examples("made_12").unlink()
+    run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|one"))
+    found = run.materialisations(run_id)
+    for asset in ("token_statistics", "scores", "evaluations"):
+        assert found[asset, "made_8|one"]["status"] == "ok"
+        assert found[asset, "made_12|one"]["status"] == "not_applicable"
+        assert found[asset, "made_12|one"]["reason"]
+        check = run.checks(run_id)[asset, "every_pair_ran"]
+        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "has not been built yet" in found["token_statistics", "made_12|one"]["reason"]
+
+
+def test_a_damaged_part_is_set_aside_its_texts_run_again_and_the_check_warns(built: Workspace, run: Runner) -> None:
+    run("audit_pairs", partition_key="made_8|one")
+    [part] = built.parts()
+    part.write_bytes(part.read_bytes()[:200])
+    run_id = run("audit_pairs", partition_key="made_8|one")
+    check = run.checks(run_id)["token_statistics", "cache_intact"]
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert str(part.with_suffix(".unreadable")) in str(check.metadata["set aside"].value)
+    numbers = run.materialisations(run_id)["token_statistics", "made_8|one"]
+    assert numbers["texts_computed"] == numbers["texts"]
+    assert all(check.passed for check in run.checks(run("audit_pairs", partition_key="made_8|one")).values())
+
+
+def test_warehouse_and_report_and_what_their_checks_find(built: Workspace, run: Runner) -> None:
+    for _ in range(2):
+        run("audit_pairs", partition_key="made_8|one")
+    run_id = run("publish")
+    found = run.materialisations(run_id)
+    report = found["contamination_report", None]
+    assert (report["models"], report["benchmarks"], report["pairs"]) == (1, 1, 1)
+    assert report["findings"] == len(select())
+    assert report["bytes"] == built.paths.report.stat().st_size
+    assert "| evaluations |" in found["warehouse", None]["tables"]
+    assert {name: check.passed for (_, name), check in run.checks(run_id).items()} == {
+        "every_number_has_one_lineage_row": True,
+        "every_file_readable": True,
+        "every_key_once": True,
+    }
+
+    damaged, whole = sorted(built.paths.table("scores").rglob("*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    [entry] = built.paths.run_file("lineage", "evaluations:made_8|one", "any").parent.glob(
+        f"run_id={lineage(built, 'evaluations')[0]['run_id']}.parquet"
+    )
+    entry.unlink()
+    run_id = run("publish")
+    checks = {name: check for (_, name), check in run.checks(run_id).items()}
+    unreadable, gaps = checks["every_file_readable"], checks["every_number_has_one_lineage_row"]
+    assert (unreadable.passed, unreadable.severity) == (False, dg.AssetCheckSeverity.WARN)
+    shown = str(unreadable.metadata["left out"].value)
+    assert damaged.stem.removeprefix("run_id=").split("-")[0] in shown
+    assert whole.stem.removeprefix("run_id=").split("-")[0] not in shown
+    assert not gaps.passed
+    assert "| evaluations | made&#95;8&#124;one |" in str(gaps.metadata["gaps"].value)
+    assert pq.read_table(whole, partitioning=None).num_rows > 0
+    assert built.paths.report.exists(), "what can be told is told"
+
+
+@pytest.mark.parametrize("direction", [None, "training", "opposite"])
+def test_groups_are_counted_where_scores_do_not_run_against_training(direction: str | None) -> None:
+    test = {field.name: 1 if pa.types.is_integer(field.type) else 0.01 for field in GROUP_TESTS}
+    test |= {field.name: "x" for field in GROUP_TESTS if pa.types.is_string(field.type)}
+    tests = [{**test, "detector": "loss", "is_default": True, "direction": direction}]
+    tables = {
+        "decisions": pa.Table.from_pylist([{"detector": "loss", "rule": "marginal"} | dict.fromkeys(SHOWN)]),
+        "group_tests": table_from_rows(tests, GROUP_TESTS),
+        "contamination_rates": CONTAMINATION_RATES.empty_table(),
+    }
+    told = _decision_metadata(tables)
+    assert ("groups with q <= 0.05" in told) == (direction != "opposite")
+    assert ("no group is said to stand out" in str(told.get("direction"))) == (direction == "opposite")

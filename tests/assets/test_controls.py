@@ -1,0 +1,264 @@
+"""Controls with known truth as assets: trained once, audited on their own texts alone, and never by themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from made_workspace import (
+    SOURCE,
+    Workspace,
+    controlled,
+    count_loads,
+    made_documents,
+    make_workspace,
+    partitions_of_controls,
+    quick_folder,
+    temporal,
+    tiny_control,
+)
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
+from audit_pipeline.catalogue.contracts import LINEAGE, Pair
+from audit_pipeline.catalogue.lineage import latest_run
+from audit_pipeline.catalogue.outcomes import latest_outcome
+from audit_pipeline.catalogue.tables import read_table
+from audit_pipeline.controls.config import load_controls
+from audit_pipeline.controls.current import control_version
+from audit_pipeline.controls.kept import read_control
+from audit_pipeline.definitions import defs
+from audit_pipeline.errors import DataError
+from audit_pipeline.operate.dagster import sensors
+from audit_pipeline.operate.dagster.controls import ensure_control
+from audit_pipeline.operate.dagster.in_process import run_job
+from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.dagster.resources import AuditData
+from audit_pipeline.sources.store import harvest_version, read_documents
+from audit_pipeline.warehouse.query import query
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+CONTROL = "check"
+
+
+@pytest.fixture
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
+    """A control with its two models, and a model and a benchmark that have nothing to do with it."""
+    with quick_folder(tmp_path) as folder:
+        made = make_workspace(folder / "made", monkeypatch)
+        made.write_models(
+            one={"path": tiny_folder("llama")},
+            exposed={"control": {"name": CONTROL, "role": "exposed"}},
+            twin={"control": {"name": CONTROL, "role": "twin"}},
+            two={"path": tiny_folder("gpt_neox")},
+        )
+        made.write_benchmarks(known=controlled(CONTROL), made=temporal([8]))
+        made.write_config("controls", {"controls": {CONTROL: tiny_control()}})
+        made.hold(*made_documents(5, 40))
+        with partitions_of_controls():
+            yield made
+
+
+def spec(name: str) -> BenchmarkSpec:
+    [found] = resolve(name)
+    return found
+
+
+def train(instance: dg.DagsterInstance) -> str:
+    return run_job(defs().resolve_job_def("train_controls"), instance, partition_key=CONTROL)
+
+
+def materialized(instance: dg.DagsterInstance, asset: str) -> tuple[str | None, dict[str, Any]]:
+    """The data version and the metadata of an asset's latest materialisation."""
+    event = instance.get_latest_materialization_event(dg.AssetKey(asset))
+    assert event is not None
+    assert event.asset_materialization is not None
+    one = event.asset_materialization
+    return (one.tags or {}).get("dagster/data_version"), {name: entry.value for name, entry in one.metadata.items()}
+
+
+def check_of(instance: dg.DagsterInstance, run_id: str) -> Any:
+    """What the one check of a run found."""
+    [entry] = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    assert entry.dagster_event is not None
+    return entry.dagster_event.event_specific_data
+
+
+def ensure(workspace: Workspace, instance: dg.DagsterInstance) -> list[str]:
+    """What an audit has to run before it has the control's models."""
+    return list(ensure_control(CONTROL, defs().resolve_job_def, instance, workspace.paths, lambda what: None))
+
+
+def test_a_control_is_trained_once_and_its_version_is_that_of_its_entry_and_documents(
+    workspace: Workspace, instance: dg.DagsterInstance
+) -> None:
+    assert ensure(workspace, instance) == [f"documents/{SOURCE}", f"controls/{CONTROL}"]
+    [run] = instance.get_runs(dg.RunsFilter(job_name="train_controls"))
+    found = check_of(instance, run.run_id)
+    assert (found.check_name, found.passed) == ("training_converged", True)
+    version, said = materialized(instance, "controlled_contamination")
+    documents = harvest_version(read_documents(workspace.paths, SOURCE))
+    assert version == control_version(load_controls()[CONTROL], {SOURCE: documents})
+    assert (said["dagster/row_count"], said["trained now"]) == (72, True)
+    [lineage] = workspace.paths.run_file("lineage", f"controls:{CONTROL}", "any").parent.glob("*.parquet")
+    [written] = read_table(lineage, LINEAGE, what="lineage").to_pylist()
+    assert (written["run_id"], written["data_version"]) == (run.run_id, version)
+    assert json.loads(written["upstream_data_versions"]) == {f"documents/{SOURCE}": documents}
+
+    assert ensure(workspace, instance) == []
+    workspace.write_config("controls", {"controls": {CONTROL: tiny_control(epochs=1, seed=6)}})
+    assert ensure(workspace, instance) == [f"controls/{CONTROL}"]
+    assert materialized(instance, "controlled_contamination")[0] != version
+    assert read_control(CONTROL, workspace.paths)["settings"]["seed"] == 6
+
+
+def test_a_training_that_came_to_nothing_is_told(workspace: Workspace, instance: dg.DagsterInstance) -> None:
+    workspace.fetch(*made_documents(5, 40))
+    workspace.write_config("controls", {"controls": {CONTROL: tiny_control(epochs=1, learning_rate=1.0)}})
+    found = check_of(instance, train(instance))
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    said = {name: entry.value for name, entry in found.metadata.items()}
+    vocabulary = read_control(CONTROL, workspace.paths)["vocabulary"]
+    assert said["must be below"] == pytest.approx(0.9 * math.log(vocabulary), abs=1e-3)
+    assert said["loss of the last epoch"]["exposed"] > said["must be below"]
+
+
+def aurocs(workspace: Workspace) -> dict[str, dict[str, float]]:
+    """AUROC by model and detector, at default settings, on the control's texts."""
+    rows = query(workspace.paths.warehouse, "FROM leaderboard WHERE benchmark = 'known_12'").to_pylist()
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        found.setdefault(row["model"], {})[row["detector"]] = row["auroc"]
+    return found
+
+
+def test_the_exposed_model_tells_members_and_its_twin_does_not(workspace: Workspace) -> None:
+    result = workspace.run("control", CONTROL)
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("training the control check") == 1
+    found = aurocs(workspace)
+    assert set(found) == {"exposed", "twin"}
+    for detector in ("loss", "min_k", "min_k_plus_plus"):
+        assert found["exposed"][detector] > 0.9
+        assert 0.2 < found["twin"][detector] < 0.8
+    # The line says just that, to two digits.
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("Instrument check: members told")]
+    for model in ("exposed", "twin"):
+        assert f"min_k {found[model]['min_k']:.2f}, min_k_plus_plus {found[model]['min_k_plus_plus']:.2f}" in line
+    rows = query(workspace.paths.warehouse, "SELECT DISTINCT model, split_verdict FROM leaderboard").to_pylist()
+    assert {row["model"]: row["split_verdict"] for row in rows} == dict.fromkeys(found, "randomised by design")
+    assert [run.job_name for run in workspace.runs()].count("publish") == 1, "once for both audits"
+    runs = len(workspace.runs())
+    again = workspace.run("control", CONTROL)
+    assert again.exit_code == 0, again.output
+    assert line in again.stdout
+    assert again.stderr.count("everything is up to date") == 2
+    assert len(workspace.runs()) == runs, "neither audited nor published again"
+
+
+@pytest.fixture
+def prepared(workspace: Workspace, instance: dg.DagsterInstance) -> Workspace:
+    """A control that was trained hardly at all, and both benchmarks built."""
+    workspace.fetch(*made_documents(5, 40))
+    workspace.write_config("controls", {"controls": {CONTROL: tiny_control(epochs=1)}})
+    train(instance)
+    workspace.build("known")
+    workspace.build("made")
+    register(instance, benchmarks=["known_12", "made_8"], models=["exposed", "one"])
+    return workspace
+
+
+def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
+    prepared: Workspace, instance: dg.DagsterInstance
+) -> None:
+    reasons = {
+        Pair("known_12", "one"): "the labels of known_12 say what the models of the control check were trained on, "
+        "and nothing of one",
+        Pair("made_8", "exposed"): "exposed was trained here on the texts of the control check: audit it on those",
+    }
+    job = defs().resolve_job_def("audit_pairs")
+    run_job(job, instance, partition_range=("known_12|one", "made_8|one"))
+    parts = prepared.parts()
+    assert len(parts) == 1, "of the texts of made_8 alone"
+    assert latest_run(prepared.paths, "evaluations", "made_8|one")
+
+    # Alone, the pair's error is the run's; no weights are read for it.
+    loads = count_loads(prepared.monkeypatch)
+    for pair, reason in reasons.items():
+        with pytest.raises(DataError, match=reason):
+            run_job(job, instance, partition_key=pair.partition)
+        outcome = latest_outcome(prepared.paths, pair)
+        assert outcome is not None
+        assert (outcome.status, outcome.stage, outcome.reason) == ("not_applicable", "token_statistics", reason)
+        with pytest.raises(DataError, match="there are no scores"):
+            latest_run(prepared.paths, "scores", pair.partition)
+    assert (loads, prepared.parts()) == ([], parts)
+
+
+def test_a_reference_model_is_not_run_for_a_pair_that_does_not_belong(
+    prepared: Workspace, instance: dg.DagsterInstance, tiny_folder: Callable[[str], Path]
+) -> None:
+    prepared.write_models(
+        one={"path": tiny_folder("llama"), "reference_model": "two"}, two={"path": tiny_folder("gpt_neox")}
+    )
+    loads = count_loads(prepared.monkeypatch)
+    with pytest.raises(DataError, match="and nothing of one"):
+        run_job(defs().resolve_job_def("audit_pairs"), instance, partition_key="known_12|one")
+    assert (loads, prepared.parts()) == ([], [])
+
+
+def tick(sensor: Any, instance: dg.DagsterInstance) -> dg.SensorResult:
+    result: dg.SensorResult = sensor(dg.build_sensor_context(instance=instance), data=AuditData())
+    for request in result.dynamic_partitions_requests or []:
+        instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+    return result
+
+
+def targets(result: dg.SensorResult) -> list[tuple[str, ...]]:
+    return [
+        (request.tags["dagster/asset_partition_range_start"], request.tags["dagster/asset_partition_range_end"])
+        if "dagster/asset_partition_range_start" in request.tags
+        else (str(request.job_name), str(request.partition_key or request.asset_selection))
+        for request in result.run_requests or []
+    ]
+
+
+def test_sensors_take_neither_what_is_on_request_nor_a_controls_models(
+    workspace: Workspace, instance: dg.DagsterInstance
+) -> None:
+    asked_for = temporal([16], on_request=True, sources=["sotu"])
+    workspace.write_benchmarks(known=controlled(CONTROL), made=temporal([8]), asked=asked_for)
+    workspace.fetch(*made_documents(5, 40))
+    assert targets(tick(sensors.changed_benchmarks, instance)) == [("build_benchmarks", "made_8")]
+    assert instance.get_dynamic_partitions("benchmark") == ["made_8"]
+    workspace.build("made")
+    assert targets(tick(sensors.new_models, instance)) == [("made_8|one", "made_8|one"), ("made_8|two", "made_8|two")]
+    assert instance.get_dynamic_partitions("model") == ["one", "two"]
+
+
+def test_a_controls_model_between_two_others_is_in_no_range_of_theirs(
+    workspace: Workspace, instance: dg.DagsterInstance
+) -> None:
+    """The command line has registered it: a range over its neighbours would take it along."""
+    workspace.fetch(*made_documents(5, 40))
+    workspace.build("made")
+    instance.add_dynamic_partitions("benchmark", ["made_8", "known_12"])
+    instance.add_dynamic_partitions("model", ["one", "exposed", "two"])
+    assert targets(tick(sensors.changed_benchmarks, instance)) == [
+        ("made_8|one", "made_8|one"),
+        ("made_8|two", "made_8|two"),
+    ]
+
+
+def test_a_model_that_does_not_belong_is_refused_before_anything_is_trained(workspace: Workspace) -> None:
+    for model, benchmark in (("one", "known"), ("exposed", "made")):
+        result = workspace.run("audit", "--model", model, "--benchmark", benchmark)
+        assert result.exit_code == 2
+        assert "do not belong together" in result.stderr
+    assert not workspace.paths.control_pointer(CONTROL).exists()

@@ -1,0 +1,168 @@
+"""The code location as a whole: what every asset says of itself, and how the graph hangs together."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from audit_pipeline.benchmarks.checks import CHECKS
+from audit_pipeline.catalogue.contracts import (
+    CONTROL_STUDIES,
+    CONTROL_TEXTS,
+    DOCUMENTS,
+    EVALUATIONS,
+    EXAMPLES,
+    SCORES,
+    SPLIT_QUALITY,
+    TOKEN_FREQUENCIES,
+    TOKEN_STATISTICS,
+)
+from audit_pipeline.operate.dagster.metadata import column_schema
+from audit_pipeline.sources.registry import SOURCES
+
+DOCUMENT_KEYS = [f"documents/{name}" for name in SOURCES]
+GROUPS = {
+    **dict.fromkeys(DOCUMENT_KEYS, "sources"),
+    "benchmark": "benchmarks",
+    "split_quality": "benchmarks",
+    "controlled_contamination": "controls",
+    "control_study": "controls",
+    "token_frequencies": "references",
+    "token_statistics": "token_statistics",
+    "scores": "scores",
+    "evaluations": "scores",
+    "warehouse": "reports",
+    "contamination_report": "reports",
+}
+EDGES = {
+    **{key: set() for key in DOCUMENT_KEYS},
+    "benchmark": {*DOCUMENT_KEYS, "controlled_contamination"},
+    "split_quality": {"benchmark"},
+    "controlled_contamination": {"documents/sotu"},
+    "control_study": {"documents/sotu"},
+    "token_frequencies": {"documents/sotu"},
+    "token_statistics": {"benchmark"},
+    "scores": {"benchmark", "token_statistics", "token_frequencies"},
+    "evaluations": {"benchmark", "scores"},
+    "warehouse": {"benchmark", "split_quality", "control_study", "scores", "evaluations"},
+    "contamination_report": {"warehouse"},
+}
+TABLES = {
+    **dict.fromkeys(DOCUMENT_KEYS, DOCUMENTS),
+    "benchmark": EXAMPLES,
+    "split_quality": SPLIT_QUALITY,
+    "controlled_contamination": CONTROL_TEXTS,
+    "control_study": CONTROL_STUDIES,
+    "token_frequencies": TOKEN_FREQUENCIES,
+    "token_statistics": TOKEN_STATISTICS,
+    "scores": SCORES,
+    "evaluations": EVALUATIONS,
+}
+
+
+@pytest.fixture(scope="module")
+def specs(definitions: dg.Definitions) -> dict[str, dg.AssetSpec]:
+    return {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+
+
+def asset(definitions: dg.Definitions, key: str) -> dg.AssetsDefinition:
+    return definitions.resolve_assets_def(dg.AssetKey.from_user_string(key))
+
+
+def test_there_is_one_asset_a_source_and_one_a_stage(specs: dict[str, dg.AssetSpec]) -> None:
+    assert {key: spec.group_name for key, spec in specs.items()} == GROUPS
+
+
+def test_the_graph_runs_from_documents_to_the_report(specs: dict[str, dg.AssetSpec]) -> None:
+    edges = {key: {dep.asset_key.to_user_string() for dep in spec.deps} for key, spec in specs.items()}
+    assert edges == EDGES
+
+
+def test_every_asset_says_what_it_is_who_owns_it_and_which_code_it_runs(specs: dict[str, dg.AssetSpec]) -> None:
+    for key, spec in specs.items():
+        assert spec.description, key
+        assert len(spec.description) > 40, key
+        assert spec.kinds, key
+        assert list(spec.owners) == ["team:corpus-audit"], key
+        assert spec.code_version, key
+
+
+@pytest.mark.parametrize(("key", "schema"), TABLES.items(), ids=TABLES.keys())
+def test_an_asset_that_writes_a_table_shows_its_columns(
+    specs: dict[str, dg.AssetSpec], key: str, schema: pa.Schema
+) -> None:
+    shown = specs[key].metadata["dagster/column_schema"]
+    assert getattr(shown, "value", shown) == column_schema(schema)
+
+
+def test_one_model_and_one_writer_at_a_time(definitions: dg.Definitions) -> None:
+    pools = {key: asset(definitions, key).op.pool for key in GROUPS}
+    assert {key: pool for key, pool in pools.items() if pool} == {
+        "controlled_contamination": "gpu",
+        "control_study": "gpu",
+        "token_frequencies": "references",
+        "token_statistics": "gpu",
+        "warehouse": "duckdb_writer",
+    }
+
+
+def test_partitions_and_the_range_in_one_run(definitions: dg.Definitions) -> None:
+    by_key = {key: asset(definitions, key) for key in GROUPS}
+    for key in ("token_statistics", "scores", "evaluations"):
+        partitions = by_key[key].partitions_def
+        assert isinstance(partitions, dg.MultiPartitionsDefinition)
+        assert [one.name for one in partitions.partitions_defs] == ["benchmark", "model"]
+        assert by_key[key].backfill_policy == dg.BackfillPolicy.single_run()
+    for key in ("benchmark", "split_quality"):
+        assert isinstance(by_key[key].partitions_def, dg.DynamicPartitionsDefinition)
+    for key in (*DOCUMENT_KEYS, "warehouse", "contamination_report"):
+        assert by_key[key].partitions_def is None
+
+
+def test_no_model_runs_by_itself(specs: dict[str, dg.AssetSpec]) -> None:
+    for key in ("controlled_contamination", "control_study", "token_statistics", "scores", "evaluations"):
+        assert specs[key].automation_condition is None
+
+
+def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
+    checks = {
+        (spec.asset_key.to_user_string(), spec.name): spec
+        for key in GROUPS
+        for spec in asset(definitions, key).check_specs
+    }
+    assert {(key, name) for key, name in checks if key.startswith("documents/")} == {
+        (key, "complete") for key in DOCUMENT_KEYS
+    }
+    assert {name for key, name in checks if key == "benchmark"} == set(CHECKS)
+    assert {name for (key, name), spec in checks.items() if spec.blocking} == {
+        *(name for name, check in CHECKS.items() if check.blocking),
+        "metrics_in_range",
+    }
+    assert {(key, name) for key, name in checks if key not in (*DOCUMENT_KEYS, "benchmark")} == {
+        ("controlled_contamination", "training_converged"),
+        ("split_quality", "sides_alike"),
+        ("token_frequencies", "counts_belong_to_tokenizer"),
+        ("token_frequencies", "every_row_counted"),
+        ("token_statistics", "cache_intact"),
+        ("scores", "no_score_failed"),
+        ("evaluations", "metrics_in_range"),
+        *((name, "every_pair_ran") for name in ("token_statistics", "scores", "evaluations")),
+        ("warehouse", "every_number_has_one_lineage_row"),
+        ("warehouse", "every_file_readable"),
+        ("warehouse", "every_key_once"),
+    }
+    assert all(spec.description for spec in checks.values())
+
+
+def test_jobs_cover_every_asset_once(definitions: dg.Definitions) -> None:
+    names = (
+        *("refresh_sources", "build_benchmarks", "count_tokens", "train_controls", "run_studies"),
+        *("audit_pairs", "publish"),
+    )
+    covered = [
+        key.to_user_string()
+        for name in names
+        for key in definitions.resolve_job_def(name).asset_layer.selected_asset_keys
+    ]
+    assert sorted(covered) == sorted(GROUPS)

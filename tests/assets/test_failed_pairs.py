@@ -1,0 +1,231 @@
+"""One pair of a range that meets a fault: the others are done, it shows as failed, and it can be run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import dagster as dg
+import pytest
+from made_workspace import Workspace, count_loads, made_documents
+
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.outcomes import latest_outcome
+from audit_pipeline.definitions import defs
+from audit_pipeline.errors import ConfigError, DataError, ModelError, PairsFailedError, TransientError
+from audit_pipeline.operate.dagster import pairs, retries
+from audit_pipeline.operate.dagster.in_process import run_job
+from audit_pipeline.operate.dagster.partitions import register
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+RANGE = ("made_8|one", "made_12|two")
+BROKEN = Pair("made_12", "one")
+PAIRS = {"made_8|one", "made_8|two", "made_12|one", "made_12|two"}
+FailWith = Callable[[Exception, int], list[int]]
+
+
+@pytest.fixture
+def built(workspace: Workspace, instance: dg.DagsterInstance) -> Workspace:
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
+    workspace.monkeypatch.setattr(pairs, "with_retries", partial(retries.with_retries, sleep=lambda seconds: None))
+    return workspace
+
+
+@pytest.fixture
+def fail_with(built: Workspace) -> FailWith:
+    """Let the token statistics of one pair raise, so many times; returns a list that grows with each."""
+    # The asset calls the stage by the name that its module has of it.
+    module = __import__("assets.token_statistics", fromlist=["run_tokens"])
+    run_tokens = module.run_tokens
+
+    def faulty(error: Exception, times: int) -> list[int]:
+        met: list[int] = []
+
+        def run(pair: Pair, *arguments: Any, **options: Any) -> Any:
+            if pair == BROKEN and len(met) < times:
+                met.append(len(met))
+                raise error
+            return run_tokens(pair, *arguments, **options)
+
+        built.monkeypatch.setattr(module, "run_tokens", run)
+        return met
+
+    return faulty
+
+
+def audit(instance: dg.DagsterInstance, **target: Any) -> str:
+    return run_job(defs().resolve_job_def("audit_pairs"), instance, **(target or {"partition_range": RANGE}))
+
+
+def done(instance: dg.DagsterInstance, asset: str) -> set[str]:
+    return set(instance.get_materialized_partitions(dg.AssetKey(asset)))
+
+
+def status(instance: dg.DagsterInstance, asset: str, pair: Pair) -> dict[str, Any]:
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(asset), asset_partitions=[pair.partition])
+    [record] = instance.fetch_materializations(wanted, limit=1).records
+    assert record.asset_materialization is not None
+    return {name: entry.value for name, entry in record.asset_materialization.metadata.items()}
+
+
+def test_the_others_are_done_and_the_run_fails_for_the_one(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    loads = count_loads(built.monkeypatch)
+    met = fail_with(RuntimeError("the device fell off the bus"), 1)
+    with pytest.raises(PairsFailedError, match=r"1 of 4 pairs failed.*made_12\|one: the device fell off the bus"):
+        audit(instance)
+    assert met == [0], "a fault that is not transient is not tried again"
+    assert loads == ["one", "two"]
+    [run] = instance.get_runs()
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}, "exactly the failed pair is left"
+    for pair in (Pair("made_8", "one"), Pair("made_12", "two")):
+        assert status(instance, "evaluations", pair)["status"] == "ok"
+        assert 0 <= status(instance, "evaluations", pair)["AUROC loss"] <= 1
+    for asset in ("token_statistics", "scores"):
+        said = status(instance, asset, BROKEN)
+        assert (said["status"], said["stage"]) == ("failed", "token_statistics")
+        assert said["reason"] == "the device fell off the bus"
+    for asset in ("token_statistics", "scores", "evaluations"):
+        check = checks(instance, run.run_id)[asset, "every_pair_ran"]
+        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    outcome = latest_outcome(built.paths, BROKEN)
+    assert outcome is not None
+    assert (outcome.status, outcome.stage, outcome.run_id) == ("failed", "token_statistics", run.run_id)
+
+
+def checks(instance: dg.DagsterInstance, run_id: str) -> dict[tuple[str, str], Any]:
+    logs = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    found = [entry.dagster_event.event_specific_data for entry in logs if entry.dagster_event]
+    return {(one.asset_key.to_user_string(), one.check_name): one for one in found}  # type: ignore[union-attr]
+
+
+def test_the_failed_pair_runs_again_alone_or_with_the_others(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    fail_with(RuntimeError("the device fell off the bus"), 1)
+    with pytest.raises(PairsFailedError):
+        audit(instance)
+    audit(instance, partition_key=BROKEN.partition)
+    assert done(instance, "evaluations") == PAIRS
+    assert status(instance, "evaluations", BROKEN)["status"] == "ok"
+    loads = count_loads(built.monkeypatch)
+    audit(instance)
+    assert loads == [], "all of it is in the cache"
+
+
+def test_findings_of_an_earlier_run_do_not_pass_for_those_of_a_pair_that_failed(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    audit(instance)
+    before = sorted(built.paths.table("evaluations").rglob("*.parquet"))
+    fail_with(RuntimeError("the device fell off the bus"), 1)
+    with pytest.raises(PairsFailedError):
+        audit(instance)
+    new = set(built.paths.table("evaluations").rglob("*.parquet")) - set(before)
+    assert len(new) == 3
+    assert not any("made_12%7Cone" in str(path) for path in new)
+
+
+def test_a_transient_fault_is_tried_again_and_leaves_no_trace(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    met = fail_with(TransientError("the hub does not answer"), 3)
+    audit(instance)
+    assert met == [0, 1, 2]
+    assert status(instance, "token_statistics", BROKEN)["status"] == "ok"
+    assert latest_outcome(built.paths, BROKEN) is None
+
+
+def test_a_transient_fault_that_stays_fails_the_pair(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    met = fail_with(TransientError("the hub does not answer"), 99)
+    with pytest.raises(PairsFailedError, match="the hub does not answer"):
+        audit(instance)
+    assert len(met) == retries.ATTEMPTS
+    assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}
+
+
+def test_bad_input_is_not_tried_again_and_fails_no_range(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    met = fail_with(ModelError("no model at /nowhere"), 99)
+    audit(instance)
+    assert met == [0]
+    assert done(instance, "evaluations") == PAIRS
+    assert status(instance, "evaluations", BROKEN)["status"] == "not_applicable"
+    outcome = latest_outcome(built.paths, BROKEN)
+    assert outcome is not None
+    assert (outcome.status, outcome.reason) == ("not_applicable", "no model at /nowhere")
+
+
+def test_a_configuration_that_is_being_edited_fails_pairs_and_condemns_none(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    fail_with(ConfigError("models.yaml cannot be read"), 1)
+    with pytest.raises(PairsFailedError, match=r"models\.yaml cannot be read"):
+        audit(instance)
+    outcome = latest_outcome(built.paths, BROKEN)
+    assert outcome is not None
+    assert outcome.status == "failed"
+
+
+def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
+    module = __import__("assets.token_statistics", fromlist=["run_tokens"])
+    run_tokens = module.run_tokens
+
+    def break_it(*arguments: Any, **options: Any) -> Any:
+        built.write_config("models", "models: [")
+        return run_tokens(*arguments, **options)
+
+    built.monkeypatch.setattr(module, "run_tokens", break_it)
+    audit(instance)
+    assert done(instance, "evaluations") == PAIRS
+    assert latest_outcome(built.paths, BROKEN) is None
+
+
+def test_the_last_stage_alone_does_not_pass_old_scores_off_as_new(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    audit(instance)
+    text = (built.config / "models.yaml").read_text()
+    built.write_config("models", text.replace("one:", "one:\n    start_token_policy: tokenizer", 1))
+    fail_with(RuntimeError("the device fell off the bus"), 1)
+    with pytest.raises(PairsFailedError):
+        audit(instance, partition_key=BROKEN.partition)
+    job = defs().resolve_job_def("audit_pairs")
+    with pytest.raises(DataError, match="of other weights or another start token: score it again"):
+        run_job(job, instance, partition_key=BROKEN.partition, selection=[dg.AssetKey("evaluations")])
+
+
+def test_from_failure_the_pair_that_failed_stays_failed(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    fail_with(RuntimeError("the device fell off the bus"), 1)
+    with pytest.raises(PairsFailedError):
+        audit(instance)
+    [failed] = instance.get_runs()
+    job = defs().resolve_job_def("audit_pairs")
+    options = dg.ReexecutionOptions(parent_run_id=failed.run_id, step_selection=["evaluations"])
+    with dg.execute_job(dg.reconstructable(_audit_pairs), instance, reexecution_options=options) as result:
+        assert not result.success
+    assert job.name == "audit_pairs"
+    assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}
+
+
+def _audit_pairs() -> dg.JobDefinition:
+    return defs().resolve_job_def("audit_pairs")
+
+
+def test_alone_its_error_is_the_runs(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
+    fail_with(ModelError("no model at /nowhere"), 1)
+    with pytest.raises(ModelError, match="no model at /nowhere"):
+        audit(instance, partition_key=BROKEN.partition)
+    outcome = latest_outcome(built.paths, BROKEN)
+    assert outcome is not None
+    assert outcome.status == "not_applicable"

@@ -1,0 +1,119 @@
+"""A reference model and token frequencies in an audit: run once, counted once, and noticed when they change."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+from made_workspace import Workspace, count_loads, made_documents
+
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.catalogue.contracts import SCORES, Pair
+from audit_pipeline.catalogue.lineage import latest_run
+from audit_pipeline.catalogue.tables import read_table
+from audit_pipeline.errors import DataError
+from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
+from audit_pipeline.operate.dagster.in_process import run_job
+from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.done import built_digests, done_pairs
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]
+
+
+@pytest.fixture
+def audited_with(workspace: Workspace) -> Workspace:
+    """Model one with model two as its reference, and a corpus of its own under the shipped name."""
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    folders = {name: workspace.model(name).located.folder for name in ("one", "two")}
+    workspace.write_models(one={"path": folders["one"], "reference_model": "two"}, two={"path": folders["two"]})
+    corpus = workspace.root / "corpus"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text("The harbour was quiet.\nNobody had counted the lanterns.\n")
+    entry = {"path": str(corpus), "language": "en", "licence": "CC0-1.0"}
+    workspace.write_config("references", {"references": {"sotu": entry}})
+    return workspace
+
+
+def audit(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
+    job = definitions.resolve_job_def("audit_pairs")
+    run_job(job, instance, partition_range=(PAIRS[0].partition, PAIRS[1].partition))
+
+
+def done(workspace: Workspace) -> set[Pair]:
+    specs = list(load_benchmarks().values())
+    return done_pairs(PAIRS, built_digests(specs, workspace.paths), workspace.paths, workspace.model("one"))
+
+
+def statuses(workspace: Workspace, pair: Pair) -> dict[str, set[str]]:
+    run = latest_run(workspace.paths, "scores", pair.partition).run_id
+    rows = read_table(workspace.paths.run_file("scores", pair.partition, run), SCORES, what="scores").to_pylist()
+    return {name: {row["status"] for row in rows if row["detector"] == name} for name in ("reference", "dc_pdd")}
+
+
+def test_the_reference_model_is_loaded_once_before_its_model(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
+) -> None:
+    loads = count_loads(audited_with.monkeypatch)
+    audit(definitions, instance)
+    assert loads == ["two", "one"], "once each, for both benchmarks"
+    two = audited_with.model("two").identity
+    for pair in PAIRS:
+        assert statuses(audited_with, pair) == {"reference": {"ok"}, "dc_pdd": {"not_applicable"}}
+        for table in ("scores", "evaluations"):
+            upstream = latest_run(audited_with.paths, table, pair.partition).upstream
+            assert upstream["reference_model/two"] == f"{two.model_fingerprint}/{two.tokenizer_fingerprint}"
+    assert done(audited_with) == set(PAIRS)
+
+    # Another reference model: the pairs are not done any more.
+    one = audited_with.model("one").located.folder
+    audited_with.write_models(one={"path": one, "reference_model": str(one)})
+    assert done(audited_with) == set()
+
+
+def test_a_reference_model_that_is_not_there_costs_one_detector(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
+) -> None:
+    one = audited_with.model("one").located.folder
+    audited_with.write_models(one={"path": one, "reference_model": "./gone"}, two={"path": one})
+    audit(definitions, instance)
+    assert statuses(audited_with, PAIRS[0])["reference"] == {"not_applicable"}
+    assert done(audited_with) == set(PAIRS)
+
+
+def test_tokens_are_counted_once_and_a_new_table_makes_the_pairs_stale(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
+) -> None:
+    audit(definitions, instance)
+    assert done(audited_with) == set(PAIRS)
+    told: list[str] = []
+
+    def ensure() -> dict[str, str]:
+        model = audited_with.model("one")
+        return ensure_frequencies(definitions.resolve_job_def, instance, model, audited_with.paths, told.append)
+
+    assert set(ensure()) == {"token_frequencies/sotu"}
+    assert told == ["counting tokens of sotu for one"]
+    assert done(audited_with) == set(), "dc_pdd has what it needs now"
+    audit(definitions, instance)
+    assert done(audited_with) == set(PAIRS)
+    assert statuses(audited_with, PAIRS[0])["dc_pdd"] == {"ok"}
+    assert ensure() == {}, "it is there"
+
+    [table] = audited_with.paths.root.glob("token_frequencies/*/*.parquet")
+    table.write_bytes(b"damaged")
+    assert set(ensure()) == {"token_frequencies/sotu"}, "counted again"
+    assert ensure() == {}
+
+
+def test_a_corpus_that_cannot_be_had_says_so(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
+) -> None:
+    register(instance, models=["one"])
+    entry = {"path": "./nowhere", "language": "en", "licence": "CC0-1.0"}
+    audited_with.write_config("references", {"references": {"sotu": entry}})
+    with pytest.raises(DataError, match="nowhere"):
+        ensure_frequencies(
+            definitions.resolve_job_def, instance, audited_with.model("one"), audited_with.paths, lambda what: None
+        )

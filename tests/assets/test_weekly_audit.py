@@ -1,0 +1,238 @@
+"""The weekly audit: what has changed is fetched, built, audited and published; where nothing has, it says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from made_workspace import (
+    COLLECTIONS,
+    NEW,
+    SOURCE,
+    Workspace,
+    controlled,
+    count_loads,
+    made_document,
+    made_documents,
+    made_text,
+    make_workspace,
+    quick_folder,
+    temporal,
+    tiny_control,
+)
+
+from audit_pipeline.benchmarks.build import read_manifest
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.tables import read_json
+from audit_pipeline.definitions import defs
+from audit_pipeline.operate.dagster import schedules
+from audit_pipeline.operate.dagster.in_process import ensure_dagster_home
+from audit_pipeline.operate.dagster.schedules import weekly_audit
+from audit_pipeline.sources.base import Missing
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+TODAY = datetime.now(UTC).date()
+
+
+@pytest.fixture
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
+    with quick_folder(tmp_path) as folder:
+        made = make_workspace(folder / "made", monkeypatch, one=tiny_folder("llama"), two=tiny_folder("gpt_neox"))
+        made.write_benchmarks(made=temporal([8, 12]))
+        made.hold(*made_documents(2, 40))
+        yield made
+
+
+@pytest.fixture
+def instance(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
+    ensure_dagster_home(workspace.paths)
+    with dg.DagsterInstance.get() as made:
+        yield made
+
+
+class Weeks:
+    """Runs the job as the schedule's run does, and reads back what it said and which runs it made."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self.instance = instance
+        self.job = defs().resolve_job_def("weekly_audit")
+
+    def __call__(self, *, succeeds: bool = True) -> dict[str, Any]:
+        before = {run.run_id for run in self.instance.get_runs()}
+        result = self.job.execute_in_process(instance=self.instance, raise_on_error=False)
+        assert result.success is succeeds
+        self.runs = [run for run in reversed(self.instance.get_runs()) if run.run_id not in before]
+        self.jobs = [run.job_name for run in self.runs if run.job_name != "weekly_audit"]
+        parents = {run.tags.get("corpus_audit/weekly_audit") for run in self.runs if run.job_name != "weekly_audit"}
+        assert parents <= {result.run_id}
+        self.summary = next(run for run in self.runs if run.run_id == result.run_id).tags["corpus_audit/summary"]
+        events = [event for event in result.all_events if event.is_step_failure]
+        return {
+            name: entry.value
+            for event in events
+            for name, entry in event.step_failure_data.user_failure_data.metadata.items()
+        }
+
+
+@pytest.fixture
+def week(instance: dg.DagsterInstance) -> Weeks:
+    return Weeks(instance)
+
+
+def rows(workspace: Workspace, statement: str) -> list[dict[str, Any]]:
+    shown = workspace.run("sql", statement, "--format", "json")
+    assert shown.exit_code == 0, shown.output
+    return [json.loads(line) for line in shown.stdout.splitlines()]
+
+
+def test_from_nothing_to_a_report_and_then_nothing_new(workspace: Workspace, week: Weeks) -> None:
+    loads = count_loads(workspace.monkeypatch)
+    week()
+    assert week.jobs == ["refresh_sources", *["build_benchmarks"] * 2, *["audit_pairs"] * 2, "publish"]
+    assert loads == ["one", "two"]
+    assert week.summary.startswith(f"sources changed: {SOURCE}; benchmarks built: made_8, made_12; pairs audited: 4")
+    assert {row["status"] for row in rows(workspace, "SELECT status FROM coverage")} == {"done"}
+    loads.clear()
+    week()
+    assert week.jobs == ["refresh_sources", "publish"], "the source is asked every time, and the report says when"
+    assert week.summary.startswith("nothing new")
+    assert loads == []
+
+
+def test_what_is_on_request_and_a_controls_models_are_left_alone(workspace: Workspace, week: Weeks) -> None:
+    folders = {name: {"path": workspace.model(name).located.folder} for name in ("one", "two")}
+    workspace.write_models(**folders, exposed={"control": {"name": "check", "role": "exposed"}})
+    workspace.write_config("controls", {"controls": {"check": tiny_control()}})
+    workspace.write_benchmarks(known=controlled("check"), made=temporal([8], on_request=True))
+    week()
+    assert week.jobs == ["publish"]
+    assert week.summary.startswith("nothing new: 0 source(s)")
+    assert week.instance.get_dynamic_partitions("benchmark") == []
+    assert week.instance.get_dynamic_partitions("model") == ["one", "two"]
+    told = rows(workspace, "SELECT name, on_request FROM configured_models")
+    assert told == [
+        {"name": "one", "on_request": False},
+        {"name": "two", "on_request": False},
+        {"name": "exposed", "on_request": True},
+    ]
+    assert rows(workspace, "FROM coverage") == []
+
+
+@pytest.mark.slow
+def test_new_documents_rebuild_what_is_drawn_from_them(workspace: Workspace, week: Weeks) -> None:
+    workspace.write_benchmarks(made=temporal([8]))
+    week()
+    workspace.hold(*made_documents(2, 40), made_document("alder", "late", NEW, made_text("late", 60)))
+    week()
+    assert week.jobs == ["refresh_sources", "build_benchmarks", *["audit_pairs"] * 2, "publish"]
+
+
+@pytest.mark.slow
+def test_relative_cutoffs_move_on_and_only_their_benchmark_with_them(workspace: Workspace, week: Weeks) -> None:
+    workspace.write_benchmarks(made=temporal([8]), recent=temporal([8], nonmember_from="90 days before today"))
+    fresh = [made_document("alder", f"fresh {n}", TODAY - timedelta(days=10), made_text(f"f{n}", 40)) for n in range(3)]
+    workspace.hold(*made_documents(3, 40), *fresh)
+    cutoffs = []
+    for day in (TODAY - timedelta(days=7), TODAY):
+        workspace.monkeypatch.setattr(schedules, "utc_today", lambda day=day: day)
+        week()
+        assert read_json(workspace.paths.rolled_day) == {"day": day.isoformat()}
+        cutoffs.append(read_manifest(workspace.paths, "recent_8")["spec"]["nonmember_from"])
+        assert cutoffs[-1] == (day - timedelta(days=90)).isoformat()
+    assert week.jobs.count("build_benchmarks") == 1, "made_8 stands still"
+    assert "benchmarks built: recent_8; pairs audited: 2" in week.summary
+    week()
+    assert week.summary.startswith("nothing new"), "the same day again"
+
+
+@pytest.mark.slow
+def test_what_fails_is_named_and_the_rest_goes_on(workspace: Workspace, week: Weeks) -> None:
+    week()
+    workspace.hold(missing=[Missing(name, "no route to host", name) for name in COLLECTIONS])
+    rows_file = {"builder": "labelled", "description": "gone", "path": "gone", "split": "Rows", "words": [8]}
+    workspace.write_benchmarks(
+        made=temporal([8, 12]), new=temporal([16]), gone={**rows_file, "design": "temporal", "seed": 5}
+    )
+    said = week(succeeds=False)
+    problems = "; ".join(said["problems"])
+    assert "gone_8" in problems
+    assert week.jobs == ["refresh_sources", "build_benchmarks", *["audit_pairs"] * 2, "publish"]
+    assert "benchmarks built: new_16; pairs audited: 2" in week.summary
+    assert {row["benchmark"] for row in rows(workspace, "SELECT DISTINCT benchmark FROM leaderboard")} == {
+        "made_8",
+        "made_12",
+        "new_16",
+    }
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_there_stops_no_other(workspace: Workspace, week: Weeks) -> None:
+    content = workspace.config.joinpath("models.yaml").read_text()
+    workspace.write_config("models", content + "  lost:\n    path: /nowhere/at/all\n")
+    said = week(succeeds=False)
+    assert any("lost" in problem and "/nowhere/at/all" in problem for problem in said["problems"])
+    assert {row["model"] for row in rows(workspace, "SELECT DISTINCT model FROM leaderboard")} == {"one", "two"}
+
+
+def test_a_broken_entry_is_among_the_problems_and_the_rest_goes_on(workspace: Workspace, week: Weeks) -> None:
+    models = workspace.config.joinpath("models.yaml").read_text()
+    workspace.write_config("models", models.replace("two:\n", "two:\n    windw: 8\n"))
+    workspace.write_benchmarks(made=temporal([8]), lost=temporal([8], sources=["relase_notes"]))
+    workspace.write_config("sources", {"books": {"foldr": "x"}})
+    said = week(succeeds=False)
+    assert [problem.rpartition(".yaml:")[2].partition(": ")[2] for problem in said["problems"]] == [
+        "section books: unknown key 'foldr'; did you mean folder?",
+        "model two: unknown key 'windw'; did you mean window?",
+        "family lost: sources: there is no source 'relase_notes'; did you mean release_notes?",
+    ]
+    assert {row["model"] for row in rows(workspace, "SELECT DISTINCT model FROM leaderboard")} == {"one"}
+    coverage = rows(workspace, "SELECT model, status FROM coverage WHERE benchmark = 'made_8' ORDER BY ALL")
+    assert [(row["model"], row["status"]) for row in coverage] == [("one", "done"), ("two", "missing")]
+
+
+@pytest.mark.slow
+def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, week: Weeks) -> None:
+    module = __import__("assets.token_statistics", fromlist=["run_tokens"])
+    run_tokens = module.run_tokens
+    errors: dict[Pair, Exception] = {Pair("made_8", "one"): RuntimeError("CUDA error")}
+
+    def faulty(pair: Pair, *arguments: Any, **options: Any) -> Any:
+        if pair in errors:
+            raise errors[pair]
+        return run_tokens(pair, *arguments, **options)
+
+    workspace.monkeypatch.setattr(module, "run_tokens", faulty)
+    week(succeeds=False)
+    # The failed pair is the only one left: its run holds nothing else, and still ends in words.
+    said = week(succeeds=False)
+    assert ["CUDA error" in problem for problem in said["problems"]] == [True]
+    workspace.write_benchmarks(made=temporal([8, 12]), other=temporal([10]), new=temporal([14]))
+    week(succeeds=False)
+    rows_of = rows(workspace, "SELECT benchmark FROM coverage WHERE model = 'one' AND status = 'done' ORDER BY ALL")
+    assert [row["benchmark"] for row in rows_of] == ["made_12", "new_14", "other_10"]
+    errors.clear()
+    week()
+    assert {row["status"] for row in rows(workspace, "SELECT status FROM coverage")} == {"done"}
+
+
+@pytest.mark.slow
+def test_another_start_token_is_audited_again(workspace: Workspace, week: Weeks) -> None:
+    workspace.write_benchmarks(made=temporal([8]))
+    week()
+    text = (workspace.config / "models.yaml").read_text()
+    workspace.write_config("models", text.replace("two:", "two:\n    start_token_policy: tokenizer"))
+    week()
+    assert "pairs audited: 1" in week.summary
+
+
+def test_the_schedule_is_off_until_somebody_turns_it_on() -> None:
+    assert weekly_audit.default_status is dg.DefaultScheduleStatus.STOPPED
+    assert weekly_audit.cron_schedule == "0 6 * * 1"
+    assert {sensor.default_status for sensor in defs().sensors or []} == {dg.DefaultSensorStatus.STOPPED}

@@ -1,0 +1,292 @@
+"""Digests, and a benchmark as it lies in the data folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
+
+from audit_pipeline.benchmarks.build import (
+    BUILDERS,
+    BuildReport,
+    benchmark_digest,
+    build,
+    count_examples,
+    current_digest,
+    read_examples,
+    read_inputs,
+    read_manifest,
+)
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.catalogue.contracts import EXAMPLES, text_sha256
+from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
+from audit_pipeline.catalogue.tables import write_table
+from audit_pipeline.errors import DataError, SourceError
+
+VERSIONS = {"made": "1"}
+
+
+def some_documents(extra: int = 0) -> pa.Table:
+    rows = [document(f"old{number}n", OLD, 60, collection="ab"[number % 2]) for number in range(10)]
+    rows += [document(f"new{number}n", NEW, 60, collection="ab"[number % 2]) for number in range(6 + extra)]
+    return documents_table([*rows, document("mid", date(2023, 1, 1)), document("undated", None)])
+
+
+def write_config(folder: Path, **changes: str) -> Path:
+    values = {"member_before": "2022-01-01", "words": "[32, 64]", "description": "one", "seed": "1", **changes}
+    entries = "".join(f"    {key}: {value}\n" for key, value in values.items())
+    fixed = "    builder: temporal\n    sources: [made]\n    nonmember_from: 2025-01-01\n    windows_per_document: 2\n"
+    other = fixed + "    member_before: 2022-01-01\n    words: [32]\n    description: two\n    seed: 1\n"
+    folder.mkdir(exist_ok=True)
+    (folder / "benchmarks.yaml").write_text(
+        f"benchmarks:\n  notes:\n{fixed}{entries}  other:\n{other}", encoding="utf-8"
+    )
+    return folder
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {name: benchmark_digest(spec, VERSIONS) for name, spec in load_benchmarks(folder).items()}
+
+
+def test_moving_a_cutoff_moves_the_digests_of_its_family_only(tmp_path: Path) -> None:
+    before = digests(write_config(tmp_path))
+    after = digests(write_config(tmp_path, member_before="2021-01-01"))
+    assert {name for name in before if before[name] != after[name]} == {"notes_32", "notes_64"}
+    assert len(set(before.values())) == 3
+
+
+@pytest.mark.parametrize(("key", "value"), [("words", "[64, 32, 128]"), ("description", "told otherwise")])
+def test_other_lengths_and_descriptions_are_no_part_of_a_digest(tmp_path: Path, key: str, value: str) -> None:
+    before = digests(write_config(tmp_path))
+    after = digests(write_config(tmp_path, **{key: value}))
+    assert all(after[name] == before[name] for name in before)
+
+
+def test_everything_else_is(tmp_path: Path) -> None:
+    base = benchmark_digest(temporal_spec(), VERSIONS)
+    changed = [
+        benchmark_digest(temporal_spec(**change), VERSIONS)
+        for change in (
+            {"seed": 6},
+            {"family": "other"},
+            {"words": 11},
+            {"windows_per_document": 4},
+            {"per_side": 9},
+            {"balance": "none"},
+            {"calibration_fraction": 0.5},
+            {"nonmember_from": date(2025, 1, 2)},
+            {"language": "en"},
+            {"match": {"per_side": 9}},
+        )
+    ]
+    changed.append(benchmark_digest(temporal_spec(), {"made": "2"}))
+    changed.append(benchmark_digest(temporal_spec(), {"elsewhere": "1"}))
+    assert len({base, *changed}) == len(changed) + 1
+    assert base == benchmark_digest(temporal_spec(), dict(VERSIONS))
+
+
+def test_the_digest_of_labelled_rows_does_not_name_the_place_where_they_lie() -> None:
+    here, there = (labelled_spec(path=path, path_variable=name) for path, name in (("/a", "A"), ("/b", None)))
+    assert benchmark_digest(here, {"rows": "1"}) == benchmark_digest(there, {"rows": "1"})
+    assert benchmark_digest(here, {"rows": "1"}) != benchmark_digest(here, {"rows": "2"})
+
+
+def test_the_builder_version_is_part_of_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = benchmark_digest(temporal_spec(), VERSIONS), benchmark_digest(labelled_spec(), VERSIONS)
+    newer = {**BUILDERS, "temporal": replace(BUILDERS["temporal"], version=10**6)}
+    monkeypatch.setattr("audit_pipeline.benchmarks.build.BUILDERS", newer)
+    assert benchmark_digest(temporal_spec(), VERSIONS) != before[0]
+    assert benchmark_digest(labelled_spec(), VERSIONS) == before[1]
+
+
+def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    spec = temporal_spec(calibration_fraction=0.25, windows_per_document=2)
+    report = build(spec, paths, "run-1", lambda source: some_documents())
+    assert read_examples(paths, "made_10").equals(report.examples)
+    assert read_examples(paths, "made_10").schema.equals(EXAMPLES)
+    manifest = read_manifest(paths, "made_10")
+    assert manifest == json.loads(json.dumps(report.manifest, default=str))
+    assert manifest["digest"] == report.digest == benchmark_digest(spec, report.source_versions)
+    assert manifest["source_versions"] == read_inputs(spec, paths, lambda source: some_documents()).source_versions
+    # a and b: 5 old and 3 new documents each, two windows a document: 6 texts a side and collection.
+    assert manifest["counts"]["by_collection"] == {
+        name: {"members": 6, "nonmembers": 6, "unlabelled": 0} for name in ("a", "b")
+    }
+    # A quarter of 12 texts a side is 3; non-members come in groups of two: 2 or 4, members in groups of 1 and 2.
+    calibrated = manifest["counts"]["by_split"]["calibration"]
+    assert calibrated["members"] in (2, 3, 4)
+    assert calibrated["nonmembers"] in (2, 4)
+    assert manifest["documents_left_out"] == {"published between the cutoffs": 1, "undated": 1}
+    assert manifest["texts_left_out"] == {"more than the other side has of the collection": 8}
+    assert (manifest["words"], manifest["design"], manifest["run_id"]) == (10, "temporal", "run-1")
+    assert manifest["design_stated_by"] is None, "the dates are the sources'"
+    (provenance,) = manifest["provenance"]
+    assert (provenance["source"], provenance["documents"], provenance["kinds of date"]) == ("made", 18, {"release": 18})
+    assert provenance["licences"] == {"CC0-1.0": 18}
+    assert provenance["retrieved"] == {"first": "2026-01-01", "last": "2026-01-01"}
+    assert manifest["near_duplicates"]["pairs between the sides"] == 0
+    assert [check["passed"] for check in manifest["checks"]] == [True] * 8
+    assert report.failed == ()
+
+
+def test_a_build_depends_on_nothing_but_its_inputs(tmp_path: Path) -> None:
+    spec = temporal_spec(calibration_fraction=0.25)
+    first, second = (
+        build(spec, DataPaths(tmp_path / name), "run", lambda source: some_documents()) for name in ("a", "b")
+    )
+    assert first.examples.equals(second.examples)
+    assert first.manifest == second.manifest
+    more = build(spec, DataPaths(tmp_path / "a"), "run", lambda source: some_documents(extra=1))
+    assert more.digest != first.digest
+
+
+def test_documents_are_read_from_the_data_folder(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    spec = temporal_spec(sources=["sotu"])
+    with pytest.raises(DataError, match=r"the source sotu has not been built yet"):
+        build(spec, paths, "run")
+    assert not paths.examples(spec.name).exists()
+    write_table(paths.documents("sotu"), some_documents())
+    assert build(spec, paths, "run").examples.num_rows > 0
+    with pytest.raises(SourceError, match="there is no source 'stou'"):
+        build(temporal_spec(sources=["stou"]), paths, "run")
+
+
+def test_the_current_digest_follows_the_documents(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    spec = temporal_spec(sources=["sotu"])
+    write_table(paths.documents("sotu"), some_documents())
+    built = build(spec, paths, "run").digest
+    assert current_digest(spec, paths) == built
+    write_table(paths.documents("sotu"), some_documents(extra=1))
+    assert current_digest(spec, paths) != built
+
+
+def test_nothing_is_written_where_the_caller_refuses_the_report(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    seen = []
+
+    def refuse(report: BuildReport) -> None:
+        seen.append(report.digest)
+        raise DataError("no")
+
+    with pytest.raises(DataError, match="no"):
+        build(temporal_spec(), paths, "run", lambda source: some_documents(), refuse)
+    assert len(seen) == 1
+    assert not paths.examples("made_10").exists()
+    assert not paths.benchmark_manifest("made_10").exists()
+
+
+def test_several_sources_are_one_benchmark(tmp_path: Path) -> None:
+    tables = {
+        "old": documents_table([document(f"old{number}n", OLD, 20) for number in range(3)]),
+        "new": documents_table([document(f"new{number}n", NEW, 20) for number in range(3)]),
+    }
+    report = build(temporal_spec(sources=["old", "new"]), DataPaths(tmp_path), "run", tables.__getitem__)
+    assert set(report.source_versions) == {"old", "new"}
+    assert (report.counts["members"], report.counts["nonmembers"]) == (6, 6)
+
+
+def test_a_failed_build_leaves_the_earlier_one_alone(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    spec = temporal_spec()
+    build(spec, paths, "run-1", lambda source: some_documents())
+    with pytest.raises(DataError, match="no non-member text"):
+        build(spec, paths, "run-2", lambda source: documents_table([document("old", OLD)]))
+    assert read_manifest(paths, spec.name)["run_id"] == "run-1"
+    assert set(read_examples(paths, spec.name).column("run_id").to_pylist()) == {"run-1"}
+
+
+def test_a_labelled_benchmark_is_built_with_its_skipped_rows(tmp_path: Path) -> None:
+    rows = [{"input": words_of(f"row{number}n", 4), "label": number % 2} for number in range(10)]
+    bad = [{"input": "too short", "label": 1}] * 25
+    content = "".join(json.dumps(row) + "\n" for row in [*rows, *bad])
+    (tmp_path / "Rows_length4.jsonl").write_text(content, encoding="utf-8")
+    paths = DataPaths(tmp_path / "data")
+    report = build(labelled_spec(4, path=tmp_path, calibration_fraction=0.2), paths, "run")
+    manifest = read_manifest(paths, "rows_4")
+    assert manifest["skipped"]["rows"] == len(report.skipped) == 25
+    assert len(manifest["skipped"]["first"]) == 20
+    assert manifest["skipped"]["first"][0] == {"row": "Rows_length4.jsonl:11", "reason": "has 2 words, not 4"}
+    assert manifest["texts_left_out"] == {"has 2 words, not 4": 25}
+    assert manifest["counts"]["by_split"]["calibration"] == {"members": 1, "nonmembers": 1, "unlabelled": 0}
+    assert str(tmp_path) in manifest["origin"]
+    (provenance,) = manifest["provenance"]
+    assert provenance["files"] == {str(tmp_path / "Rows_length4.jsonl"): text_sha256(content)}
+    assert (provenance["licence"], provenance["kind of date"]) == ("not stated", "not dated")
+    assert list(manifest["source_versions"]) == ["rows"]
+    assert report.failed == ()
+
+
+def test_a_failed_blocking_check_is_reported(tmp_path: Path) -> None:
+    rows = [{"input": words_of(name, 4), "label": label} for name, label in (("a", 1), ("b", 0), ("c", 0))]
+    content = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "Rows_length4.jsonl").write_text(content, encoding="utf-8")
+    report = build(labelled_spec(4, path=tmp_path, calibration_fraction=0.9), DataPaths(tmp_path / "data"), "run")
+    assert [check.name for check in report.failed] == ["both_classes"]
+
+
+def test_what_is_not_built_or_broken_is_said(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    with pytest.raises(DataError, match="the benchmark made_10 has not been built yet"):
+        read_examples(paths, "made_10")
+    with pytest.raises(DataError, match="the benchmark made_10 has not been built yet"):
+        read_manifest(paths, "made_10")
+    build(temporal_spec(), paths, "run", lambda source: some_documents())
+    for broken in ('{"digest": ', "[]"):
+        paths.benchmark_manifest("made_10").write_text(broken, encoding="utf-8")
+        with pytest.raises(DataError, match="build it again"):
+            read_manifest(paths, "made_10")
+
+
+def test_counts_by_hand() -> None:
+    examples = build_free_examples()
+    counts = count_examples(examples)
+    assert (counts["texts"], counts["members"], counts["nonmembers"], counts["unlabelled"]) == (3, 1, 1, 1)
+    assert (counts["groups"], counts["documents"]) == (2, 3)
+    assert counts["by_split"]["calibration"] == {"members": 1, "nonmembers": 0, "unlabelled": 0}
+    assert counts["by_collection"]["x"] == {"members": 1, "nonmembers": 1, "unlabelled": 0}
+
+
+def build_free_examples() -> pa.Table:
+    fixed = {"benchmark": "b", "published": None, "words": 1, "language": "en", "run_id": "r"}
+    rows = [
+        {"example_id": name, "document_id": name, "text": name, "label": label, "split": split, **place, **fixed}
+        for name, label, split, place in (
+            ("1", 1, "calibration", {"collection": "x", "group": "g"}),
+            ("2", 0, "evaluation", {"collection": "x", "group": "h"}),
+            ("3", None, "evaluation", {"collection": "y", "group": "h"}),
+        )
+    ]
+    return pa.Table.from_pylist(rows, schema=EXAMPLES)
+
+
+def test_the_shipped_configuration_builds_from_documents_like_the_real_ones(tmp_path: Path) -> None:
+    """The demo takes 100 texts a side, about as many a project, all evaluated."""
+    spec = load_benchmarks(PROJECT_ROOT / "config")["demo_64"]
+    documents = documents_table(
+        document(f"{project}{side}{number}n", when, 300, collection=project)
+        for project in ("django", "pytest", "sqlalchemy")
+        for side, when in (("old", OLD), ("new", NEW))
+        for number in range(10)
+    )
+    report = build(spec, DataPaths(tmp_path), "run", lambda source: documents)
+    assert report.counts["by_split"] == {"evaluation": {"members": 100, "nonmembers": 100, "unlabelled": 0}}
+    assert {tuple(sides.values()) for sides in report.counts["by_collection"].values()} == {(33, 33, 0), (34, 34, 0)}
+    assert report.failed == ()
+
+
+def test_what_a_builder_notes_is_in_the_manifest(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    build(temporal_spec(), paths, "run", lambda source: some_documents())
+    assert "matched" not in read_manifest(paths, "made_10")
+    build(temporal_spec(match={"per_side": 3}), paths, "run", lambda source: some_documents())
+    manifest = read_manifest(paths, "made_10")
+    assert manifest["spec"]["match"] == {"per_side": 3}
+    assert manifest["matched"]["achieved"]["after"]["n"] == manifest["counts"]["texts"] == 6

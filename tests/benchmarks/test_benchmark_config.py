@@ -1,0 +1,424 @@
+"""config/benchmarks.yaml: what it may hold, what it expands to, and what a user's name finds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from config_problems import problems_of
+
+from audit_pipeline.benchmarks.build import BUILDERS, benchmark_digest
+from audit_pipeline.benchmarks.config import (
+    BUILDER_NAMES,
+    BenchmarkSpec,
+    LabelledSettings,
+    OnlineSettings,
+    SidesSettings,
+    TemplatedSettings,
+    TemporalSettings,
+    load_benchmarks,
+    resolve,
+    standing,
+)
+from audit_pipeline.benchmarks.settings import Design, Part
+from audit_pipeline.catalogue.paths import PROJECT_ROOT
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.metrics import claims
+from audit_pipeline.separability import blind_control
+
+TEMPORAL = """\
+    builder: temporal
+    description: made up
+    sources: [made]
+    member_before: 2022-01-01
+    nonmember_from: 2025-01-01
+    words: [32, 64]
+    windows_per_document: 2
+    seed: 1
+"""
+LABELLED = """\
+    builder: labelled
+    description: made up
+    hub: someone/rows
+    split: Rows_length{words}
+    words: [32, 64]
+    design: temporal
+    seed: 1
+"""
+
+
+def write(folder: Path, families: str) -> Path:
+    path = folder / "benchmarks.yaml"
+    path.write_text(families, encoding="utf-8")
+    return path
+
+
+def test_a_design_is_somebodys_word_where_it_does_not_follow_from_how_texts_are_drawn(tmp_path: Path) -> None:
+    """Rows that somebody has labelled, and held-out documents that are said to be like the audited ones."""
+    common = "    description: d\n    words: [8]\n    seed: 1\n"
+    shelf = f"    builder: shelf\n{common}    sources: [s]\n    windows_per_document: 3\n"
+    write(
+        tmp_path,
+        f"benchmarks:\n  dated:\n{TEMPORAL}  rows:\n{LABELLED}  mine:\n{shelf}"
+        f"  beside:\n{shelf}    held_out: {{groups: [a]}}\n    design: exchangeable\n"
+        f"  check:\n    builder: controlled\n{common}    control: c\n",
+    )
+    stated = {spec.family: spec.design_stated_by for spec in load_benchmarks(tmp_path).values()}
+    assert stated == {
+        **{"dated": None, "mine": None, "check": None},
+        **{"rows": "whoever wrote config/benchmarks.yaml", "beside": "whoever wrote config/benchmarks.yaml"},
+    }
+
+
+def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
+    benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
+    assert list(standing(benchmarks)) == [
+        "demo_64",
+        *("release_notes_32", "release_notes_64", "release_notes_128"),
+        "recent_64",
+        *("sotu_32", "sotu_64", "sotu_128"),
+        *("wikimia_32", "wikimia_64", "wikimia_128", "wikimia_256"),
+    ]
+    notes = benchmarks["release_notes_64"].settings
+    assert isinstance(notes, TemporalSettings)
+    assert (notes.member_before, notes.nonmember_from) == (date(2022, 1, 1), date(2025, 1, 1))
+    assert (notes.sources, notes.balance) == (("release_notes",), "collection")
+    recent = benchmarks["recent_64"].settings
+    assert isinstance(recent, TemporalSettings)
+    assert (recent.member_before, recent.nonmember_from) == (date(2022, 1, 1), date(2025, 11, 21))
+    demo = benchmarks["demo_64"].settings
+    assert isinstance(demo, TemporalSettings)
+    assert (demo.per_side, demo.calibration_fraction) == (100, 0)
+    # The first report that anyone sees carries the control that the README promises.
+    assert 2 * demo.per_side >= blind_control.MIN_EXAMPLES
+    wikimia = benchmarks["wikimia_256"].settings
+    assert isinstance(wikimia, LabelledSettings)
+    assert (wikimia.hub, wikimia.calibration_fraction) == ("swj0419/WikiMIA", 0)
+    assert benchmarks["demo_64"].sources == ("release_notes",)
+    assert benchmarks["wikimia_32"].sources == ()
+    assert {spec.design for spec in standing(benchmarks).values()} == {"temporal"}
+
+
+def test_what_the_shipped_file_has_on_request_is_one_of_every_builder() -> None:
+    benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
+    asked_for = {name: spec for name, spec in benchmarks.items() if name not in standing(benchmarks)}
+    assert {spec.settings.builder for spec in benchmarks.values()} == set(BUILDER_NAMES)
+    # What needs no file and no answer of the user's takes no turn by itself either: the control is trained for it.
+    assert asked_for["instrument_check_64"].control == "instrument_check"
+    assert asked_for["instrument_check_64"].design == "randomised"
+    assert {spec.sources for spec in asked_for.values() if spec.sources} == {
+        *(("chinese_changelogs",), ("wikipedia",), ("patents",), ("books",), ("local_files",)),
+    }
+    assert [spec.settings.parts for spec in asked_for.values() if spec.family == "mimir_github"] == [
+        (
+            Part(files=("cache_100_200_1000_512/train/{subset}_ngram_13_0.8.jsonl",)),
+            Part(files=("cache_100_200_1000_512/test/{subset}_ngram_13_0.8.jsonl",)),
+        )
+    ]
+    humaneval = asked_for["humaneval"]
+    assert (humaneval.words, humaneval.design, humaneval.is_exact) == (None, "unlabelled", False)
+    online = asked_for["wikimia_online_shuffled_32"].settings
+    assert isinstance(online, OnlineSettings)
+    assert (online.order, online.lengths) == ("random", (32, 64, 128))
+
+
+def test_a_name_is_a_benchmark_or_a_family(tmp_path: Path) -> None:
+    write(tmp_path, f"benchmarks:\n  notes:\n{TEMPORAL}  rows:\n{LABELLED}")
+    benchmarks = load_benchmarks(tmp_path)
+    assert [spec.name for spec in resolve("notes_64", benchmarks)] == ["notes_64"]
+    assert [spec.name for spec in resolve("rows", benchmarks)] == ["rows_32", "rows_64"]
+    assert resolve("rows_32", benchmarks)[0].words == 32
+
+
+def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, f"benchmarks:\n  release_notes:\n{TEMPORAL}")
+    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"no benchmark 'relase_notes'.*did you mean release_notes or"):
+        resolve("relase_notes")
+    with pytest.raises(ConfigError, match=r"no benchmark 'zzz'.*there are: release_notes_32, release_notes_64$"):
+        resolve("zzz")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("seed: 1", "sede: 1", "notes: unknown key 'sede'; did you mean seed"),
+        ("seed: 1", "seed: 1\n    sede: 1", "notes: unknown key 'sede'"),
+        ("words: [32, 64]", "words: []", "notes: words: .*at least 1"),
+        ("    words: [32, 64]\n", "", "notes: key 'words' is missing"),
+        ("words: [32, 64]", "words: [32, 0]", "notes: words.1: .*greater than or equal to 1"),
+        ("words: [32, 64]", "words: [32, 32]", "notes: words: a length is named twice"),
+        ("nonmember_from: 2025-01-01", "nonmember_from: 2021-12-31", "notes: nonmember_from 2021-12-31 is before"),
+        ("member_before: 2022-01-01", "member_before: soon", "notes: member_before: .*'soon'"),
+        ("sources: [made]", "sources: []", "notes: sources: "),
+        ("sources: [made]", "sources: [made, made]", "notes: sources: a source is named twice"),
+        ("builder: temporal", "builder: random", "notes: builder: must be temporal, labelled, .*online"),
+        ("    builder: temporal\n", "", "notes: key 'builder' is missing"),
+        ("seed: 1", "seed: 1\n    design: randomised", "notes: design: .*'randomised'"),
+        ("seed: 1", "seed: 1\n    calibration_fraction: 1", "notes: calibration_fraction: "),
+        ("words: [32, 64]", "words: any", "notes: words: any is not for this builder, which cuts its texts"),
+        ("seed: 1", "seed: 1\n    unit: letters", "notes: unit: .*'letters'"),
+        ("seed: 1", "seed: 1\n    seed: 2", "key 'seed' stands twice"),
+        ("  notes:", "  5:\n    builder: labelled\n  '5':", "family 5: stands twice, once as a number"),
+        ("  notes:", '  "a|b":', r"family a\|b: a family's name is made of"),
+        ("  notes:", "  a/b:", "family a/b: a family's name is made of"),
+        ("  notes:", '  "":', "family : a family's name is made of"),
+        ("  notes:", f"  {'n' * 58}:", "family n+: n+… cannot name a benchmark: .* may take 60 bytes, .* takes 61"),
+        ("words: [32, 64]", "words: [1000000000000]", "notes: words.0: must be less than or equal to 1000000"),
+        ("seed: 1", "seed: -1", "notes: seed: must be greater than or equal to 0"),
+        ("seed: 1", "seed: .inf", "notes: seed: must be a valid integer, not inf"),
+        ("seed: 1", "seed: 1\n    dc_pdd_a: .inf", "notes: dc_pdd_a: must be a finite number"),
+        ("windows_per_document: 2", "windows_per_documents: 2", "unknown key.*; did you mean windows_per_document"),
+        ("    member_before: 2022-01-01", "    member_befor: 2022-01-01", "unknown key.*; did you mean member_before"),
+        ("builder: temporal", "bulder: temporal", "notes: unknown key 'bulder'; did you mean builder"),
+        ("builder: temporal", "builder: temproal", "notes: builder: must be .*; did you mean temporal"),
+        ("benchmarks:", "families:", "must hold one key, 'benchmarks'"),
+        ("benchmarks:", "benchmarks: [", "cannot be read"),
+    ],
+)
+def test_a_mistake_in_a_temporal_family_is_named(tmp_path: Path, old: str, new: str, told: str) -> None:
+    content = f"benchmarks:\n  notes:\n{TEMPORAL}"
+    assert old in content
+    path = write(tmp_path, content.replace(old, new, 1))
+    said = problems_of(load_benchmarks, tmp_path)
+    assert re.search(told, said)
+    assert all(line.startswith(str(path)) for line in said.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("hub: someone/rows", "hub: someone/rows\n    path: here", "rows: exactly one of hub, path and package"),
+        ("    hub: someone/rows\n", "", "rows: exactly one of hub, path and package"),
+        ("hub: someone/rows", "path: here\n    revision: main", "rows: revision goes with hub"),
+        ("split: Rows_length{words}", "split: Rows", "rows: split: must hold {words}"),
+        (
+            "    design: temporal\n",
+            "",
+            r"rows: key 'design' is missing: .*temporal \(by their.*selected \(by",
+        ),
+        ("design: temporal", "design: randomized", "rows: design: .*, not 'randomized'; did you mean randomised"),
+        ("words: [32, 64]", "words: any", "rows: Rows_length{words}: {words} stands for a length, and words is any"),
+        ("words: [32, 64]", "words: null", "rows: words: must be a list of lengths, or any"),
+        ("words: [32, 64]", "words: all", "rows: words: "),
+        ("    split: Rows_length{words}\n", "", "rows: split .or files. is missing"),
+        ("seed: 1", "seed: 1\n    files: [x.jsonl]", "rows: one of split and files"),
+        ("seed: 1", "seed: 1\n    label_values: {2: 2}", "rows: label_values: must be 0 or 1, not 2"),
+        ("seed: 1", "seed: 1\n    label_values: {yes: 1}", "rows: label_values: .*string, not True"),
+        ("seed: 1", "seed: 1\n    member_before: 2022-01-01", "rows: unknown key 'member_before'"),
+    ],
+)
+def test_a_mistake_in_a_labelled_family_is_named(tmp_path: Path, old: str, new: str, told: str) -> None:
+    content = f"benchmarks:\n  rows:\n{LABELLED}"
+    assert old in content
+    write(tmp_path, content.replace(old, new, 1))
+    assert re.search(told, problems_of(load_benchmarks, tmp_path))
+
+
+def test_a_misspelt_key_is_not_told_as_a_missing_one_and_every_mistake_is_told(tmp_path: Path) -> None:
+    content = f"benchmarks:\n  notes:\n{TEMPORAL}".replace("member_before", "member_befor").replace("[32", "[0, 32")
+    path = write(tmp_path, content.replace("nonmember_from: 2025-01-01", "nonmember_from: soon"))
+    assert [
+        line.removeprefix(str(path)).partition("; not")[0]
+        for line in problems_of(load_benchmarks, tmp_path).splitlines()
+    ] == [
+        ":7: family notes: nonmember_from: must be a date (2025-01-31), or words: today, 90 days before today, 1 week "
+        "before today, 6 months before today",
+        ":6: family notes: unknown key 'member_befor'; did you mean member_before?",
+        ":8: family notes: words.0: must be greater than or equal to 1, not 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("design", "told"),
+    [
+        ("", r"key 'design' is missing: .* temporal \(they are newer .* or exchangeable \(chance alone decided"),
+        ("    design: unlabelled\n", r"key 'design' is missing: .* temporal \(they are newer"),
+        ("    design: randomised\n", r"design: must be 'unlabelled', 'temporal' or 'exchangeable', not 'randomised'"),
+    ],
+)
+def test_a_shelf_with_held_out_documents_says_what_its_design_may_be(tmp_path: Path, design: str, told: str) -> None:
+    shelf = EVERY.partition("  mine:\n")[2] + "    held_out: {groups: [x]}\n"
+    write(tmp_path, f"benchmarks:\n  mine:\n{shelf}{design}")
+    assert re.search(told, problems_of(load_benchmarks, tmp_path))
+
+
+def test_a_shelf_without_held_out_documents_has_no_design(tmp_path: Path) -> None:
+    write(tmp_path, EVERY + "    design: temporal\n")
+    assert "temporal says how held_out documents differ" in problems_of(load_benchmarks, tmp_path)
+
+
+def test_missing_empty_and_ambiguous_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"benchmarks.yaml is missing"):
+        load_benchmarks(tmp_path)
+    write(tmp_path, "benchmarks: {}\n")
+    with pytest.raises(ConfigError, match="no family"):
+        load_benchmarks(tmp_path)
+    for families, told in (
+        ("  notes:\n", "family notes: the entry holds no keys"),
+        (
+            f"  notes:\n{TEMPORAL}  notes_32:\n{TEMPORAL}",
+            "family notes_32: its name is that of a benchmark of",
+        ),
+        (f"  notes:\n{TEMPORAL}  notes:\n{TEMPORAL}", "family notes: stands twice, in lines 2 and 11"),
+    ):
+        write(tmp_path, f"benchmarks:\n{families}")
+        assert told in problems_of(load_benchmarks, tmp_path)
+
+
+def test_merged_yaml_and_relative_paths(tmp_path: Path) -> None:
+    content = f"benchmarks:\n  notes: &notes\n{TEMPORAL}  later:\n    <<: *notes\n    seed: 2\n  rows:\n{LABELLED}"
+    write(tmp_path, content.replace("hub: someone/rows", "path: there/rows"))
+    benchmarks = load_benchmarks(tmp_path)
+    assert benchmarks["later_32"].settings.seed == 2
+    assert benchmarks["notes_32"].settings.seed == 1
+    rows = benchmarks["rows_32"].settings
+    assert isinstance(rows, LabelledSettings)
+    assert rows.path == tmp_path / "there/rows"
+
+
+# Worked out by the code that knew neither `words: any` nor the later builders and fields; every source at version 1.
+DIGESTS = {
+    "release_notes_128": "bc9a834a353d49f2246fb2606012c98e23aacc03028bb0c32d9d119595e1ab9d",
+    "recent_64": "f721439da5fca1e0ce9d902281d798ee603e4a180f43965d7241567a32d1dbaa",
+    "sotu_64": "ef463de3b2412eed6a530b32f598c3787fa58fe117028397305251ded87a284e",
+    "wikimia_32": "f2a0059de1f854fe14b85d91377df62341af09bfcf30ef6c48f33b5788404341",
+    "wikimia_256": "3eeba0798f28891991528a4b465818d67f379f9b88cb1b9c5ea6bc1ca4d45b63",
+}
+
+
+@pytest.mark.parametrize(("name", "digest"), DIGESTS.items())
+def test_entries_from_before_keep_their_digests(monkeypatch: pytest.MonkeyPatch, name: str, digest: str) -> None:
+    first = {name: replace(builder, version=1) for name, builder in BUILDERS.items()}
+    monkeypatch.setattr("audit_pipeline.benchmarks.build.BUILDERS", first)
+    spec = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))[name]
+    # The shipped demo was given one since, and so another digest.
+    spec = replace(spec, settings=spec.settings.model_copy(update={"infilling_m": None}))
+    assert benchmark_digest(spec, dict.fromkeys(spec.sources or ["swj0419/WikiMIA"], "1")) == digest
+
+
+def test_every_builder_has_settings_and_every_design_a_claim() -> None:
+    assert set(BUILDERS) == set(BUILDER_NAMES)
+    assert set(get_args(Design)) == set(get_args(claims.Design))
+
+
+EVERY = """\
+benchmarks:
+  lengths:
+    builder: labelled
+    description: paraphrased rows
+    hub: someone/rows
+    split: Rows_length{words}_paraphrased
+    words: [32, 64]
+    exact_words: false
+    design: temporal
+    seed: 1
+  books:
+    builder: labelled
+    description: snippets
+    path: books
+    split: train
+    words: any
+    text_column: snippet
+    group_column: book
+    date_column: year
+    date_kind: first edition
+    where: {language: en, kept: true}
+    label_values: {seen: 1, unseen: 0}
+    design: temporal
+    seed: 1
+  pile:
+    builder: sides
+    description: two files
+    hub: someone/pile
+    subset: arxiv
+    members: {files: ["train/{subset}.jsonl"]}
+    nonmembers: {files: ["test/{subset}.jsonl"]}
+    words: any
+    design: selected
+    seed: 1
+  items:
+    builder: templated
+    description: items
+    package: {distribution: made-items, file: made/items.jsonl.gz, version: "1.0"}
+    words: any
+    template: "{{ prompt }}{{ solution }}"
+    seed: 1
+  stream:
+    builder: online
+    description: chunks
+    hub: someone/rows
+    split: Rows_length{words}
+    words: [32]
+    lengths: [32, 64, 128]
+    design: temporal
+    seed: 1
+  mine:
+    builder: shelf
+    description: my shelf
+    sources: [local_files]
+    words: [64]
+    windows_per_document: 100
+    seed: 1
+"""
+
+
+def test_a_family_of_any_length_is_one_benchmark_of_its_own_name(tmp_path: Path) -> None:
+    write(tmp_path, EVERY)
+    benchmarks = load_benchmarks(tmp_path)
+    assert {name: (spec.words, spec.is_exact, spec.design) for name, spec in benchmarks.items()} == {
+        "lengths_32": (32, False, "temporal"),
+        "lengths_64": (64, False, "temporal"),
+        "books": (None, False, "temporal"),
+        "pile": (None, False, "selected"),
+        "items": (None, False, "unlabelled"),
+        "stream_32": (32, True, "temporal"),
+        "mine_64": (64, True, "unlabelled"),
+    }
+    books, pile = benchmarks["books"], benchmarks["pile"].settings
+    assert books.described()["words"] is None
+    assert isinstance(books.settings, LabelledSettings)
+    assert books.settings.path == tmp_path / "books"
+    assert dict(books.settings.where) == {"language": "en", "kept": True}
+    assert resolve("books", benchmarks) == [books]
+    with pytest.raises(TypeError, match="books has no one length"):
+        _ = books.length
+    assert isinstance(pile, SidesSettings)
+    assert isinstance(benchmarks["items"].settings, TemplatedSettings)
+    assert isinstance(benchmarks["stream_32"].settings, OnlineSettings)
+    assert {name: spec.sources for name, spec in benchmarks.items() if spec.sources} == {"mine_64": ("local_files",)}
+    assert len({hash(spec) for spec in benchmarks.values()}) == len(benchmarks)
+
+
+def test_a_change_moves_the_digests_of_its_family_only(tmp_path: Path) -> None:
+    def digests(content: str) -> dict[str, str]:
+        write(tmp_path, content)
+        return {name: benchmark_digest(spec, {"x": "1"}) for name, spec in load_benchmarks(tmp_path).items()}
+
+    before = digests(EVERY)
+    assert len(set(before.values())) == len(before)
+    for old, new, moved in (
+        ("year", "day", {"books"}),
+        ("exact_words: false", "exact_words: true", {"lengths_32", "lengths_64"}),
+        ("{{ solution }}", " {{ solution }}", {"items"}),
+        ("[32, 64, 128]", "[32, 64]", {"stream_32"}),
+        ("subset: arxiv", "subset: github", {"pile"}),
+        ("windows_per_document: 100", "windows_per_document: 10", {"mine_64"}),
+        ("first edition", "printing", set()),
+        ("description: two files", "description: otherwise", set()),
+    ):
+        assert old in EVERY
+        after = digests(EVERY.replace(old, new))
+        assert {name for name in before if after[name] != before[name]} == moved
+
+
+def test_the_name_of_another_family_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, EVERY.replace("  items:", "  mine_64:"))
+    told = problems_of(load_benchmarks, tmp_path)
+    assert "family mine_64: its name is that of a benchmark of the family mine" in told
+    spec = BenchmarkSpec("one", None, load_benchmarks(write(tmp_path, EVERY).parent)["books"].settings)
+    assert spec.name == "one"

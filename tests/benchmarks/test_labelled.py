@@ -1,0 +1,336 @@
+"""Labelled rows: which are used, how they are grouped, where they come from, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets.exceptions import DatasetNotFoundError
+from made_documents import labelled_spec, words_of
+
+from audit_pipeline.benchmarks import labelled
+from audit_pipeline.benchmarks.checks import run_checks
+from audit_pipeline.benchmarks.config import load_benchmarks, resolve
+from audit_pipeline.benchmarks.labelled import draw_labelled, read_labelled
+from audit_pipeline.benchmarks.rows_origin import folder_rows, hub_rows
+from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.catalogue.paths import PROJECT_ROOT
+from audit_pipeline.errors import DataError
+
+Rows = Sequence[Mapping[str, Any]]
+
+GOOD: Rows = [
+    {"input": words_of("a", 4), "label": 1},
+    {"input": words_of("b", 4), "label": 0},
+    {"input": words_of("c", 4), "label": 0},
+]
+
+
+def write_jsonl(folder: Path, rows: Rows, words: int = 4) -> Path:
+    path = folder / f"Rows_length{words}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_every_usable_row_is_an_example_as_it_stands(tmp_path: Path) -> None:
+    spaced = "four  words\tstand here"
+    write_jsonl(tmp_path, [*GOOD, {"input": spaced, "label": None}])
+    spec = labelled_spec(4, path=tmp_path, language="de")
+    drawn = draw_labelled(read_labelled(spec), spec, "run")
+    rows = drawn.examples.to_pylist()
+    assert [(row["text"], row["label"]) for row in rows] == [
+        *((row["input"], row["label"]) for row in GOOD),
+        (spaced, None),
+    ]
+    assert drawn.skipped == ()
+    for row in rows:
+        assert (row["words"], row["split"], row["collection"], row["language"]) == (4, "evaluation", "rows", "de")
+        assert row["published"] is None
+        assert row["document_id"] == row["group"] == f"rows:{text_sha256(' '.join(row['text'].split()))[:16]}"
+    assert all(check.passed for check in run_checks(drawn.examples, spec))
+
+
+def test_rows_of_one_article_share_their_group_across_lengths(tmp_path: Path) -> None:
+    write_jsonl(tmp_path, [{"input": words_of("a", 32), "label": 1}, {"input": words_of("b", 32), "label": 0}], 32)
+    write_jsonl(tmp_path, [{"input": words_of("b", 64), "label": 0}, {"input": words_of("a", 64), "label": 1}], 64)
+    groups = {}
+    for words in (32, 64):
+        spec = labelled_spec(words, path=tmp_path)
+        table = draw_labelled(read_labelled(spec), spec, "run").examples
+        groups[words] = dict(zip(table.column("label").to_pylist(), table.column("group").to_pylist(), strict=True))
+    assert groups[32] == groups[64]
+    assert len(set(groups[32].values())) == 2
+
+
+def test_bad_rows_are_named_and_counted(tmp_path: Path) -> None:
+    path = write_jsonl(
+        tmp_path,
+        [
+            *GOOD,
+            {"input": words_of("short", 3), "label": 1},
+            {"input": words_of("bad", 4), "label": 2},
+            {"input": words_of("word", 4), "label": "member"},
+            {"input": words_of("unlabelled", 4)},
+            {"input": None, "label": 1},
+            {"input": 7, "label": 1},
+            {"label": 1},
+            {"input": words_of("a", 4), "label": 1},
+            {"input": words_of("torn", 4), "label": 1},
+            {"input": words_of("torn", 4), "label": 0},
+        ],
+    )
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"input": \n')
+    spec = labelled_spec(4, path=tmp_path)
+    drawn = draw_labelled(read_labelled(spec), spec, "run")
+    assert drawn.examples.num_rows == 3
+    reasons = {entry.location: entry.reason for entry in drawn.skipped}
+    expected = {
+        4: "has 3 words, not 4",
+        5: "its label is 2, not 0, 1 or null",
+        6: "its label is 'member', not 0, 1 or null",
+        7: "no column 'label'",
+        8: "column 'input' is null",
+        9: "column 'input' is not a string but int",
+        10: "no column 'input'",
+        11: "the same as an earlier row",
+        12: "the same text stands elsewhere with another label",
+        13: "the same text stands elsewhere with another label",
+    }
+    assert {f"{path.name}:{line}": reason for line, reason in expected.items()}.items() <= reasons.items()
+    assert "broken JSON" in reasons[f"{path.name}:14"]
+    assert sum(drawn.texts_left_out.values()) == len(drawn.skipped) == 11
+    assert drawn.texts_left_out["the same text stands elsewhere with another label"] == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "label"), [(1, 1), (0, 0), (True, 1), (0.0, 0), ("1", 1), (" 0 ", 0), ("", None), (None, None)]
+)
+def test_labels_as_files_spell_them(tmp_path: Path, value: object, label: int | None) -> None:
+    write_jsonl(tmp_path, [{"input": words_of("a", 4), "label": value}])
+    (text,) = read_labelled(labelled_spec(4, path=tmp_path)).texts
+    assert text.label == label
+
+
+@pytest.mark.parametrize("value", [-1, 2, 0.5, "yes", "01", [1], float("nan")])
+def test_what_is_no_label_is_skipped(tmp_path: Path, value: object) -> None:
+    write_jsonl(tmp_path, [*GOOD, {"input": words_of("z", 4), "label": value}])
+    rows = read_labelled(labelled_spec(4, path=tmp_path))
+    assert len(rows.texts) == 3
+    assert "not 0, 1 or null" in rows.skipped[0].reason
+
+
+def test_one_class_is_refused_and_no_labels_are_not(tmp_path: Path) -> None:
+    write_jsonl(tmp_path, [{"input": words_of(name, 4), "label": 1} for name in "abc"])
+    spec = labelled_spec(4, path=tmp_path)
+    with pytest.raises(DataError, match=r"rows_4: all 3 labelled rows of .* are members, so no metric"):
+        draw_labelled(read_labelled(spec), spec, "run")
+    write_jsonl(tmp_path, [{"input": words_of("a", 4), "label": None}, {"input": words_of("b", 4), "label": 0}])
+    with pytest.raises(DataError, match=r"all 1 labelled rows of .* are non-members"):
+        draw_labelled(read_labelled(spec), spec, "run")
+    unlabelled = labelled_spec(4, path=tmp_path, label_column=None)
+    drawn = draw_labelled(read_labelled(unlabelled), unlabelled, "run")
+    assert drawn.examples.column("label").to_pylist() == [None, None]
+    assert all(check.passed for check in run_checks(drawn.examples, unlabelled))
+
+
+def test_a_missing_column_names_those_there_are(tmp_path: Path) -> None:
+    write_jsonl(tmp_path, [{"text": words_of("a", 4), "member": 1}])
+    with pytest.raises(DataError, match="no column 'input'; the columns are: text, member"):
+        read_labelled(labelled_spec(4, path=tmp_path))
+    with pytest.raises(DataError, match="no column 'label'; the columns are: text, member"):
+        read_labelled(labelled_spec(4, path=tmp_path, text_column="text"))
+
+
+def test_no_usable_row_and_no_file_are_errors(tmp_path: Path) -> None:
+    spec = labelled_spec(4, path=tmp_path, path_variable="MADE_ROWS")
+    with pytest.raises(DataError, match=r"holds neither Rows_length4.jsonl .* nor data/Rows_length4-\*.parquet"):
+        read_labelled(spec)
+    write_jsonl(tmp_path, [{"input": "one two", "label": 1}, {"input": "one", "label": 1}])
+    with pytest.raises(DataError, match=r"none of its 2 rows can be used; the first, .*:1: has 2 words, not 4"):
+        read_labelled(spec)
+    (tmp_path / "Rows_length4.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match="no rows"):
+        read_labelled(spec)
+
+
+def test_the_environment_variable_goes_before_path_and_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_jsonl(tmp_path, GOOD)
+    spec = labelled_spec(4, path=None, hub="someone/rows", path_variable="MADE_ROWS")
+    monkeypatch.setenv("MADE_ROWS", str(tmp_path))
+    assert len(read_labelled(spec).texts) == 3
+    monkeypatch.setenv("MADE_ROWS", str(tmp_path / "gone"))
+    with pytest.raises(DataError, match="is not a folder; the environment variable MADE_ROWS must name"):
+        read_labelled(spec)
+
+
+def parquet_parts(folder: Path, rows: Rows) -> None:
+    """``rows`` in two parts, named as the hub names them."""
+    (folder / "data").mkdir()
+    for part, some in enumerate((rows[:2], rows[2:])):
+        name = f"Rows_length4-{part:05d}-of-00002.parquet"
+        pq.write_table(pa.Table.from_pylist([dict(row) for row in some]), folder / "data" / name)
+
+
+def test_jsonl_csv_parquet_parts_and_the_hub_give_the_same_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {name: tmp_path / name for name in ("jsonl", "csv", "parts")}
+    for folder in folders.values():
+        folder.mkdir()
+    write_jsonl(folders["jsonl"], GOOD)
+    lines = ["input,label", *(f"{row['input']},{row['label']}" for row in GOOD)]
+    (folders["csv"] / "Rows_length4.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    parquet_parts(folders["parts"], GOOD)
+    read = [read_labelled(labelled_spec(4, path=folder)) for folder in folders.values()]
+
+    # `datasets` itself, on a folder laid out like the hub's repository.
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    file = hub_rows(str(folders["parts"]), "Rows_length4", None, None).file
+    assert [dict(row.values) for row in file.rows] == GOOD
+    spec = labelled_spec(4, path=folders["parts"])
+    read.append(labelled.usable_rows(file, "hub", spec))
+
+    assert len({rows.version for rows in read}) == 1
+    assert len({rows.texts for rows in read}) == 1
+
+
+def test_parts_are_numbered_through(tmp_path: Path) -> None:
+    parquet_parts(tmp_path, GOOD)
+    file = folder_rows(tmp_path, "Rows_length4", "path").file
+    assert [row.index for row in file.rows] == [0, 1, 2]
+    assert [row.values["label"] for row in file.rows] == [1, 0, 0]
+
+
+def test_a_split_that_the_data_set_has_not_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet_parts(tmp_path, GOOD)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    with pytest.raises(DataError, match=r"split Rows_length8 of the data set .* cannot be read"):
+        hub_rows(str(tmp_path), "Rows_length8", None, None)
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (ConnectionError("Couldn't reach it"), r"cannot be reached .*go online, or set MADE_ROWS to a folder"),
+        (DatasetNotFoundError("It is gated."), r"cannot be had: It is gated. If it is gated, .*set HF_TOKEN"),
+        (RuntimeError("Dataset scripts are no longer supported"), r"cannot be read \(Dataset scripts"),
+    ],
+)
+def test_a_hub_that_gives_nothing_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, told: str
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise raised
+
+    monkeypatch.delenv("MADE_ROWS", raising=False)
+    monkeypatch.setattr("datasets.load_dataset", refuse)
+    with pytest.raises(DataError, match=told) as error:
+        read_labelled(labelled_spec(4, path=None, hub="someone/rows", path_variable="MADE_ROWS"))
+    assert "\n" not in str(error.value)
+
+
+def test_versions_follow_the_rows(tmp_path: Path) -> None:
+    spec = labelled_spec(4, path=tmp_path)
+
+    def version(rows: Rows) -> str:
+        write_jsonl(tmp_path, rows)
+        return read_labelled(spec).version
+
+    assert version(GOOD) == version([dict(reversed(row.items())) for row in GOOD])
+    relabelled = [{**GOOD[0], "label": 0}, {**GOOD[1], "label": 1}, GOOD[2]]
+    assert len({version(GOOD), version(GOOD[:2]), version(relabelled), version([*GOOD, {"input": "x"}])}) == 4
+
+
+WIKIMIA = PROJECT_ROOT.parent / "shared" / "benchmarks" / "wikimia"
+
+
+@pytest.mark.skipif(not WIKIMIA.is_dir(), reason=f"the WikiMIA rows are not at {WIKIMIA}")
+def test_wikimia_has_its_published_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_AUDIT_WIKIMIA", str(WIKIMIA))
+    benchmarks = load_benchmarks(PROJECT_ROOT / "config")
+    sizes = {}
+    groups: dict[int, set[str]] = {}
+    for spec in resolve("wikimia", benchmarks):
+        drawn = draw_labelled(read_labelled(spec), spec, "run")
+        table = drawn.examples
+        sizes[spec.length] = (table.num_rows, sum(table.column("label").to_pylist()))
+        groups[spec.length] = set(table.column("group").to_pylist())
+        assert {len(text.split()) for text in table.column("text").to_pylist()} == {spec.words}
+        assert set(table.column("split").to_pylist()) == {"evaluation"}
+        assert drawn.skipped == ()
+        assert all(check.passed for check in run_checks(table, spec) if check.blocking)
+    assert sizes == {32: (776, 387), 64: (542, 284), 128: (250, 139), 256: (82, 51)}
+    assert groups[256] < groups[128] < groups[64] < groups[32]
+
+
+def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
+    rows: Rows = [
+        {"input": "one two", "label": 1, "book": "A", "page": 7, "day": "2020-05-01"},
+        {"input": "three", "label": 0, "book": "B", "page": "8", "day": ""},
+        {"input": "four", "label": 0, "book": "B", "page": 9, "day": "2024-01-02T03:04:05"},
+        {"input": "five", "label": 0, "book": None, "page": 10, "day": None},
+        {"input": "six", "label": 0, "book": "C", "page": " ", "day": None},
+        {"input": "seven", "label": 0, "book": "C", "page": 11, "day": "soon"},
+    ]
+    write_jsonl(tmp_path, rows)
+    columns = {"group_column": "book", "id_column": "page", "date_column": "day", "date_kind": "printing"}
+    spec = labelled_spec(4, path=tmp_path, exact_words=False, **columns)
+    drawn = draw_labelled(read_labelled(spec), spec, "run")
+    assert [
+        (row["document_id"], row["group"], str(row["published"]), row["words"]) for row in drawn.examples.to_pylist()
+    ] == [
+        ("rows:7", "rows:A", "2020-05-01", 2),
+        ("rows:8", "rows:B", "None", 1),
+        ("rows:9", "rows:B", "2024-01-02", 1),
+    ]
+    assert [entry.reason for entry in drawn.skipped] == [
+        "column 'book' is null",
+        "column 'page' is empty",
+        "column 'day' is not an ISO date: 'soon'",
+    ]
+    assert [check.name for check in run_checks(drawn.examples, spec) if not check.passed] == []
+    assert "exact_lengths" not in [check.name for check in run_checks(drawn.examples, spec)]
+    with pytest.raises(DataError, match="no column 'isbn'"):
+        read_labelled(labelled_spec(4, path=tmp_path, exact_words=False, group_column="isbn"))
+
+
+def test_versions_follow_groups_only_where_they_are_asked_for(tmp_path: Path) -> None:
+    def version(book: str, **changes: Any) -> str:
+        write_jsonl(tmp_path, [{**row, "book": book} for row in GOOD])
+        return read_labelled(labelled_spec(4, path=tmp_path, **changes)).version
+
+    assert version("A") == version("B")
+    assert version("A", group_column="book") != version("B", group_column="book")
+
+
+def test_words_that_stand_for_labels(tmp_path: Path) -> None:
+    values = ("member", "nonmember", None, "", 1)
+    rows = [{"input": words_of(f"{name}x", 4), "label": value} for name, value in zip("abcde", values, strict=True)]
+    write_jsonl(tmp_path, rows)
+    spec = labelled_spec(4, path=tmp_path, label_values={"member": 1, "nonmember": 0})
+    read = read_labelled(spec)
+    assert [text.label for text in read.texts] == [1, 0, None, None]
+    assert [entry.reason for entry in read.skipped] == ["its label is 1, not member, nonmember or null"]
+
+
+def test_which_of_two_equal_rows_is_kept_does_not_depend_on_their_order(tmp_path: Path) -> None:
+    twice: Rows = [{"input": words_of("same", 4), "label": 1, "book": book} for book in ("B", "A")]
+    other: Rows = [{"input": words_of("other", 4), "label": 0, "book": "C"}]
+    for rows, which in (([*twice, *other], "a later"), ([*reversed(twice), *other], "an earlier")):
+        write_jsonl(tmp_path, rows)
+        read = read_labelled(labelled_spec(4, path=tmp_path, group_column="book"))
+        assert {text.group for text in read.texts} == {"rows:A", "rows:C"}
+        assert [entry.reason for entry in read.skipped] == [f"the same as {which} row"]
+
+
+def test_the_real_rows_have_the_versions_they_had() -> None:
+    if not WIKIMIA.is_dir():
+        pytest.skip(f"the WikiMIA rows are not at {WIKIMIA}")
+    spec = labelled_spec(256, path=WIKIMIA, split="WikiMIA_length{words}")
+    assert read_labelled(spec).version == "8d5f8a09b68d5b5630a0751eee48c065af67b37b355f4e5996401cf5a7892ff5"

@@ -1,0 +1,246 @@
+"""Cutoffs told by today: what the words mean, what a roll moves, and what it must never do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.benchmarks import rolling
+from audit_pipeline.benchmarks.build import benchmark_digest
+from audit_pipeline.benchmarks.config import (
+    BenchmarkSpec,
+    TemporalSettings,
+    load_benchmarks,
+    moved_cutoffs,
+    resolve,
+)
+from audit_pipeline.benchmarks.rolling import RelativeDay, current_day, keep_day, parse_cutoff, roll, rolled_day
+from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
+from audit_pipeline.errors import ConfigError, DataError
+
+TODAY = date(2026, 11, 21)
+VERSIONS = {"made": "1"}
+# As they were before cutoffs could be told by today: an entry with dates has the digest that it had.
+SHIPPED_DIGESTS = {
+    "release_notes_32": "4048181d51c309d7f08ebe18a4eaa3a96cc1d934b1725971111eb92a81829143",
+    "release_notes_64": "032486076e9e233f793d68ccb773e7fac0d571cf71d99eff89d49322366a315e",
+    "release_notes_128": "13fd2569bb6e1bf35eef2357304c3eb0b6d56ab054826a2154aaf2cb89790f49",
+    "sotu_32": "ecc6462c60dc27695a59d6216319ba1588dbd5dbf97408ef88dee9d80291e7be",
+    "sotu_64": "2ea2993b096b3576c3e2fe781437f8d232ead65d88adad74b14f3142fde5a79a",
+    "sotu_128": "1374755c5c8b759512d17834c8482d1f7840703796a7b23b4708f8773fb970f2",
+    "wikimia_32": "62bae24610d7d6ab19e33def77324a75743af2f16bedd56423d1ace3b00af28f",
+    "wikimia_64": "7c2412f6cc3f59a39a64a25394a9665a0ef20b1efc48e9e8773ae7b2a7b4a7b3",
+    "wikimia_128": "1e65b6069c0f0ee362446c037822c1a9e02f05a582421b2fd28bee2907b411ee",
+    "wikimia_256": "d3fa1462d66dd2ad2e65a1aa1c8107ebf35d0075dd519f36e2e2bf32a6a0c1e4",
+}
+
+
+def write(folder: Path, **families: dict[str, object]) -> Path:
+    fixed = {
+        "builder": "temporal",
+        "description": "made up",
+        "sources": ["made"],
+        "member_before": date(2022, 1, 1),
+        "nonmember_from": date(2025, 1, 1),
+        "words": [32],
+        "windows_per_document": 2,
+        "seed": 1,
+    }
+    content = {"benchmarks": {name: {**fixed, **changes} for name, changes in families.items()}}
+    (folder / "benchmarks.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    return folder
+
+
+def cutoffs(spec: BenchmarkSpec) -> tuple[date, date]:
+    assert isinstance(spec.settings, TemporalSettings)
+    return spec.settings.member_before, spec.settings.nonmember_from
+
+
+def meant(words: str, today: date = TODAY) -> date:
+    cutoff = parse_cutoff(words)
+    return cutoff.on(today) if isinstance(cutoff, RelativeDay) else cutoff
+
+
+@pytest.mark.parametrize(
+    ("words", "today", "day"),
+    [
+        ("today", TODAY, date(2026, 11, 21)),
+        ("0 days before today", TODAY, date(2026, 11, 21)),
+        ("1 day before today", date(2024, 3, 1), date(2024, 2, 29)),
+        ("90 days before today", TODAY, date(2026, 8, 23)),
+        ("1 week before today", TODAY, date(2026, 11, 14)),
+        ("6 months before today", TODAY, date(2026, 5, 21)),
+        ("6 months before today", date(2026, 8, 31), date(2026, 2, 28)),
+        ("1 month before today", date(2024, 3, 31), date(2024, 2, 29)),
+        ("2 years before today", TODAY, date(2024, 11, 21)),
+        ("1 year before today", date(2024, 2, 29), date(2023, 2, 28)),
+        ("  90  Days Before\tTODAY ", TODAY, date(2026, 8, 23)),
+        ("2025-01-31", TODAY, date(2025, 1, 31)),
+    ],
+)
+def test_words_mean_a_day(words: str, today: date, day: date) -> None:
+    assert meant(words, today) == day
+
+
+def test_dates_stay_as_they_are() -> None:
+    assert parse_cutoff(date(2022, 1, 1)) == date(2022, 1, 1)
+    midnight = parse_cutoff(datetime(2022, 1, 1))
+    assert midnight == date(2022, 1, 1)
+    assert not isinstance(midnight, datetime)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("soon", "", "yesterday", "90 days", "90 days after today", "-90 days before today", "1.5 years before today"),
+        *("ninety days before today", "90 days before 2025-01-01", "1 decade before today", "days before today"),
+        *(20220101, 1.5, True, None, [], datetime(2022, 1, 1, 12), datetime(2022, 1, 1, tzinfo=UTC)),
+        "٩٠ days before today",
+    ],
+)
+def test_anything_else_is_refused_with_the_accepted_forms(tmp_path: Path, given: object) -> None:
+    with pytest.raises(ValueError, match="today, 90 days before today, 1 week before today"):
+        parse_cutoff(given)
+    write(tmp_path, fine={}, notes={"nonmember_from": given})
+    benchmarks = load_benchmarks(tmp_path, TODAY)
+    assert list(benchmarks) == ["fine_32"]
+    with pytest.raises(ConfigError, match=r"family notes: nonmember_from: must be a date \(2025-01-31\)"):
+        resolve("notes_32", benchmarks)
+
+
+def test_words_that_lead_out_of_the_calendar_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, notes={"member_before": "9999 years before today"})
+    with pytest.raises(ConfigError, match="family notes: member_before: 9999 years before today: there is no such day"):
+        resolve("notes", load_benchmarks(tmp_path, TODAY))
+
+
+def test_a_family_holds_the_dates_and_remembers_the_words(tmp_path: Path) -> None:
+    write(tmp_path, fixed={}, moving={"nonmember_from": "90 days  before today"})
+    benchmarks = load_benchmarks(tmp_path, TODAY)
+    moving, fixed = benchmarks["moving_32"], benchmarks["fixed_32"]
+    assert cutoffs(moving) == (date(2022, 1, 1), date(2026, 8, 23))
+    assert (moving.is_relative, fixed.is_relative) == (True, False)
+    assert moving.described()["nonmember_from"] == "2026-08-23"
+    assert moving.described()["relative"] == {"nonmember_from": "90 days before today"}
+    assert "relative" not in fixed.described()
+    assert len({moving, fixed, *load_benchmarks(tmp_path, TODAY).values()}) == 2
+
+
+def test_the_words_are_no_part_of_the_digest_but_the_date_is(tmp_path: Path) -> None:
+    def digest_on(today: date, told: object) -> str:
+        write(tmp_path, notes={"nonmember_from": told})
+        return benchmark_digest(load_benchmarks(tmp_path, today)["notes_32"], VERSIONS)
+
+    by_words = digest_on(TODAY, "90 days before today")
+    assert by_words == digest_on(TODAY, date(2026, 8, 23)) == digest_on(date(2026, 8, 23), "today")
+    assert by_words != digest_on(TODAY + timedelta(days=1), "90 days before today")
+
+
+def test_entries_with_dates_keep_the_digests_that_they_had() -> None:
+    shipped = load_benchmarks(PROJECT_ROOT / "config", TODAY)
+    for name, digest in SHIPPED_DIGESTS.items():
+        # The shipped demo was given one since, and so another digest.
+        settings_then = shipped[name].settings.model_copy(update={"infilling_m": None})
+        assert benchmark_digest(replace(shipped[name], settings=settings_then), VERSIONS) == digest, name
+
+
+def test_the_words_cannot_be_given_as_a_key_of_their_own(tmp_path: Path) -> None:
+    write(tmp_path, notes={"relative": {"nonmember_from": "today"}})
+    with pytest.raises(ConfigError, match="family notes: unknown key 'relative'"):
+        resolve("notes", load_benchmarks(tmp_path, TODAY))
+
+
+def test_sides_that_would_overlap_are_refused_with_the_words_and_their_day(tmp_path: Path) -> None:
+    write(tmp_path, notes={"nonmember_from": "5 years before today"})
+    told = r"nonmember_from 2021-11-21 is before member_before 2022-01-01.*nonmember_from is 5 years before today, 2021"
+    with pytest.raises(ConfigError, match=told):
+        resolve("notes", load_benchmarks(tmp_path, TODAY))
+    assert load_benchmarks(tmp_path, date(2027, 1, 1))["notes_32"].is_relative
+
+
+units = st.sampled_from(["day", "days", "week", "weeks", "month", "months", "year", "years"])
+days = st.dates(date(1990, 1, 1), date(2100, 1, 1))
+told = st.one_of(days, st.just("today"), st.builds("{} {} before today".format, st.integers(0, 400), units))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(member_before=told, nonmember_from=told, today=days)
+def test_sides_never_overlap_whatever_the_day(
+    tmp_path: Path, member_before: object, nonmember_from: object, today: date
+) -> None:
+    write(tmp_path, notes={"member_before": member_before, "nonmember_from": nonmember_from})
+    expected = tuple(meant(one, today) if isinstance(one, str) else one for one in (member_before, nonmember_from))
+    try:
+        [spec] = resolve("notes_32", load_benchmarks(tmp_path, today))
+    except ConfigError:
+        assert expected[0] > expected[1]  # type: ignore[operator]
+    else:
+        assert cutoffs(spec) == expected
+        assert expected[0] <= expected[1]  # type: ignore[operator]
+
+
+@given(words=told.filter(lambda one: isinstance(one, str)), today=days, later=st.integers(0, 3000))
+def test_a_later_day_never_moves_a_cutoff_back(words: str, today: date, later: int) -> None:
+    assert meant(words, today) <= meant(words, today + timedelta(days=later))
+
+
+def test_the_rolled_day_moves_on_and_never_back(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    assert rolled_day(paths) is None
+    assert roll(paths, TODAY) is True
+    assert roll(paths, TODAY) is False
+    assert roll(paths, TODAY + timedelta(days=7)) is True
+    assert rolled_day(paths) == date(2026, 11, 28)
+    assert json.loads(paths.rolled_day.read_text())["day"] == "2026-11-28"
+    with pytest.raises(DataError, match=r"the rolled day is 2026-11-28 and does not go back to 2026-11-21.*remove"):
+        roll(paths, TODAY)
+    assert rolled_day(paths) == date(2026, 11, 28)
+
+
+def test_benchmarks_count_from_the_rolled_day_and_else_from_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(rolling, "utc_today", lambda: TODAY)
+    paths = DataPaths.from_environment()
+    write(tmp_path, notes={"nonmember_from": "1 week before today"})
+    before = load_benchmarks(tmp_path)
+    assert cutoffs(before["notes_32"])[1] == date(2026, 11, 14)
+    assert not paths.rolled_day.exists()
+    assert keep_day(paths) == TODAY
+    monkeypatch.setattr(rolling, "utc_today", lambda: TODAY + timedelta(days=5))
+    assert keep_day(paths) == current_day(paths) == TODAY
+    assert load_benchmarks(tmp_path) == before
+    assert roll(paths, rolling.utc_today())
+    after = load_benchmarks(tmp_path)
+    assert moved_cutoffs(before, after) == {"notes_32": ["notes_32 nonmember_from 2026-11-14 -> 2026-11-19"]}
+    assert moved_cutoffs(after, after) == {}
+    assert load_benchmarks(tmp_path, TODAY) == before
+
+
+def test_a_family_with_dates_alone_asks_for_no_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path))
+    DataPaths(tmp_path).rolled_day.write_text("{", encoding="utf-8")
+    write(tmp_path, notes={})
+    assert list(load_benchmarks(tmp_path)) == ["notes_32"]
+    write(tmp_path, notes={"nonmember_from": "today"})
+    with pytest.raises(DataError, match=r"the rolled day cannot be read \(.*rolled_day.json\)"):
+        load_benchmarks(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"day": 5}', b'{"day": "soon"}', b"{}", b"\xff\xfe", b"null"])
+def test_a_damaged_day_is_named_with_what_to_do(tmp_path: Path, content: bytes) -> None:
+    paths = DataPaths(tmp_path)
+    paths.rolled_day.write_bytes(content)
+    for ask in (rolled_day, keep_day, lambda paths: roll(paths, TODAY)):
+        with pytest.raises(DataError, match="remove the file and roll again") as error:
+            ask(paths)
+        assert "\n" not in str(error.value)
+    assert paths.rolled_day.read_bytes() == content

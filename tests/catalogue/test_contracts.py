@@ -1,0 +1,87 @@
+"""Canonical forms, identities and paths: one spelling for one thing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.catalogue.contracts import SCHEMAS, Pair, canonical_json, description_of, digest, example_id
+from audit_pipeline.catalogue.paths import DataPaths, config_dir, segment, unsegment
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(VALUES)
+def test_canonical_json_has_one_spelling(value: object) -> None:
+    once = canonical_json(value)
+    assert canonical_json(json.loads(once)) == once
+
+
+def test_canonical_json_by_hand() -> None:
+    assert canonical_json({"k": 0.1 * 3, "a": [1, True, None, "é"]}) == '{"a":[1,true,null,"é"],"k":0.3}'
+    assert canonical_json({"k": 0.3}) == canonical_json({"k": 0.30000000000000004})
+    assert canonical_json({"b": 1, "a": 2}) == canonical_json({"a": 2, "b": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        canonical_json(float("nan"))
+
+
+def test_a_digest_keeps_its_parts_apart() -> None:
+    assert digest("ab", "c") != digest("a", "bc")
+    assert digest("a") != digest(["a"])
+    assert digest("1") != digest(1)
+
+
+def test_example_ids_depend_on_all_three() -> None:
+    ids = {example_id(*parts) for parts in [("b", "d", "t"), ("c", "d", "t"), ("b", "e", "t"), ("b", "d", "u")]}
+    assert len(ids) == 4
+    assert all(len(one) == 16 for one in ids)
+
+
+def test_a_partition_names_the_benchmark_first() -> None:
+    assert Pair(benchmark="notes-32", model="owner/name").partition == "notes-32|owner/name"
+
+
+def test_every_column_says_what_it_means() -> None:
+    for table, schema in SCHEMAS.items():
+        assert all(description_of(field) for field in schema), table
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_segments_are_single_path_parts_and_reversible(name: str) -> None:
+    part = segment(name)
+    assert unsegment(part) == name
+    assert "/" not in part
+    assert "\\" not in part
+    assert "\0" not in part
+    assert part not in {".", ".."}
+
+
+def test_environment_moves_data_and_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "d"))
+    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path / "c"))
+    assert DataPaths.from_environment().root == (tmp_path / "d").resolve()
+    assert config_dir() == (tmp_path / "c").resolve()
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", "")
+    assert DataPaths.from_environment().root.name == "data"
+
+
+def test_no_benchmark_in_the_cache_path() -> None:
+    paths = DataPaths(Path("/d"))
+    assert paths.token_statistics("base", "f00").relative_to("/d").as_posix() == "token_statistics/kind=base/model=f00"
+    assert paths.run_file("scores", "b|owner/name", "r1").name == "run_id=r1.parquet"
+    assert paths.run_file("scores", "b|owner/name", "r1").parent.parent == paths.table("scores")

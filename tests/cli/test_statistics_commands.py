@@ -1,0 +1,207 @@
+"""The commands that draw conclusions, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from made_workspace import Workspace, made_documents, make_workspace, temporal
+from written import read_all
+
+from audit_pipeline.catalogue.contracts import CORPUS_TESTS
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cli import main
+from audit_pipeline.warehouse.query import query
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def scores_file(folder: Path, **changes: Any) -> Path:
+    """Scores of a researcher's own: 40 known groups a side, 10 unknown ones of which half score like members."""
+    generator = np.random.default_rng(5)
+    rows = []
+    for label, groups, mean in ((1, 40, 2.0), (0, 200, 0.0), (None, 10, 1.0)):
+        for group in range(groups):
+            shift = mean if label is not None else (2.0 if group < 5 else 0.0)
+            rows += [
+                {
+                    "example_id": f"{label} {group} {text}",
+                    "score": float(shift + generator.normal()),
+                    "label": label,
+                    "group": f"{label} {group}",
+                    **changes,
+                }
+                for text in range(4)
+            ]
+    file = folder / "mine.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file
+
+
+def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None:
+    file = scores_file(tmp_path)
+    done = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable")
+    assert done.exit_code == 0, done.output
+    folder = DataPaths(tmp_path / "mine_findings")
+    assert "auroc" in done.stdout
+    assert "mine: 5 of 10 documents stand out: worth a closer look." in done.stdout
+    assert "Dataset inference: refused, so there is no p-value. Why: the audited texts are of 10 groups" in done.stdout
+    assert f"Report: {folder.report}" in done.stdout
+    assert "no column 'text'" in done.stderr
+    tests = query(folder.warehouse, "FROM current_group_tests ORDER BY p_value").to_pylist()
+    assert len(tests) == 10, "those of unknown label alone"
+    assert {row["group"] for row in tests[:4]} < {f"None {number}" for number in range(5)}
+    assert query(folder.warehouse, "FROM lineage_gaps").num_rows == 0
+    twin = json.loads((folder.reports / "contamination_report.json").read_text(encoding="utf-8"))
+    assert "somebody's" in json.dumps(twin)
+
+    again = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable", "--json")
+    assert again.exit_code == 0
+    document = json.loads(again.stdout)
+    [auroc] = [row for row in document["evaluations"] if row["metric"] == "auroc" and row["detector"] == "score"]
+    assert f"{auroc['value']:.3f}" in done.stdout
+    [answer] = document["answers"]
+    assert (answer["documents"]["standing_out"], answer["documents"]["tested"]) == (5, 10)
+    assert document["corpus_tests"][0]["refused"] is not None
+    assert document["report"] == str(folder.report)
+    assert query(folder.warehouse, "SELECT DISTINCT run_id FROM evaluations").num_rows == 1, "the same is one run"
+
+
+def test_with_texts_the_two_sides_are_assessed_too(tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    rows = [
+        {
+            "score": float(generator.normal()),
+            "label": number % 2,
+            "group": f"book {number}",
+            "text": " ".join(generator.choice(["ash", "birch", "cedar", "elm"], size=20)) + " old" * (number % 2),
+        }
+        for number in range(240)
+    ]
+    file = tmp_path / "told.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    assert run("evaluate", "--scores", file, "--calibration", "0", "--no-text").exit_code == 0
+    folder = DataPaths(tmp_path / "told_findings")
+    (row,) = query(folder.warehouse, "FROM split_summary").to_pylist()
+    assert row["words_auroc"] > 0.9
+    assert row["split_verdict"] == "separable without a model"
+    assert query(folder.warehouse, "FROM lineage_gaps").num_rows == 0
+    pages = [path.read_text(encoding="utf-8") for path in folder.reports.iterdir()]
+    assert not any("birch" in page for page in pages)
+
+
+def test_another_models_scores_on_other_texts_of_that_name_are_refused(tmp_path: Path) -> None:
+    file, out = scores_file(tmp_path), tmp_path / "out"
+    assert run("evaluate", "--scores", file, "--out", out, "--model", "one").exit_code == 0
+    assert run("evaluate", "--scores", file, "--out", out, "--model", "two").exit_code == 0
+    other = tmp_path / "other"
+    other.mkdir()
+    turned = scores_file(other, group="one book")
+    refused = run("evaluate", "--scores", turned, "--out", out, "--model", "two")
+    assert refused.exit_code == 2
+    assert "holds scores of one on other texts" in " ".join(refused.stderr.split())
+
+
+def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    file = scores_file(tmp_path)
+    other = tmp_path / "full"
+    other.mkdir()
+    (other / "letter.txt").write_text("mine")
+    for arguments, problem in (
+        (("--scores", tmp_path / "none.parquet"), "none.parquet"),
+        (("--scores", file, "--out", other), "holds something else already"),
+        (("--scores", file, "--model", "a|b"), "holds a bar"),
+        (("--scores", file, "--calibration", "1.5"), "share for calibration"),
+    ):
+        done = run("evaluate", *arguments)
+        assert done.exit_code == 2, arguments
+        assert problem in " ".join(done.stderr.split())
+    assert (other / "letter.txt").read_text() == "mine"
+    assert not (tmp_path / "mine_findings").exists()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
+    return make_workspace(tmp_path / "work", monkeypatch, tiny=tiny_folder("llama"))
+
+
+def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
+    planned = workspace.run("power", "--auroc", "0.7")
+    document = json.loads(workspace.run("power", "--auroc", "0.7", "--json").stdout)
+    assert document["sentence"] in planned.stdout
+    assert {row["resampled"] for row in document["power"]} == {None}
+    assert all(0 <= row["mean_score"] <= 1 for row in document["power"])
+    assert planned.exit_code == 0, planned.output
+    assert "audited texts" in planned.stdout
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.hold(*made_documents(6, 30))
+    assert workspace.run("audit", "--model", "tiny", "--benchmark", "made_8").exit_code == 0
+    done = workspace.run("power", "--model", "tiny", "--benchmark", "made_8")
+    assert done.exit_code == 0, done.output
+    assert "tiny on made_8, min_k_plus_plus, one value a group" in done.stdout
+    wrong = workspace.run("power", "--model", "tiny", "--benchmark", "made_8", "--detector", "nonsense")
+    assert wrong.exit_code == 2
+    assert "there are: " in wrong.stderr
+    family = workspace.run("power", "--model", "tiny", "--benchmark", "made")
+    assert family.stdout == done.stdout, "the only benchmark of a family may be asked for by the family's name"
+    for model, benchmark, told in (
+        ("tiny", "maed_8", "there is no benchmark 'maed_8'; did you mean made_8?"),
+        ("tniy", "made_8", "no scores of the model 'tniy' with an AUROC; did you mean tiny?"),
+    ):
+        wrong = workspace.run("power", "--model", model, "--benchmark", benchmark)
+        assert wrong.exit_code == 2
+        assert told in wrong.stderr
+    assert workspace.run("power", "--model", "tiny").exit_code == 2
+    assert workspace.run("power", "--auroc", "0.7", "--model", "tiny").exit_code == 2
+
+    out = workspace.root / "leaderboard.csv"
+    exported = workspace.run("export", "leaderboard", "--out", out)
+    assert exported.exit_code == 0, exported.output
+    assert out.read_text(encoding="utf-8").splitlines()[0].startswith('"model","benchmark","detector"')
+    assert workspace.run("export", "leaderbord", "--out", out).exit_code == 2
+
+
+def test_canaries_are_made_once_and_asked_for(workspace: Workspace) -> None:
+    file = workspace.root / "planted.jsonl"
+    made = workspace.run("canaries", "--sets", "2", "--alternatives", "19", "--out", file)
+    assert made.exit_code == 0, made.output
+    assert "Publish these" in made.stdout
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 40
+    assert workspace.run("canaries", "--sets", "2", "--out", file).exit_code == 2, "never overwritten"
+    asked = workspace.run("test", "canaries", "--model", "tiny", "--canaries", file)
+    assert asked.exit_code == 0, asked.output
+    assert "canary_rank of tiny on planted: p = " in asked.stdout
+    assert "sound test" in asked.stdout
+    (row,) = read_all(workspace.paths.table("corpus_tests"), CORPUS_TESTS).to_pylist()
+    assert (row["n"], row["n_held_out"], row["status"]) == (2, 38, "ok")
+    rows = query(workspace.paths.warehouse, "FROM current_corpus_tests").to_pylist()
+    assert [one["p_value"] for one in rows] == [row["p_value"]]
+    assert query(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
+
+
+def test_an_ordered_test_set(workspace: Workspace) -> None:
+    items = workspace.root / "items.jsonl"
+    lines = [json.dumps({"text": f"item {number}"}) for number in range(60)]
+    items.write_text("\n".join(lines), encoding="utf-8")
+    asked = workspace.run(
+        "test", "ordered", "--model", "tiny", "--items", items, "--shards", "20", "--permutations", "9"
+    )
+    assert asked.exit_code == 0, asked.output
+    assert "sharded_permutation of tiny on items" in asked.stdout
+    assert "screening only" in asked.stdout
+    few = workspace.root / "few.jsonl"
+    few.write_text("\n".join(lines[:3]), encoding="utf-8")
+    refused = workspace.run("test", "ordered", "--model", "tiny", "--items", few)
+    assert refused.exit_code == 0
+    assert "no p-value" in refused.stdout

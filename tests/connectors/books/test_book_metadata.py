@@ -1,0 +1,94 @@
+"""Dates as coarse as a year, and metadata files."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+
+import pytest
+
+from audit_pipeline.connectors.books.metadata import Dating, dating_of, read_metadata, years_in
+from audit_pipeline.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("written", "dating"),
+    [
+        ("1851-10-18", Dating(date(1851, 10, 18))),
+        ("1900-02", Dating(date(1900, 2, 28), date(1900, 2, 1))),
+        (" 1904-02 ", Dating(date(1904, 2, 29), date(1904, 2, 1))),
+        ("1851", Dating(date(1851, 12, 31), date(1851, 1, 1))),
+        (1851, Dating(date(1851, 12, 31), date(1851, 1, 1))),
+        (date(2024, 5, 1), Dating(date(2024, 5, 1))),
+        (datetime(2024, 5, 1, 12), Dating(date(2024, 5, 1))),
+        ("1851-13", None),
+        ("0000", None),
+        ("51", None),
+        ("c. 1851", None),
+        ("1851-10-32", None),
+        (True, None),
+        (1851.0, None),
+        (None, None),
+    ],
+)
+def test_dating(written: object, dating: Dating | None) -> None:
+    assert dating_of(written) == dating
+
+
+@pytest.mark.parametrize(
+    ("prose", "years"),
+    [
+        ("London: Smith, Elder and Co., 1847", [1847]),
+        ("between 1890 and 1893", [1890, 1893]),
+        ("in 1872-73 and 1899–1901", [1872, 1873, 1899, 1901]),
+        ("No. 11847, 1,847 copies at £1200, 1818.", [1818]),
+        ("1876/77; 1850-49", [1876, 1877, 1850]),
+        ("44 BC", []),
+    ],
+)
+def test_years_in_prose(prose: str, years: list[int]) -> None:
+    assert years_in(prose) == years
+
+
+def test_rows_of_a_metadata_file(tmp_path: Path) -> None:
+    path = tmp_path / "books.csv"
+    path.write_text(
+        "file,title,author,published,language,group,shelfmark\n"
+        "a.txt,The Lamp,Ada Miller,1851,en,lamp,X1\n"
+        "b.txt,,,1900-02,,,\n"
+        "c.txt,No date,,,,,\n"
+        "d.txt,Bad date,,last year,,,\n"
+        "e.txt,Bad language,,1900,English,,\n"
+        ",No file,,1900,,,\n"
+        "a.txt,Again,,1852,,,\n"
+        "too,few\n"
+    )
+    entries, left_out = read_metadata(path, "file")
+    assert [(entry.key, entry.title, entry.author, entry.language, entry.group) for entry in entries] == [
+        ("a.txt", "The Lamp", "Ada Miller", "en", "lamp"),
+        ("b.txt", None, None, None, None),
+    ]
+    assert entries[1].dating == Dating(date(1900, 2, 28), date(1900, 2, 1))
+    assert [(item.part, item.reason.split(";")[0]) for item in left_out] == [
+        ("books.csv:9", "has 2 fields where the header has 7"),
+        ("books.csv:4 (c.txt)", "no date of first publication"),
+        ("books.csv:5 (d.txt)", "'published' is not a date, a year and month, or a year: 'last year'"),
+        ("books.csv:6 (e.txt)", "'language' is not an ISO 639 code such as en: 'English'"),
+        ("books.csv:7", "column 'file' is empty"),
+        ("books.csv:8 (a.txt)", "described before, at books.csv:2, which holds"),
+    ]
+
+
+def test_numbers_in_json_are_keys_and_years(tmp_path: Path) -> None:
+    path = tmp_path / "dates.jsonl"
+    path.write_text(
+        '{"id": 1342, "published": 1813}\n{"id": 5, "published": 1813.5}\n{"id": 6, "title": [1], "published": 1}\n'
+    )
+    entries, left_out = read_metadata(path, "id")
+    assert [(entry.key, entry.dating.published) for entry in entries] == [("1342", date(1813, 12, 31))]
+    assert [item.part for item in left_out] == ["dates.jsonl:2 (5)", "dates.jsonl:3 (6)"]
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        read_metadata(tmp_path / "books.csv", "file")

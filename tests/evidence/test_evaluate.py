@@ -1,0 +1,370 @@
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES
+from audit_pipeline.detectors import registry
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.evidence.evaluate import MARGIN, evaluate, labelled_examples, score_columns
+from audit_pipeline.metrics.intervals import metric_intervals
+from audit_pipeline.metrics.metrics import FPR_LIMITS, METRICS, metrics
+from audit_pipeline.metrics.rates import tpr_at_fpr
+
+GENERATOR = np.random.default_rng(11)
+WORDS = [f"word{index}" for index in range(300)]
+K2, K5 = '{"k":0.2}', '{"k":0.5}'
+
+
+def example(index, label, group=None, split="evaluation", text=None):
+    return {
+        "example_id": f"{index:016d}",
+        "benchmark": "b",
+        "document_id": f"d{index}",
+        "text": text or " ".join(GENERATOR.choice(WORDS, 12)),
+        "label": label,
+        "split": split,
+        "published": None,
+        "words": 12,
+        "language": "en",
+        "collection": "c",
+        "group": group or f"g{index}",
+        "run_id": "r0",
+    }
+
+
+def examples_table(rows):
+    return pa.Table.from_pylist(rows, schema=EXAMPLES)
+
+
+def score(example_id, value, detector="loss", parameters="{}", status="ok", model="m", benchmark="b"):
+    reason = None if status == "ok" else "because"
+    fields = (example_id, model, benchmark, detector, parameters, value, status, reason, "r1")
+    return dict(zip(SCORES.names, fields, strict=True))
+
+
+def scores_table(rows):
+    return pa.Table.from_pylist(rows, schema=SCORES)
+
+
+def run(scores, examples, **how):
+    how = {"design": "temporal", "language": "en", "resamples": 60, **how}
+    return evaluate(scores_table(scores), examples_table(examples), model="m", benchmark="b", run_id="r2", **how)
+
+
+def rows_of(found, detector, parameters="{}"):
+    rows = [row for row in found.table.to_pylist() if (row["detector"], row["parameters"]) == (detector, parameters)]
+    # The margin over the blind control comes last, for detectors, where the control is read.
+    assert [row["metric"] for row in rows if row["metric"] != MARGIN] == list(METRICS)
+    return {row["metric"]: row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def small():
+    """24 texts in 12 groups, two settings of one detector, no blind control."""
+    examples = [example(index, index // 2 % 2, group=f"g{index // 2}") for index in range(24)]
+    scores = []
+    for row in examples:
+        for parameters in (K2, K5):
+            scores.append(score(row["example_id"], GENERATOR.normal() + row["label"], "min_k", parameters))
+    return scores, examples
+
+
+def test_values_and_intervals_are_those_of_the_metric_code(small):
+    scores, examples = small
+    found = run(scores, examples, seed=4)
+    assert found.table.schema.equals(EVALUATIONS)
+    assert found.reason is None
+    labels = [row["label"] for row in examples]
+    groups = [row["group"] for row in examples]
+    for parameters in (K2, K5):
+        values = [row["score"] for row in scores if row["parameters"] == parameters]
+        expected = metrics(values, labels)
+        expected_intervals = metric_intervals(values, labels, groups, resamples=60, seed=4)
+        for metric, row in rows_of(found, "min_k", parameters).items():
+            if metric in expected_intervals:
+                interval = expected_intervals[metric]
+                assert row["value"] == expected[metric]
+                assert (row["ci_low"], row["ci_high"]) == (interval.low, interval.high)
+                assert "60 bootstrap resamples of 12 groups (seed 4)" in row["method"]
+            assert (row["n_members"], row["n_nonmembers"], row["n_groups"], row["n_not_scored"]) == (12, 12, 12, 0)
+            assert (row["model"], row["benchmark"], row["run_id"]) == ("m", "b", "r2")
+    assert "ties count half; 95% interval: logit" in rows_of(found, "min_k", K2)["auroc"]["method"]
+    assert "95% percentile interval" in rows_of(found, "min_k", K2)["fpr_at_95_tpr"]["method"]
+
+
+def test_a_fpr_that_too_few_groups_cannot_tell_is_null(small):
+    found = run(*small)
+    for metric in FPR_LIMITS:
+        row = rows_of(found, "min_k", K2)[metric]
+        assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
+        assert row["method"] == (
+            "not resolvable with 6 groups of non-members (12 texts): the smallest FPR that can be told is 1/6"
+        )
+
+
+def test_tprs_have_the_bounds_of_a_share(large):
+    found = run(*large)
+    by_detector = {column.detector: column for column in found.columns}
+    for detector in ("loss", "blind_control"):
+        column, rows = by_detector[detector], rows_of(found, detector)
+        for metric, limit in FPR_LIMITS.items():
+            expected = tpr_at_fpr(column.scores, column.labels, column.groups, limit)
+            row = rows[metric]
+            assert row["value"] == expected.value
+            assert (row["ci_low"], row["ci_high"]) == (expected.interval.low, expected.interval.high)
+            assert row["method"].endswith(expected.method)
+        values = metrics(column.scores, column.labels)
+        assert [rows[metric]["value"] for metric in METRICS[:3]] == [values[metric] for metric in METRICS[:3]]
+        assert rows["tpr_at_01_fpr"]["value"] is None  # 120 non-members
+    assert rows_of(found, "blind_control")["tpr_at_1_fpr"]["method"].startswith("TF-IDF")
+
+
+def test_the_default_setting_is_marked(small):
+    found = run(*small)
+    marked = {(row["detector"], row["parameters"]) for row in found.table.to_pylist() if row["is_default"]}
+    assert marked == {("min_k", K2), ("blind_control", "{}")}
+
+
+def test_a_small_benchmark_has_no_blind_control(small):
+    found = run(*small)
+    for row in rows_of(found, "blind_control").values():
+        assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
+        assert row["method"] == "the blind control was not read: 24 labelled examples, it needs 200"
+        assert (row["n_members"], row["n_not_scored"]) == (0, 24)
+    assert (found.split_verdict, found.claim_level) == ("undetermined", "screening only")
+    assert found.margins == {}
+    assert [column.key for column in found.columns] == [("min_k", K2), ("min_k", K5)]
+
+
+def test_row_order_and_what_belongs_elsewhere_do_not_matter(small):
+    scores, examples = small
+    expected = run(scores, examples).table
+    elsewhere = [
+        example(100, 1, split="calibration"),
+        example(101, None),
+    ]
+    more = [
+        score(elsewhere[0]["example_id"], 99.0, "min_k", K2),
+        score(elsewhere[1]["example_id"], 99.0, "min_k", K2),
+        score(examples[0]["example_id"], 99.0, "loss", model="another"),
+        score(examples[0]["example_id"], 99.0, "loss", benchmark="another"),
+    ]
+    assert run([*more, *scores[::-1]], [*elsewhere, *examples[::-1]]).table.equals(expected)
+
+
+def test_a_detector_is_evaluated_on_the_texts_it_scored(small):
+    scores, examples = small
+    some = []
+    for index, row in enumerate(scores):
+        if row["parameters"] == K2 and index % 8 == 0:
+            status = "failed" if index % 16 else "not_applicable"
+            some.append({**row, "score": None, "status": status, "reason": "because"})
+        elif row["parameters"] != K2 or index != 2:  # one row is not there at all
+            some.append(row)
+    found = run(some, examples)
+    left = [row for row in some if row["parameters"] == K2 and row["status"] == "ok"]
+    labels = {row["example_id"]: row["label"] for row in examples}
+    auroc = rows_of(found, "min_k", K2)["auroc"]
+    assert (
+        auroc["value"] == metrics([row["score"] for row in left], [labels[row["example_id"]] for row in left])["auroc"]
+    )
+    assert auroc["n_not_scored"] == 7
+    assert auroc["n_members"] + auroc["n_nonmembers"] == 17
+    assert rows_of(found, "min_k", K5)["auroc"]["n_not_scored"] == 0
+    whole = rows_of(run(*small), "min_k", K5)
+    assert rows_of(found, "min_k", K5) == whole
+
+
+def test_a_detector_without_any_score_has_rows_that_say_so(small):
+    _, examples = small
+    found = run([score(row["example_id"], None, status="not_applicable") for row in examples], examples)
+    for row in rows_of(found, "loss").values():
+        assert row["value"] is None
+        assert row["method"] == "not defined: there are no members and no non-members with a score"
+        assert row["n_not_scored"] == 24
+
+
+def test_one_class_is_null_with_the_reason(small):
+    examples = [example(index, 1) for index in range(30)]
+    found = run([score(row["example_id"], float(index)) for index, row in enumerate(examples)], examples)
+    for row in rows_of(found, "loss").values():
+        assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
+        assert row["method"] == "not defined: there are no non-members with a score"
+        assert (row["n_members"], row["n_nonmembers"]) == (30, 0)
+
+
+def test_one_group_on_a_side_has_a_value_and_no_interval():
+    examples = [example(index, int(index < 4), group="book" if index < 4 else None) for index in range(12)]
+    found = run([score(row["example_id"], float(index)) for index, row in enumerate(examples)], examples)
+    auroc = rows_of(found, "loss")["auroc"]
+    assert (auroc["value"], auroc["ci_low"], auroc["ci_high"]) == (0.0, None, None)
+    assert "no interval: all members are of one group" in auroc["method"]
+
+
+def test_equal_scores_have_a_value_and_no_interval(large):
+    """Neither of a number of no spread at all, which a resample cannot change, nor of a margin from it."""
+    _, examples = large
+    scores = [score(row["example_id"], 0.25) for row in examples]
+    rows = rows_of(run(scores, examples), "loss")
+    assert rows["auroc"]["value"] == 0.5
+    assert MARGIN not in rows
+    for row in rows.values():
+        assert (row["ci_low"], row["ci_high"]) == (None, None)
+        assert row["method"] == "no interval: all scores are equal, so they tell nothing apart" or row["value"] is None
+    almost = [score(row["example_id"], 0.25 + (place == 0)) for place, row in enumerate(examples)]
+    assert rows_of(run(almost, examples), "loss")["auroc"]["ci_low"] is not None
+
+
+def test_an_unlabelled_benchmark_has_no_rows_and_a_reason():
+    examples = [example(index, None) for index in range(5)] + [example(9, 1, split="calibration")]
+    found = run([score(row["example_id"], 1.0) for row in examples], examples)
+    assert found.table.num_rows == 0
+    assert found.table.schema.equals(EVALUATIONS)
+    assert "no example of the evaluation split has a label" in found.reason
+    assert found.claim_level == "screening only"
+
+
+@pytest.fixture(scope="module")
+def large():
+    """240 texts whose members all hold a word of their own; the detector knows less."""
+    examples, scores = [], []
+    for index in range(240):
+        label = index % 2
+        words = [*GENERATOR.choice(WORDS, 12), *(["telltale"] if label and index % 10 != 1 else [])]
+        examples.append(example(index, label, text=" ".join(words)))
+        scores.append(score(examples[-1]["example_id"], GENERATOR.normal() + 0.7 * label))
+    return scores, examples
+
+
+def test_the_blind_control_is_a_row_and_gives_the_verdict(large):
+    found = run(*large)
+    blind = rows_of(found, "blind_control")
+    assert blind["auroc"]["value"] > 0.75
+    assert blind["auroc"]["ci_low"] <= blind["auroc"]["value"] <= blind["auroc"]["ci_high"]
+    assert blind["auroc"]["method"].startswith("TF-IDF of word 1-2-grams and logistic regression")
+    assert (blind["auroc"]["n_members"], blind["auroc"]["n_not_scored"]) == (120, 0)
+    assert {row["split_verdict"] for row in found.table.to_pylist()} == {"separable without a model"}
+    assert {row["claim_level"] for row in found.table.to_pylist()} == {"screening only"}
+    assert found.columns[-1].detector == "blind_control"
+    assert metrics(found.columns[-1].scores, found.columns[-1].labels)["auroc"] == blind["auroc"]["value"]
+
+
+def test_the_margin_is_paired_and_raises_no_level(large):
+    found = run(*large)
+    margin = found.margins["loss", "{}"]
+    auroc = rows_of(found, "loss")["auroc"]["value"]
+    blind = rows_of(found, "blind_control")["auroc"]["value"]
+    assert margin.value == pytest.approx(auroc - blind)
+    row = rows_of(found, "loss")[MARGIN]
+    assert (row["value"], row["ci_low"], row["ci_high"]) == (margin.value, margin.interval.low, margin.interval.high)
+    assert MARGIN not in rows_of(found, "blind_control")
+    assert margin.interval.low < margin.value < margin.interval.high < 0
+
+    scores, examples = large
+    labels = {row["example_id"]: row["label"] for row in examples}
+    perfect = [{**row, "score": float(labels[row["example_id"]])} for row in scores]
+    better = run(perfect, examples)
+    assert better.margins["loss", "{}"].interval.low > 0
+    assert better.claim_level == found.claim_level == "screening only"
+
+
+def test_the_margin_of_a_partly_scored_detector_is_on_its_own_texts(large):
+    scores, examples = large
+    found = run(scores[:150], examples)
+    ids = {row["example_id"] for row in scores[:150]}
+    control = found.columns[-1]
+    order = labelled_examples(examples_table(examples)).example_ids
+    kept = np.array([example_id in ids for example_id in order])
+    blind_there = metrics(control.scores[kept], control.labels[kept])["auroc"]
+    own = rows_of(found, "loss")["auroc"]["value"]
+    assert found.margins["loss", "{}"].value == pytest.approx(own - blind_there)
+
+
+def test_designs_decide_the_claim():
+    examples = [example(index, index % 2) for index in range(240)]
+    scores = [score(row["example_id"], float(index % 7)) for index, row in enumerate(examples)]
+    shuffled = run(scores, examples, design="randomised")
+    assert (shuffled.split_verdict, shuffled.claim_level) == ("randomised by design", "sound test")
+    with pytest.raises(ConfigError, match="no benchmark design 'secret'"):
+        run(scores, examples, design="secret")
+
+
+def test_matched_sides_are_no_mild_shift(large):
+    scores, examples = large
+    # Texts of one vocabulary, in random order: the blind control is at chance.
+    alike = [{**row, "text": " ".join(GENERATOR.choice(WORDS[:12], 12))} for row in examples]
+    for design in ("temporal", "exchangeable"):
+        plain, matched = (run(scores, alike, design=design, matched=matched) for matched in (False, True))
+        assert plain.split_verdict == "mild shift"
+        assert (matched.split_verdict, matched.claim_level) == ("undetermined", "screening only")
+        assert set(matched.table["split_verdict"].to_pylist()) == {"undetermined"}
+        assert matched.table.drop_columns(["split_verdict", "claim_level"]).equals(
+            plain.table.drop_columns(["split_verdict", "claim_level"])
+        )
+
+
+def test_columns_serve_plots(large):
+    scores, examples = large
+    (column,) = score_columns(scores_table(scores), examples_table(examples), model="m", benchmark="b")
+    labels = {row["example_id"]: row["label"] for row in examples}
+    assert sorted(column.members) == sorted(row["score"] for row in scores if labels[row["example_id"]])
+    assert sorted(column.nonmembers) == sorted(row["score"] for row in scores if not labels[row["example_id"]])
+    points = column.roc()
+    assert np.trapezoid(points.tpr, points.fpr) == pytest.approx(metrics(column.scores, column.labels)["auroc"])
+    (one_class,) = score_columns(
+        scores_table(scores[1:2]), examples_table(examples), model="m", benchmark="b"
+    )  # fmt: skip
+    assert one_class.roc() is None
+
+
+def test_every_setting_of_the_grid_gets_its_rows(small):
+    _, examples = small
+    scores = [
+        score(row["example_id"], GENERATOR.normal(), detector.name, detector.label(setting))
+        for row in examples
+        for detector, settings in registry.select(["loss", "min_k", "infilling"], grid=True)
+        for setting in settings
+    ]
+    found = run(scores, examples)
+    assert found.table.num_rows == (1 + 10 + 80 + 1) * 5
+    assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(5), "blind_control {}"}
+    # A benchmark may fix a parameter: its value is then the default's.
+    found = run(scores, examples, overrides={"infilling": {"m": 1}})
+    assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(1), "blind_control {}"}
+    assert {column.detector for column in found.columns if column.is_default} >= {"loss", "min_k", "infilling"}
+
+
+def headline(found):
+    return {f"{row['detector']} {row['parameters']}" for row in found.table.to_pylist() if row["is_default"]}
+
+
+def infilling_at(m):
+    return f'infilling {{"k":0.2,"m":{m}}}'
+
+
+def test_scores_that_do_not_belong_are_refused(small):
+    scores, examples = small
+    with pytest.raises(DataError, match="scores an example twice"):
+        run([*scores, scores[0]], examples)
+    with pytest.raises(DataError, match="1 scores are of examples that are not in benchmark b"):
+        run([*scores, score("f" * 16, 1.0)], examples)
+    for bad in (math.nan, math.inf, None):
+        with pytest.raises(DataError, match="not a finite number"):
+            run([score(examples[0]["example_id"], bad)], examples)
+
+
+def test_a_detector_that_is_not_ours_is_evaluated_like_any(small):
+    _, examples = small
+    found = run([score(row["example_id"], float(index % 5), "theirs") for index, row in enumerate(examples)], examples)
+    assert rows_of(found, "theirs")["auroc"]["value"] is not None
+    assert headline(found) == {"theirs {}", "blind_control {}"}
+
+
+def test_examples_that_cannot_be_right_are_refused(small):
+    scores, examples = small
+    with pytest.raises(DataError, match="occurs twice"):
+        run(scores, [*examples, examples[0]])
+    with pytest.raises(DataError, match="neither 1"):
+        run([], [{**examples[0], "label": 2}])

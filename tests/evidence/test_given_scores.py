@@ -1,0 +1,254 @@
+"""A table of scores that a user hands over: what its columns mean, and what cannot be used."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json
+from audit_pipeline.detectors.registry import is_default
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.given_scores import GivenScores, read_given
+
+PAIR = Pair("mine", "a model")
+
+
+def written(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    file = folder / "scores.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file
+
+
+def read(folder: Path, rows: list[dict[str, Any]], calibration: float = 0.5) -> GivenScores:
+    return read_given(written(folder, rows), PAIR, "run", calibration=calibration, seed=1, language="en")
+
+
+def labels_and_splits(given: GivenScores) -> dict[str, tuple[int | None, str]]:
+    return {row["example_id"]: (row["label"], row["split"]) for row in given.examples.to_pylist()}
+
+
+def test_score_label_and_group_are_enough(tmp_path: Path) -> None:
+    rows = [{"score": float(one), "label": one % 2, "group": f"book {one % 4}"} for one in range(8)]
+    given = read(tmp_path, rows, calibration=0)
+    assert given.scores.schema == SCORES
+    assert given.examples.schema == EXAMPLES
+    scores = given.scores.to_pylist()
+    assert [(row["detector"], row["parameters"], row["score"], row["status"]) for row in scores] == [
+        ("score", "{}", float(one), "ok") for one in range(8)
+    ]
+    assert [row["example_id"] for row in scores] == [f"{one:07d}" for one in range(8)]
+    assert [(row["label"], row["group"], row["split"]) for row in given.examples.to_pylist()] == [
+        (one % 2, f"book {one % 4}", "evaluation") for one in range(8)
+    ]
+    assert given.notes == (
+        "there is no column 'text': what the texts alone give away (the blind control) was not read",
+    )
+
+
+def test_rows_without_ids_are_paired_in_their_order_within_a_detector(tmp_path: Path) -> None:
+    rows = [
+        {"score": 1.0, "label": 1, "detector": "mine"},
+        {"score": 2.0, "label": 0, "detector": "mine"},
+        {"score": 3.0, "label": 1, "detector": "yours"},
+        {"score": 4.0, "label": 0, "detector": "yours"},
+    ]
+    given = read(tmp_path, rows, calibration=0)
+    assert {(row["detector"], row["example_id"]): row["score"] for row in given.scores.to_pylist()} == {
+        ("mine", "0000000"): 1.0,
+        ("mine", "0000001"): 2.0,
+        ("yours", "0000000"): 3.0,
+        ("yours", "0000001"): 4.0,
+    }
+    assert len(given.examples) == 2
+    with pytest.raises(DataError, match="unequally many rows"):
+        read(tmp_path, rows[:3])
+
+
+def test_parameters_are_the_registrys_or_part_of_the_name(tmp_path: Path) -> None:
+    rows = [
+        {"example_id": "a", "score": 1.0, "label": 1, "detector": "min_k", "parameters": '{"k": 0.20}'},
+        {"example_id": "a", "score": 1.0, "label": 1, "detector": "mine", "parameters": '{"b": 2, "a": 1}'},
+        {"example_id": "b", "score": 0.0, "label": 0, "detector": "mine", "parameters": "{}"},
+    ]
+    given = read(tmp_path, rows)
+    assert {(row["detector"], row["parameters"]) for row in given.scores.to_pylist()} == {
+        ("min_k", '{"k":0.2}'),
+        ("mine a=1, b=2", "{}"),
+        ("mine", "{}"),
+    }
+
+
+def test_a_detector_of_ours_is_at_its_default_where_nothing_is_said(tmp_path: Path) -> None:
+    rows = [
+        {"example_id": "a", "score": 1.0, "label": 1, "detector": "min_k", "parameters": None},
+        {"example_id": "a", "score": 1.0, "label": 1, "detector": "infilling", "parameters": '{"k": 0.5}'},
+    ]
+    settings = {row["detector"]: json.loads(row["parameters"]) for row in read(tmp_path, rows).scores.to_pylist()}
+    assert settings["min_k"] == {"k": 0.2}
+    assert settings["infilling"]["k"] == 0.5
+    assert is_default("min_k", canonical_json(settings["min_k"]))
+
+
+def test_labelled_groups_are_divided_and_unknown_ones_audited(tmp_path: Path) -> None:
+    rows = [
+        {"example_id": f"{side}{one}", "score": 0.0, "label": side, "group": f"{side} {one}"}
+        for side in (1, 0, None)
+        for one in range(10)
+    ]
+    found = labels_and_splits(read(tmp_path, rows, calibration=0.4))
+    counted: dict[tuple[int | None, str], int] = {}
+    for pair in found.values():
+        counted[pair] = counted.get(pair, 0) + 1
+    assert counted == {
+        (1, "calibration"): 4,
+        (1, "evaluation"): 6,
+        (0, "calibration"): 4,
+        (0, "evaluation"): 6,
+        (None, "evaluation"): 10,
+    }
+
+
+def test_without_members_every_known_text_is_held_out(tmp_path: Path) -> None:
+    rows = [{"example_id": name, "score": 0.0, "label": label} for name, label in (("a", None), ("b", 0), ("c", 0))]
+    assert labels_and_splits(read(tmp_path, rows)) == {
+        "a": (None, "evaluation"),
+        "b": (0, "calibration"),
+        "c": (0, "calibration"),
+    }
+
+
+def test_a_split_of_the_users_own_is_kept_and_must_not_divide_a_group(tmp_path: Path) -> None:
+    rows = [
+        {"example_id": "a", "score": 0.0, "label": 0, "group": "one", "split": "calibration"},
+        {"example_id": "b", "score": 0.0, "label": 1, "group": "two", "split": "evaluation"},
+    ]
+    assert labels_and_splits(read(tmp_path, rows)) == {"a": (0, "calibration"), "b": (1, "evaluation")}
+    rows.append({"example_id": "c", "score": 0.0, "label": 0, "group": "one", "split": "evaluation"})
+    with pytest.raises(DataError, match="group one is in both splits"):
+        read(tmp_path, rows)
+
+
+def test_what_cannot_be_used_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text(
+        "example_id,score,label,published\n"
+        "good,1.5,true,2024-05-31\n"
+        "words,high,1,\n"
+        "side,1.0,maybe,\n"
+        "day,1.0,0,yesterday\n"
+        ",1.0,0,\n"
+        "empty,,0,\n"
+        "not a number,NaN,0,\n"
+        "infinite,inf,,\n"
+    )
+    given = read_given(file, PAIR, "run", calibration=0.5, seed=1, language="en")
+    assert [(one.location, one.reason) for one in given.skipped] == [
+        ("scores.csv:3", "score is no number"),
+        ("scores.csv:4", "label is neither 1, 0 nor empty"),
+        ("scores.csv:5", "published is no date (2024-05-31)"),
+        ("scores.csv:6", "the row has no example_id"),
+    ]
+    assert {row["example_id"]: (row["score"], row["status"], row["reason"]) for row in given.scores.to_pylist()} == {
+        "good": (1.5, "ok", None),
+        "empty": (None, "failed", "the file has no score of the text"),
+        "not a number": (None, "failed", "the score is not a number (NaN)"),
+        "infinite": (2.5, "ok", None),
+    }
+    assert given.left_out == {
+        "label is neither 1, 0 nor empty": 1,
+        "published is no date (2024-05-31)": 1,
+        "score is no number": 1,
+        "the file has no score of the text": 1,
+        "the row has no example_id": 1,
+        "the score is not a number (NaN)": 1,
+    }
+    assert given.notes[0] == (
+        "1 label(s) not understood, their rows left out: 'maybe' (1); a label is 1 or member, 0 or non-member, or empty"
+    )
+    assert given.notes[1].startswith("1 infinite score was placed beyond the largest or smallest finite one")
+    published = {row["example_id"]: row["published"] for row in given.examples.to_pylist()}
+    assert published == {"good": date(2024, 5, 31), "empty": None, "not a number": None, "infinite": None}
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"score": 1.0}], "no column 'label'"),
+        ([{"label": 1}], "no column 'score'"),
+        ([{"score": None, "label": 1}, {"score": None, "label": 0}], "no row has a score"),
+        ([{"score": 1.0, "label": 1, "detector": "blind_control"}], "cannot be called blind_control"),
+        ([{"score": math.nan, "label": 1}], "no row has a score"),
+        ([{"example_id": "a", "score": 1.0, "label": 1}] * 2, "scores the text a a second time"),
+        (
+            [
+                {"example_id": "a", "score": 1.0, "label": 1, "detector": "x"},
+                {"example_id": "a", "score": 1.0, "label": 0, "detector": "y"},
+            ],
+            "the label of the text a is 0, at .* it is 1",
+        ),
+    ],
+)
+def test_a_table_that_means_nothing_is_refused(tmp_path: Path, rows: list[dict[str, Any]], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        read(tmp_path, rows)
+
+
+def test_infinite_scores_are_ordered_and_counted(tmp_path: Path) -> None:
+    scores = [0.0, 2.0, math.inf, -math.inf, 1e308, 1.0]
+    rows = [{"example_id": str(n), "score": one, "label": n % 2, "detector": "score"} for n, one in enumerate(scores)]
+    rows += [{**row, "detector": "infinite", "score": math.inf if row["label"] else -math.inf} for row in rows[:2]]
+    given = read(tmp_path, rows)
+    placed = {(row["detector"], row["example_id"]): row["score"] for row in given.scores.to_pylist()}
+    own = [placed["score", str(n)] for n in range(6)]
+    assert own == [0.0, 2.0, 2.0 + 2 / 3, -2 / 3, 2.0 + 2 / 3, 1.0]
+    assert placed["infinite", "1"] > placed["infinite", "0"], "also where no score is finite"
+    assert {row["status"] for row in given.scores.to_pylist()} == {"ok"}
+    assert given.left_out == {}
+    assert any(note.startswith("5 infinite scores were placed") for note in given.notes)
+
+
+@pytest.mark.parametrize(("finite", "n"), [([1e16, 1e16], 2), ([1.0, 1.0 + 2**-52], 2), ([-5.0], 1)])
+def test_an_infinite_score_lies_beyond_every_finite_one_whatever_their_size(
+    tmp_path: Path, finite: list[float], n: int
+) -> None:
+    rows = [{"example_id": str(place), "score": one, "label": 0} for place, one in enumerate(finite)]
+    rows += [{"example_id": "+", "score": math.inf, "label": 1}, {"example_id": "-", "score": -math.inf, "label": 1}]
+    scores = {row["example_id"]: row["score"] for row in read(tmp_path, rows).scores.to_pylist()}
+    assert scores["-"] < min(finite) <= max(finite) < scores["+"]
+    assert len(scores) == n + 2
+
+
+def test_labels_that_are_not_understood_are_told_as_they_are_spelt_and_texts_never(tmp_path: Path) -> None:
+    spelt = ["ja", "ja", "nein", "a\nb", "It was a text of thirty-one letters", "x", "y", "z", "1", "0"]
+    rows = [{"example_id": str(n), "score": 1.0, "label": one} for n, one in enumerate(spelt)]
+    (note, *_) = read(tmp_path, rows).notes
+    told = "'ja' (2), 'nein' (1), 'a\\nb' (1), cells of more than 30 characters (1), 'x' (1), and others"
+    assert note.startswith(f"8 label(s) not understood, their rows left out: {told}; ")
+    assert "text" not in note
+    with pytest.raises(DataError, match=r"no row has a score and a label; .*'ja' \(2\), 'nein' \(1\)"):
+        read(tmp_path, rows[:3])
+
+
+def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Path) -> None:
+    rows = [{"example_id": f"t{n}", "score": float(n), "label": n % 2, "group": f"g{n // 2}"} for n in range(60)]
+    file = written(tmp_path, rows)
+
+    def splits(file: Path, pair: Pair, seed: int = 0) -> dict[str, tuple[int | None, str]]:
+        return labels_and_splits(read_given(file, pair, "run", calibration=0.5, seed=seed, language="en"))
+
+    first = splits(file, PAIR)
+    for name in ("other", "another.one", "z"):
+        renamed = tmp_path / f"{name}.parquet"
+        renamed.write_bytes(file.read_bytes())
+        assert splits(renamed, Pair(name, f"model {name}")) == first
+    assert splits(written(tmp_path, rows[::-1]), PAIR) == first, "nor on the order of rows"
+    assert splits(file, PAIR, seed=1) != first
+    other = [{**row, "group": f"other {row['group']}"} for row in rows]
+    assert splits(written(tmp_path, other), PAIR) != first

@@ -1,0 +1,214 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.metrics.metrics import (
+    FPR_LIMITS,
+    METRICS,
+    metrics,
+    rank,
+    roc_points,
+    threshold_at,
+    weighted_metrics,
+)
+
+
+def twin(scores, labels, weights=None):
+    """Pairs and thresholds enumerated, in whole numbers."""
+    weights = [1] * len(scores) if weights is None else weights
+    rows = list(zip(scores, labels, weights, strict=True))
+    members = [(s, w) for s, y, w in rows if y == 1]
+    others = [(s, w) for s, y, w in rows if y == 0]
+    n_members, n_others = sum(w for _, w in members), sum(w for _, w in others)
+    wins = sum(w * v * (2 * (s > t) + (s == t)) for s, w in members for t, v in others)
+    points = []
+    for threshold in [math.inf, *scores]:
+        true = sum(w for s, w in members if s >= threshold)
+        false = sum(w for s, w in others if s >= threshold)
+        points.append((true, false))
+    return {
+        "auroc": wins / (2 * n_members * n_others),
+        "tpr_at_5_fpr": max(t for t, f in points if 100 * f <= 5 * n_others) / n_members,
+        "tpr_at_1_fpr": max(t for t, f in points if 100 * f <= n_others) / n_members,
+        "tpr_at_01_fpr": max(t for t, f in points if 1000 * f <= n_others) / n_members,
+        "fpr_at_95_tpr": min(f for t, f in points if 100 * t >= 95 * n_members) / n_others,
+    }
+
+
+@st.composite
+def cases(draw, max_size=60):
+    """Scores with many ties, labels of both classes, and counts that leave neither class without weight."""
+    n = draw(st.integers(2, max_size))
+    score = st.integers(-6, 6).map(float) | st.floats(-1e6, 1e6)
+    scores = draw(st.lists(score, min_size=n, max_size=n))
+    labels = draw(st.lists(st.integers(0, 1), min_size=n, max_size=n).filter(lambda one: 0 < sum(one) < len(one)))
+    weights = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    weights[labels.index(0)] += 1
+    weights[labels.index(1)] += 1
+    return scores, labels, weights
+
+
+def test_by_hand():
+    #           member  non  member  non+member tied  non
+    scores = [5.0, 4.0, 3.0, 2.0, 2.0, 1.0]
+    labels = [1, 0, 1, 0, 1, 0]
+    # pairs won by members: 5>4, 5>2, 5>1; 3>2, 3>1; 2=2 (half), 2>1: 6.5 of 9
+    found = metrics(scores, labels)
+    tprs = {"tpr_at_5_fpr": 1 / 3, "tpr_at_1_fpr": 1 / 3, "tpr_at_01_fpr": 1 / 3}
+    assert found == {"auroc": pytest.approx(6.5 / 9), **tprs, "fpr_at_95_tpr": 2 / 3}
+    assert list(found) == list(METRICS)
+
+
+def test_perfect_reversed_and_constant_scores():
+    labels = [0, 0, 1, 1, 1]
+    for scores, auroc, tpr, fpr in (
+        ([1, 2, 3, 4, 5], 1.0, 1.0, 0.0),
+        ([5, 4, 3, 2, 1], 0.0, 0.0, 1.0),
+        ([7, 7, 7, 7, 7], 0.5, 0.0, 1.0),
+    ):
+        assert list(metrics(scores, labels).values()) == [auroc, tpr, tpr, tpr, fpr]
+
+
+@pytest.mark.parametrize("n", [20, 40, 100, 140, 260, 1000])
+def test_rates_exactly_on_their_limits_are_within(n):
+    # The twentieth part of the non-members stands above every member, the twentieth part of the members below all.
+    part = n // 20
+    scores = [3.0] * part + [1.0] * (n - part) + [2.0] * (n - part) + [0.0] * part
+    labels = [0] * n + [1] * n
+    found = metrics(scores, labels)
+    assert found["tpr_at_5_fpr"] == (n - part) / n
+    assert found["fpr_at_95_tpr"] == part / n
+    one_more = metrics([*scores, 3.0], [*labels, 0])
+    assert one_more["tpr_at_5_fpr"] == 0.0
+
+
+@pytest.mark.parametrize(("name", "per"), [("tpr_at_5_fpr", 20), ("tpr_at_1_fpr", 100), ("tpr_at_01_fpr", 1000)])
+def test_each_limit_lets_its_own_share_of_nonmembers_through(name, per):
+    # Three non-members above the members, of exactly as many as the limit lets three through of.
+    scores = [3.0] * 3 + [1.0] * (3 * per - 3) + [2.0]
+    labels = [0] * (3 * per) + [1]
+    assert metrics(scores, labels)[name] == 1.0
+    assert metrics([*scores[1:], 3.0], [*labels[1:], 0])[name] == 1.0
+    assert metrics([*scores, 3.0], [*labels, 0])[name] == 0.0
+
+
+def test_the_threshold_at_a_fpr_is_the_lowest_that_keeps_it():
+    scores, labels = [5.0, 4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0, 0]
+    points = roc_points(scores, labels)
+    assert [threshold_at(points, limit) for limit in (0.0, 0.3, 1 / 3, 0.7, 1.0)] == [5.0, 5.0, 3.0, 2.0, 1.0]
+    assert threshold_at(roc_points([1.0, 1.0], [0, 1]), 0.05) == math.inf
+
+
+@given(cases())
+def test_the_threshold_gives_the_tpr(case):
+    scores, labels, _ = case
+    points = roc_points(scores, labels)
+    for name, limit in FPR_LIMITS.items():
+        called = np.array(scores) >= threshold_at(points, limit)
+        assert called[np.array(labels) == 1].mean() == pytest.approx(metrics(scores, labels)[name])
+
+
+def test_with_fewer_than_twenty_nonmembers_no_false_positive_is_allowed():
+    assert metrics([3, 4, 1], [1, 0, 0])["tpr_at_5_fpr"] == 0.0
+    assert metrics([4, 3, 1], [1, 0, 0])["tpr_at_5_fpr"] == 1.0
+
+
+@given(cases())
+def test_equals_the_twin(case):
+    scores, labels, weights = case
+    assert metrics(scores, labels) == pytest.approx(twin(scores, labels), rel=1e-12)
+    assert metrics(scores, labels, weights) == pytest.approx(twin(scores, labels, weights), rel=1e-12)
+    assert metrics(scores, labels)["auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+
+
+@given(cases())
+def test_a_weight_is_a_number_of_copies(case):
+    scores, labels, weights = case
+    copies = np.repeat(np.arange(len(scores)), weights)
+    expected = metrics(np.array(scores)[copies], np.array(labels)[copies])
+    assert metrics(scores, labels, weights) == pytest.approx(expected, rel=1e-12)
+
+
+@given(cases(), st.randoms())
+def test_row_order_does_not_matter(case, random):
+    scores, labels, weights = case
+    order = list(range(len(scores)))
+    random.shuffle(order)
+    shuffled = ([one[index] for index in order] for one in (scores, labels, weights))
+    assert metrics(*shuffled) == metrics(scores, labels, weights)
+
+
+@given(cases())
+def test_a_strictly_monotone_change_of_scores_changes_nothing(case):
+    scores, labels, weights = case
+    ranks = {value: float(index) ** 3 - 50 for index, value in enumerate(sorted(set(scores)))}
+    assert metrics([ranks[one] for one in scores], labels, weights) == metrics(scores, labels, weights)
+
+
+@given(cases())
+def test_negated_scores_and_swapped_classes_mirror_the_auroc(case):
+    scores, labels, _ = case
+    auroc = metrics(scores, labels)["auroc"]
+    assert metrics([-one for one in scores], labels)["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
+    assert metrics(scores, [1 - one for one in labels])["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
+
+
+@given(cases())
+def test_the_two_limits_agree_under_mirroring(case):
+    # FPR at 95% TPR is one minus the TNR; swapping classes and signs turns it into a TPR at 5% FPR.
+    scores, labels, _ = case
+    mirrored = metrics([-one for one in scores], [1 - one for one in labels])
+    assert metrics(scores, labels)["fpr_at_95_tpr"] == pytest.approx(1 - mirrored["tpr_at_5_fpr"], abs=1e-12)
+
+
+def test_many_weightings_at_once():
+    ranking = rank([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0])
+    weights = [[1, 1, 1, 1], [2, 0, 1, 0], [0, 1, 0, 5]]
+    found = weighted_metrics(ranking, weights)
+    assert found.shape == (3, 5)
+    for row, one in zip(found, weights, strict=True):
+        assert dict(zip(METRICS, row, strict=True)) == twin([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0], one)
+    some = weighted_metrics(ranking, weights, ["fpr_at_95_tpr", "auroc"])
+    assert (some == found[:, [METRICS.index("fpr_at_95_tpr"), 0]]).all()
+
+
+@given(cases())
+def test_roc_points_go_up_from_corner_to_corner(case):
+    scores, labels, _ = case
+    points = roc_points(scores, labels)
+    assert (points.fpr[0], points.tpr[0], points.threshold[0]) == (0, 0, math.inf)
+    assert (points.fpr[-1], points.tpr[-1]) == (1, 1)
+    assert len(points.fpr) == len(set(scores)) + 1
+    for fpr, tpr, threshold in zip(points.fpr, points.tpr, points.threshold, strict=True):
+        called = np.array(scores) >= threshold
+        assert tpr == pytest.approx(called[np.array(labels) == 1].mean())
+        assert fpr == pytest.approx(called[np.array(labels) == 0].mean())
+    assert np.trapezoid(points.tpr, points.fpr) == pytest.approx(metrics(scores, labels)["auroc"])
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "message"),
+    [
+        ([1.0, 2.0], [1, 1], "there are no non-members"),
+        ([1.0, 2.0], [0, 0], "there are no members"),
+        ([], [], "there are no members and no non-members"),
+        ([1.0, math.nan], [0, 1], "not a number"),
+        ([1.0, 2.0], [0, 2], "neither 1"),
+        ([1.0], [0, 1], "one score for each label"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(scores, labels, message):
+    with pytest.raises(DataError, match=message):
+        metrics(scores, labels)
+
+
+def test_weights_must_fit_and_leave_both_classes():
+    with pytest.raises(DataError, match="without weight"):
+        metrics([1.0, 2.0], [0, 1], [1, 0])
+    with pytest.raises(DataError, match="one weight for each"):
+        metrics([1.0, 2.0], [0, 1], [1, 1, 1])

@@ -1,0 +1,62 @@
+"""What the UI is shown: contracts as column schemas, and tables that no text can break out of."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.catalogue.contracts import SCHEMAS, description_of
+from audit_pipeline.operate.dagster.metadata import column_schema, markdown_table
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+def test_a_column_schema_says_what_the_contract_says(schema: pa.Schema) -> None:
+    columns = column_schema(schema).columns
+    assert [(one.name, one.type, one.description, one.constraints.nullable) for one in columns] == [
+        (field.name, str(field.type), description_of(field), field.nullable) for field in schema
+    ]
+    assert all(one.description for one in columns)
+
+
+def cells(markdown: str) -> list[list[str]]:
+    """The cells of a Markdown table, as a reader sees them."""
+    return [[html.unescape(cell.strip()) for cell in line.strip("|").split("|")] for line in markdown.splitlines()]
+
+
+def test_a_table_as_it_is_written() -> None:
+    value = markdown_table(("part", "reason"), [("a", 1), ("b", None)]).value
+    assert value == "| part | reason |\n|---|---|\n| a | 1 |\n| b | None |"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "a | b",
+        "`code`",
+        "[here](https://example.invalid)",
+        "\\[here](https://example.invalid)",
+        "![](https://example.invalid/pixel.png)",
+        "**bold** _and_ ~~struck~~",
+        "&lt;b&gt;",
+    ],
+)
+def test_untrusted_text_stays_text(text: str) -> None:
+    [_, _, row] = markdown_table(("one", "two"), [(text, "x")]).value.splitlines()  # type: ignore[union-attr]
+    assert cells(row) == [[text, "x"]]
+    assert not re.search(r"[<>`\[\]()\\*_!]", row)
+
+
+@settings(deadline=None)
+@given(st.text(), st.text())
+def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) -> None:
+    value = str(markdown_table(("one", "two"), [(first, second), ("last", "row")]).value)
+    found = cells(value)
+    assert len(found) == 4
+    assert all(len(row) == 2 for row in found)
+    assert found[3] == ["last", "row"]

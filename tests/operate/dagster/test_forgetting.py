@@ -1,0 +1,501 @@
+"""The command `forget`: who stops it, what is left when it was stopped, and that nothing of the name can be queried."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+from click.testing import Result
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from made_workspace import Workspace, made_documents, temporal
+from tiny_models import forward_of
+
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.definitions import defs
+from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.models.load import write_card
+from audit_pipeline.operate.dagster import claims, forgetting
+from audit_pipeline.operate.dagster.audit import AuditRequest, audit
+from audit_pipeline.operate.dagster.forgetting import forget, plan_to_forget, refuse_while_used, users_of
+from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, process_identity
+from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.removal import Target, unfinished
+from audit_pipeline.operate.stages import evaluate_pair, run_tokens, score_pair
+from audit_pipeline.warehouse.query import open_read_only
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+BENCHMARKS = ["made_8", "made_9", "made_10", "made_11"]
+MADE_9, TINY = Target("benchmark", "made_9"), Target("model", "tiny")
+PARTITION = "dagster/partition"
+FIRST, LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+@pytest.fixture(scope="module")
+def definitions() -> dg.Definitions:
+    return defs()
+
+
+@pytest.fixture
+def partitioned(workspace: Workspace, instance: dg.DagsterInstance) -> dg.DagsterInstance:
+    """Four benchmarks and two models are known, and configured but for one model."""
+    workspace.write_benchmarks(made=temporal([8, 9, 10, 11]))
+    register(instance, benchmarks=BENCHMARKS, models=["tiny", "gone"])
+    return instance
+
+
+@pytest.fixture
+def audited(workspace: Workspace, partitioned: dg.DagsterInstance) -> Workspace:
+    """One model on two of them."""
+    model, paths = workspace.model("tiny"), workspace.paths
+    write_card(model, paths)
+    workspace.fetch(*made_documents(2, 40))
+    for spec in workspace.build("made")[:2]:
+        pair, run = Pair(spec.name, "tiny"), f"run-{spec.name}"
+        step = Step.now(run, "token_statistics", "1")
+        run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
+        score_pair(pair, model, paths, Step.now(run, "scores", "1"))
+        evaluate_pair(pair, model, paths, Step.now(run, "evaluations", "1"))
+    return workspace
+
+
+def started(instance: dg.DagsterInstance, job: str, tags: dict[str, str], definitions: dg.Definitions) -> str:
+    """A run that somebody has requested."""
+    run = instance.create_run_for_job(definitions.resolve_job_def(job), tags=tags)
+    return run.run_id
+
+
+def told(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def error_of(result: Result) -> str:
+    assert result.exit_code == 2, result.output
+    return result.stderr.splitlines()[-1].removeprefix("Error: ")
+
+
+def files(workspace: Workspace) -> dict[str, int]:
+    """Everything under the data folder but Dagster's own and locks, with the time of its last change."""
+    root = workspace.paths.root
+    return {
+        str(path.relative_to(root)): path.stat().st_mtime_ns
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.suffix != ".lock" and workspace.paths.dagster_home not in path.parents
+    }
+
+
+def queried(workspace: Workspace, column: str) -> set[str]:
+    """Every value of a column, in whichever table or view of the warehouse it is."""
+    with open_read_only(workspace.paths.warehouse) as connection:
+        tables = connection.execute(
+            "SELECT table_name FROM information_schema.columns WHERE column_name = $column", {"column": column}
+        ).fetchall()
+        assert len(tables) >= 2
+        return {
+            str(value)
+            for (table,) in tables
+            for (value,) in connection.execute(f'SELECT DISTINCT "{column}" FROM "{table}"').fetchall()
+        }
+
+
+def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
+    audited: Workspace, instance: dg.DagsterInstance
+) -> None:
+    told(audited.run("report"))
+    assert "made_9" in queried(audited, "benchmark")
+    assert "made_9" in audited.paths.report.read_text(encoding="utf-8")
+    wal = audited.paths.warehouse.with_name("audit.duckdb.wal.20240101T000000Z.aside")
+    wal.write_bytes(b"somebody's")
+
+    planned = told(audited.run("forget", "--benchmark", "made_9", "--dry-run"))
+    assert "config/benchmarks.yaml still names it" in planned
+    audited.write_benchmarks(made=temporal([8, 10, 11]))
+    shown = told(audited.run("forget", "--benchmark", "made_9"))
+    table = [line.split() for line in shown.splitlines() if re.match(r"(scores|evaluations|lineage) ", line)]
+    assert [row[:2] for row in table] == [["scores", "1"], ["evaluations", "1"], ["lineage", "11"]]
+    would = [line.split() for line in planned.splitlines() if re.match(r"(scores|evaluations|lineage) ", line)]
+    assert would == table
+    assert "partition in Dagster" in shown
+    assert "still names it" not in shown
+    assert str(wal) in shown
+    assert wal.exists()
+
+    assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS) - {"made_9"}
+    assert "made_9" not in queried(audited, "benchmark")
+    assert not [value for value in queried(audited, "partition") if "made_9" in value]
+    assert b"made_9" not in audited.paths.warehouse.read_bytes()
+    assert "made_9" not in audited.paths.report.read_text(encoding="utf-8")
+    assert "made_8" in audited.paths.report.read_text(encoding="utf-8")
+    assert not [name for name in files(audited) if "made_9" in name]
+    assert not unfinished(audited.paths)
+    with open_read_only(audited.paths.warehouse) as connection:
+        assert connection.sql("SELECT count(*) FROM lineage_gaps").fetchall() == [(0,)]
+
+
+def test_a_model_goes_and_the_last_one_leaves_an_empty_report(audited: Workspace, instance: dg.DagsterInstance) -> None:
+    audited.write_models(other={"hub": "made-up/other"})
+    shown = told(audited.run("forget", "--model", "tiny"))
+    assert "still names it" not in shown
+    assert instance.get_dynamic_partitions("model") == ["gone"]
+    assert not audited.parts()
+    assert "tiny" not in queried(audited, "model")
+    assert b"tiny" not in audited.paths.warehouse.read_bytes()
+    assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS)
+
+
+def test_a_partition_of_which_nothing_lies_on_disk(partitioned: dg.DagsterInstance, workspace: Workspace) -> None:
+    shown = told(workspace.run("forget", "--model", "gone"))
+    assert "partition in Dagster" in shown
+    assert partitioned.get_dynamic_partitions("model") == ["tiny"]
+    assert error_of(workspace.run("forget", "--model", "gone")).startswith("there is no model 'gone'")
+
+
+@pytest.mark.parametrize(
+    ("job", "tags", "of_benchmark", "of_model"),
+    [
+        ("build_benchmarks", {PARTITION: "made_9"}, True, False),
+        ("build_benchmarks", {PARTITION: "made_8"}, False, False),
+        ("audit_pairs", {PARTITION: "made_9|tiny"}, True, True),
+        ("audit_pairs", {PARTITION: "made_9|gone"}, True, False),
+        ("audit_pairs", {PARTITION: "made_8|tiny"}, False, True),
+        ("audit_pairs", {FIRST: "made_8|tiny", LAST: "made_11|tiny"}, True, True),
+        ("audit_pairs", {FIRST: "made_9|gone", LAST: "made_9|gone"}, True, False),
+        ("audit_pairs", {FIRST: "made_10|tiny", LAST: "made_11|tiny"}, False, True),
+        ("audit_pairs", {FIRST: "made_10|gone", LAST: "made_11|gone"}, False, False),
+        ("build_benchmarks", {FIRST: "made_8", LAST: "made_10"}, True, False),
+        ("build_benchmarks", {FIRST: "made_10", LAST: "made_11"}, False, False),
+        ("publish", {}, True, True),
+        ("weekly_audit", {}, True, True),
+        ("refresh_sources", {}, False, False),
+    ],
+    ids=str,
+)
+def test_who_uses_it(
+    partitioned: dg.DagsterInstance,
+    definitions: dg.Definitions,
+    job: str,
+    tags: dict[str, str],
+    of_benchmark: bool,
+    of_model: bool,
+) -> None:
+    run = started(partitioned, job, tags, definitions)
+    for target, expected in ((MADE_9, of_benchmark), (TINY, of_model)):
+        order = partitioned.get_dynamic_partitions(target.dimension)
+        users = users_of(target, order, partitioned, definitions)
+        assert [run in user and job in user for user in users] == ([True] if expected else [])
+    partitioned.report_run_canceled(partitioned.get_run_by_id(run))  # type: ignore[arg-type]
+    for target in (MADE_9, TINY):
+        assert users_of(target, partitioned.get_dynamic_partitions(target.dimension), partitioned, definitions) == []
+
+
+def test_a_range_with_an_end_that_is_gone_may_hold_anything(
+    partitioned: dg.DagsterInstance, definitions: dg.Definitions
+) -> None:
+    started(partitioned, "audit_pairs", {FIRST: "made_9|tiny", LAST: "made_11|tiny"}, definitions)
+    assert users_of(Target("benchmark", "made_8"), BENCHMARKS, partitioned, definitions) == []
+    without = BENCHMARKS[:-1]
+    assert len(users_of(Target("benchmark", "made_8"), without, partitioned, definitions)) == 1
+    assert users_of(Target("model", "gone"), ["tiny", "gone"], partitioned, definitions) == []
+
+
+def test_a_fetch_from_the_ui_is_no_use_and_a_materialisation_of_all_is(
+    partitioned: dg.DagsterInstance, definitions: dg.Definitions
+) -> None:
+    order = partitioned.get_dynamic_partitions("benchmark")
+    job = definitions.resolve_implicit_global_asset_job_def()
+    for keys, uses in ((["documents/sotu"], False), (["documents/sotu", "warehouse"], True)):
+        selection = frozenset(dg.AssetKey(key.split("/")) for key in keys)
+        run = partitioned.create_run_for_job(job.get_subset(asset_selection=selection), asset_selection=selection)
+        assert bool(users_of(MADE_9, order, partitioned, definitions)) == uses
+        partitioned.report_run_canceled(run)
+
+
+@pytest.mark.parametrize("of_assets", [True, False])
+def test_a_backfill_that_has_requested_no_run_yet(
+    partitioned: dg.DagsterInstance, definitions: dg.Definitions, of_assets: bool
+) -> None:
+    partitions, now = ["made_9|tiny", "made_8|tiny"], time.time()
+    if of_assets:
+        backfill = PartitionBackfill.from_asset_partitions(
+            "asked",
+            definitions.resolve_asset_graph(),
+            partitions,
+            [dg.AssetKey("scores")],
+            now,
+            {},
+            partitioned,
+            all_partitions=False,
+            title=None,
+            description=None,
+            run_config=None,
+        )
+    else:
+        backfill = PartitionBackfill("asked", BulkActionStatus.REQUESTED, False, {}, now, partition_names=partitions)
+    partitioned.add_backfill(backfill)
+    order = partitioned.get_dynamic_partitions("benchmark")
+    assert users_of(MADE_9, order, partitioned, definitions) == ["backfill asked (requested)"]
+    assert users_of(Target("benchmark", "made_10"), order, partitioned, definitions) == []
+    assert users_of(Target("model", "gone"), ["tiny", "gone"], partitioned, definitions) == []
+    partitioned.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))
+    assert users_of(MADE_9, order, partitioned, definitions) == []
+
+
+def test_it_is_refused_while_a_run_uses_it_and_nothing_changes(
+    audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions
+) -> None:
+    tags = {PARTITION: "made_9|tiny", HOST_TAG: "another-machine", PROCESS_TAG: "77@12.34"}
+    run = started(instance, "audit_pairs", tags, definitions)
+    before = files(audited)
+    error = error_of(audited.run("forget", "--benchmark", "made_9"))
+    assert f"benchmark made_9 is in use by run {run} (audit_pairs, not_started" in error
+    assert "process 77 on another-machine" in error
+    assert files(audited) == before
+    assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS)
+    shown = told(audited.run("forget", "--benchmark", "made_9", "--dry-run"))
+    assert f"it would be refused now: run {run}" in shown
+    told(audited.run("forget", "--benchmark", "made_10"))
+
+
+def test_many_users_are_counted(partitioned: dg.DagsterInstance, definitions: dg.Definitions) -> None:
+    for _ in range(5):
+        started(partitioned, "audit_pairs", {PARTITION: "made_9|tiny"}, definitions)
+    with pytest.raises(AuditError, match=r"\) and 2 more: wait for it"):
+        refuse_while_used(MADE_9, BENCHMARKS, partitioned, definitions)
+
+
+def test_a_dead_run_of_this_machine_does_not_stop_it(
+    audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions
+) -> None:
+    import socket
+
+    tags = {PARTITION: "made_9|tiny", HOST_TAG: socket.gethostname(), PROCESS_TAG: f"{os.getpid()}@12.34"}
+    run = started(instance, "audit_pairs", tags, definitions)
+    result = audited.run("forget", "--benchmark", "made_9")
+    assert told(result)
+    assert "marked 1 dead run(s)" in result.stderr
+    buried = instance.get_run_by_id(run)
+    assert buried is not None
+    assert buried.status is dg.DagsterRunStatus.FAILURE
+    living = {**tags, PARTITION: "made_8|tiny", PROCESS_TAG: process_identity(psutil.Process())}
+    started(instance, "audit_pairs", living, definitions)
+    assert "in use by run" in error_of(audited.run("forget", "--benchmark", "made_8"))
+
+
+@pytest.mark.parametrize("tags", [{PARTITION: "made_9|tiny"}, {FIRST: "made_8|tiny", LAST: "made_10|tiny"}], ids=str)
+def test_a_run_that_is_requested_between_the_look_and_the_removal_is_seen(
+    audited: Workspace,
+    instance: dg.DagsterInstance,
+    definitions: dg.Definitions,
+    monkeypatch: pytest.MonkeyPatch,
+    tags: dict[str, str],
+) -> None:
+    before = files(audited)
+    remove = dg.DagsterInstance.delete_dynamic_partition
+
+    def remove_a_moment_late(self: dg.DagsterInstance, dimension: str, name: str) -> None:
+        started(self, "audit_pairs", tags, definitions)
+        remove(self, dimension, name)
+
+    monkeypatch.setattr(dg.DagsterInstance, "delete_dynamic_partition", remove_a_moment_late)
+    with pytest.raises(AuditError, match=r"in use by run .*nothing was removed"):
+        forget(MADE_9, definitions, audited.paths, lambda what: None)
+    assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS), "the partition was given back"
+    assert files(audited) == before
+
+
+def test_the_partition_is_gone_before_the_first_file(
+    audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    remove: Callable[..., object] = forgetting.remove
+
+    def watched(removal: object) -> object:
+        seen.append(list(instance.get_dynamic_partitions("benchmark")))
+        return remove(removal)
+
+    monkeypatch.setattr(forgetting, "remove", watched)
+    forget(MADE_9, definitions, audited.paths, lambda what: None)
+    assert seen == [["made_8", "made_10", "made_11"]]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("where", ["remove", "publish", "finished"])
+def test_what_was_killed_on_the_way_is_finished_by_the_same_command(
+    audited: Workspace,
+    instance: dg.DagsterInstance,
+    definitions: dg.Definitions,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    told(audited.run("report"))
+
+    def killed(*given: object, **options: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        if where == "remove":
+            # In the midst of it: the scores are gone, the rest is there.
+            patch.setattr(forgetting, "remove", forgetting_half)
+        else:
+            patch.setattr(forgetting, where, killed)
+        with pytest.raises(Killed):
+            forget(MADE_9, definitions, audited.paths, lambda what: None)
+    assert unfinished(audited.paths) == [MADE_9]
+    # As where the entry was taken out of the configuration before: only the disk knows the name.
+    audited.write_benchmarks(made=temporal([8]))
+    assert "forget --benchmark 'made_9'" in audited.run("doctor").stdout
+    told(audited.run("forget", "--benchmark", "made_9"))
+    assert "made_9" not in queried(audited, "benchmark")
+    assert not [name for name in files(audited) if "made_9" in name]
+    assert error_of(audited.run("forget", "--benchmark", "made_9")).startswith("there is no benchmark 'made_9'")
+
+
+def forgetting_half(removal: object) -> None:
+    from audit_pipeline.operate.removal import Removal, remove
+
+    assert isinstance(removal, Removal)
+
+    def stop_behind_scores(path: Path) -> None:
+        if "run_id=" in path.name:
+            raise Killed
+
+    remove(removal, stop_behind_scores)
+
+
+def test_a_dry_run_touches_nothing_and_makes_no_home(workspace: Workspace) -> None:
+    workspace.write_benchmarks(made=temporal([8, 9]))
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    before = files(workspace)
+    shown = told(workspace.run("forget", "--benchmark", "made_9", "--dry-run"))
+    assert re.search(r"examples and manifest +2 +\d+ +[\d,]+", shown)
+    assert shown.splitlines()[-1] == "Nothing was touched."
+    assert files(workspace) == before
+    assert not workspace.paths.dagster_home.exists()
+
+
+def test_the_only_benchmark_of_a_family_is_meant_by_the_familys_name(workspace: Workspace) -> None:
+    workspace.write_benchmarks(made=temporal([8, 9]), lone=temporal([10]))
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("lone")
+    shown = told(workspace.run("forget", "--benchmark", "lone", "--dry-run"))
+    assert re.search(r"examples and manifest +2 +\d+ +[\d,]+", shown)
+    error = error_of(workspace.run("forget", "--benchmark", "made", "--dry-run"))
+    assert error == "the family made is several benchmarks, and one is meant: made_8, made_9"
+
+
+def test_an_entry_that_is_broken_is_named_by_the_configuration_still(workspace: Workspace) -> None:
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    workspace.write_benchmarks(made=temporal([8], sede=1))
+    shown = told(workspace.run("forget", "--benchmark", "made_8", "--dry-run"))
+    assert "config/benchmarks.yaml still names it" in shown
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)], ids=["", "dry run"])
+def test_names_that_nobody_knows(audited: Workspace, dry_run: tuple[str, ...]) -> None:
+    error = error_of(audited.run("forget", "--benchmark", "maed_9", *dry_run))
+    assert error.startswith("there is no benchmark 'maed_9': not in config/benchmarks.yaml, not among Dagster's")
+    assert "did you mean made_9" in error
+    error = error_of(audited.run("forget", "--model", "quite different", *dry_run))
+    assert "there are: gone, tiny" in error
+
+
+@pytest.mark.parametrize("arguments", [(), ("--model", "tiny", "--benchmark", "made_9")], ids=["neither", "both"])
+def test_one_thing_at_a_time(workspace: Workspace, arguments: tuple[str, ...]) -> None:
+    result = workspace.run("forget", *arguments)
+    assert result.exit_code == 2
+    assert "give either --model or --benchmark" in result.stderr
+    assert not workspace.paths.dagster_home.exists()
+
+
+def test_two_at_once_are_one_too_many(partitioned: dg.DagsterInstance, workspace: Workspace) -> None:
+    with claims.removal_of(MADE_9, workspace.paths):
+        assert "another `corpus-audit forget` is at work" in error_of(workspace.run("forget", "--model", "gone"))
+    assert "gone" in partitioned.get_dynamic_partitions("model")
+
+
+def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
+    partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
+) -> None:
+    """Between two of its runs Dagster knows nothing of an audit: there a removal took its partition away."""
+    workspace.hold(*made_documents(2, 40))
+    refused: dict[str, str] = {}
+
+    def forget_meanwhile(step: str) -> None:
+        for target in (MADE_9, TINY):
+            with pytest.raises(AuditError) as error:
+                forget(target, definitions, workspace.paths, lambda what: None)
+            refused[f"{step.split(':', maxsplit=1)[0]}: {target}"] = str(error.value)
+        assert plan_to_forget(MADE_9, definitions, workspace.paths).users, "a dry run says so too"
+
+    request = AuditRequest("tiny", load_benchmarks().values(), publish=False)
+    with pytest.raises(AuditError, match="there is no"):
+        forget(Target("model", "nobody"), definitions, workspace.paths, lambda what: None)
+    audit(replace(request, benchmarks=list(request.benchmarks)[1:2]), definitions, workspace.paths, forget_meanwhile)
+    assert any(step.startswith("auditing tiny") for step in refused)
+    for words in refused.values():
+        assert re.search(r"in use by (corpus-audit audit \(process \d+ on |run )", words), words
+    forget(MADE_9, definitions, workspace.paths, lambda what: None)
+    assert "made_9" not in partitioned.get_dynamic_partitions("benchmark")
+
+
+def test_the_reference_model_of_an_audit_is_in_use_too(workspace: Workspace, definitions: dg.Definitions) -> None:
+    workspace.write_models(
+        tiny={"path": workspace.model("tiny").located.folder, "reference_model": "small"},
+        small={"path": workspace.model("tiny").located.folder},
+    )
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.hold(*made_documents(2, 40))
+    in_use: list[bool] = []
+
+    def look(step: str) -> None:
+        in_use.extend(claim.uses(Target("model", "small")) for claim in claims.standing(workspace.paths))
+
+    audit(AuditRequest("tiny", [load_benchmarks()["made_8"]], publish=False), definitions, workspace.paths, look)
+    assert in_use
+    assert all(in_use)
+
+
+def test_an_audit_of_what_is_being_removed_does_not_begin(workspace: Workspace, definitions: dg.Definitions) -> None:
+    workspace.write_benchmarks(made=temporal([8, 9]))
+    with claims.removal_of(MADE_9, workspace.paths):
+        words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
+        assert "in use by corpus-audit forget (process " in words
+        words = error_of(workspace.run("benchmarks", "--build", "made_9"))
+        assert "in use by corpus-audit forget (process " in words
+
+
+def test_a_model_by_a_path_that_leads_to_it(
+    partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    register(partitioned, models=[str(model)])
+    workspace.monkeypatch.chdir(tmp_path)
+    plan = plan_to_forget(Target("model", "./model"), definitions, workspace.paths)
+    assert plan.target == Target("model", str(model))
+    assert plan.had_partition
+    assert plan.configured is False
+
+
+def test_a_configuration_that_cannot_be_read_does_not_stop_it(
+    partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
+) -> None:
+    workspace.write_config("models", "models: [")
+    assert plan_to_forget(TINY, definitions, workspace.paths).configured is None
+    with pytest.raises(DataError, match="there are: gone, tiny"):
+        plan_to_forget(Target("model", "absent"), definitions, workspace.paths)
+    assert "models.yaml cannot be read" in told(workspace.run("forget", "--model", "gone"))

@@ -1,0 +1,83 @@
+"""Partitions: names that can be keys, pairs by model, and ranges that hold what was asked for and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.operate.dagster.partitions import by_model, pair_of, pair_partitions, range_of, register
+
+
+@pytest.fixture
+def store() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def keys(store: dg.DagsterInstance) -> list[str]:
+    return [str(key) for key in pair_partitions.get_partition_keys(dynamic_partitions_store=store)]
+
+
+def test_register_adds_what_is_new_and_keeps_what_is_there(store: dg.DagsterInstance) -> None:
+    register(store, benchmarks=["b_32"], models=["m"])
+    register(store, benchmarks=["b_32", "b_64"])
+    assert list(store.get_dynamic_partitions("benchmark")) == ["b_32", "b_64"]
+    assert list(store.get_dynamic_partitions("model")) == ["m"]
+    assert keys(store) == ["b_32|m", "b_64|m"]
+    assert [pair_of(key).partition for key in keys(store)] == keys(store)
+
+
+@pytest.mark.parametrize("name", ["a|b", "a...b", "a\nb", "a\x07"])
+@pytest.mark.parametrize("dimension", ["benchmark", "model"])
+def test_register_refuses_names_that_keys_could_not_hold(store: dg.DagsterInstance, dimension: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot name a {dimension}"):
+        register(store, **{f"{dimension}s": ["fine", name]})  # type: ignore[arg-type]
+    assert not store.get_dynamic_partitions(dimension), "none is added where one is refused"
+
+
+@pytest.mark.parametrize("name", ["/data/models/my model", "org/model", "./m.gguf", "модель", "m=1,2 (x)"])
+def test_paths_and_hub_ids_can_be_keys(store: dg.DagsterInstance, name: str) -> None:
+    register(store, benchmarks=["b_8", "b_16"], models=[name])
+    pairs = [Pair("b_8", name), Pair("b_16", name)]
+    assert range_of(store, pairs) == (f"b_8|{name}", f"b_16|{name}")
+    assert pair_of(f"b_8|{name}") == pairs[0]
+
+
+def test_pairs_are_grouped_by_model_in_order() -> None:
+    grouped = by_model(["b1|m2", "b1|m1", "b2|m2"])
+    assert list(grouped.items()) == [("m2", [Pair("b1", "m2"), Pair("b2", "m2")]), ("m1", [Pair("b1", "m1")])]
+    assert by_model([]) == {}
+
+
+def test_a_range_of_one_model_over_neighbouring_benchmarks(store: dg.DagsterInstance) -> None:
+    register(store, benchmarks=["b1", "b2", "b3"], models=["m1", "m2"])
+    assert range_of(store, [Pair("b1", "m1"), Pair("b2", "m1")]) == ("b1|m1", "b2|m1")
+    assert range_of(store, [Pair("b2", "m1"), Pair("b1", "m1")]) == ("b1|m1", "b2|m1"), "in any order"
+    assert range_of(store, [Pair("b2", "m2")]) == ("b2|m2", "b2|m2")
+    assert range_of(store, [Pair("b1", "m1"), Pair("b3", "m1")]) is None, "b2 lies between"
+    assert range_of(store, [Pair("b1", "m1"), Pair("b2", "m2")]) is None
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1))
+def test_a_range_is_given_only_where_it_is_exactly_the_pairs(
+    store: dg.DagsterInstance, wanted: set[tuple[int, int]]
+) -> None:
+    register(store, benchmarks=["b1", "b2", "b3"], models=["m1", "m2", "m3"])
+    pairs = [Pair(f"b{benchmark}", f"m{model}") for benchmark, model in wanted]
+    found = range_of(store, pairs)
+    rows, columns = ({pair[dimension] for pair in wanted} for dimension in (0, 1))
+    # Dagster's range over two dimensions is a rectangle of neighbours.
+    filled = len(wanted) == len(rows) * len(columns)
+    together = all(max(one) - min(one) + 1 == len(one) for one in (rows, columns))
+    assert (found is not None) == (filled and together)
+    if found is not None:
+        with dg.partition_loading_context(dynamic_partitions_store=store):
+            held = pair_partitions.get_partition_keys_in_range(dg.PartitionKeyRange(*found))
+        assert set(held) == {pair.partition for pair in pairs}

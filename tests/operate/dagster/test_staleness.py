@@ -1,0 +1,233 @@
+"""Which benchmarks an audit builds again, and what a dry run says without running anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+import pytest
+from made_workspace import (
+    NEW,
+    OLD,
+    SOURCE,
+    Workspace,
+    controlled,
+    made_document,
+    made_documents,
+    made_text,
+    temporal,
+    tiny_control,
+)
+from tiny_models import forward_of
+
+from audit_pipeline.benchmarks.build import current_digest, read_examples
+from audit_pipeline.benchmarks.config import BUILDER_NAMES, BenchmarkSpec, load_benchmarks, resolve
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.controls.build import build_control
+from audit_pipeline.controls.config import load_controls
+from audit_pipeline.errors import DataError
+from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run, is_stale
+from audit_pipeline.token_statistics.encode import encode, window_and_stride
+from audit_pipeline.token_statistics.run import compute
+from audit_pipeline.token_statistics.windows import windows_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def spec(name: str = "made_8") -> BenchmarkSpec:
+    [found] = resolve(name)
+    return found
+
+
+@pytest.fixture
+def built(workspace: Workspace) -> Workspace:
+    workspace.write_benchmarks(made=temporal([8, 16]))
+    workspace.fetch(*made_documents(2, 40))
+    workspace.build("made")
+    return workspace
+
+
+def test_built_of_what_there_is_now_is_fresh_and_not_built_is_stale(built: Workspace) -> None:
+    assert not is_stale(spec(), built.paths)
+    built.paths.benchmark_manifest("made_8").unlink()
+    assert is_stale(spec(), built.paths)
+    assert not is_stale(spec("made_16"), built.paths)
+    built.paths.examples("made_16").unlink()
+    assert is_stale(spec("made_16"), built.paths)
+
+
+def test_moving_a_cutoff_stales_that_family_only_and_words_about_it_nothing(built: Workspace) -> None:
+    built.write_benchmarks(made=temporal([8, 16], description="in other words"), other=temporal([8]))
+    assert not is_stale(spec(), built.paths)
+    built.build("other_8")
+    built.write_benchmarks(made=temporal([8, 16], member_before=date(2021, 1, 1)), other=temporal([8]))
+    assert is_stale(spec(), built.paths)
+    assert is_stale(spec("made_16"), built.paths)
+    assert not is_stale(spec("other_8"), built.paths)
+
+
+def test_other_documents_stale_it_and_the_same_ones_fetched_again_do_not(built: Workspace) -> None:
+    built.fetch(*reversed(made_documents(2, 40)))
+    assert not is_stale(spec(), built.paths)
+    built.fetch(*made_documents(2, 40), made_document("alder", "one more", NEW, made_text("more", 40)))
+    assert is_stale(spec(), built.paths)
+
+
+def test_labelled_rows_of_a_folder_are_looked_at_every_time(workspace: Workspace) -> None:
+    rows = workspace.config / "rows"
+    rows.mkdir()
+    labelled = {
+        "builder": "labelled",
+        "description": "rows of somebody else",
+        "path": "rows",
+        "split": "Rows",
+        "words": [8],
+        "design": "temporal",
+        "calibration_fraction": 0,
+        "seed": 5,
+    }
+    lines = [json.dumps({"input": made_text(f"row {place}", 8), "label": place % 2}) for place in range(6)]
+    (rows / "Rows.jsonl").write_text("\n".join(lines))
+    workspace.write_benchmarks(theirs=labelled)
+    workspace.build("theirs_8")
+    assert not is_stale(spec("theirs_8"), workspace.paths)
+    (rows / "Rows.jsonl").write_text("\n".join(lines[:-1]))
+    assert is_stale(spec("theirs_8"), workspace.paths)
+    (rows / "Rows.jsonl").write_text("\n".join(lines))
+    assert not is_stale(spec("theirs_8"), workspace.paths)
+    workspace.write_benchmarks(theirs={**labelled, "seed": 6})
+    assert is_stale(spec("theirs_8"), workspace.paths)
+
+
+ROWS = {"description": "made up", "calibration_fraction": 0, "seed": 5, "design": "temporal"}
+EVERY_BUILDER: Mapping[str, Mapping[str, Any]] = {
+    "dated": temporal([8]),
+    "later": temporal([8], nonmember_from=date(2024, 1, 1)),
+    "labelled": {**ROWS, "builder": "labelled", "path": "rows.jsonl", "words": [8]},
+    "sides": {
+        **ROWS,
+        **{"builder": "sides", "path": ".", "words": "any", "text_column": "input"},
+        **{"members": {"files": ["rows.jsonl"]}, "nonmembers": {"files": ["others.jsonl"]}},
+    },
+    "items": {
+        **ROWS,
+        **{"builder": "templated", "path": "rows.jsonl", "words": "any", "template": "{{ input }}!"},
+        "design": "unlabelled",
+    },
+    "shelf": {
+        **{"builder": "shelf", "description": "made up", "sources": [SOURCE], "words": [8]},
+        **{"windows_per_document": 2, "seed": 5},
+    },
+    "online": {**ROWS, "builder": "online", "path": "rows.jsonl", "words": [4], "lengths": [8]},
+    "known": controlled("check"),
+}
+# Of each family one setting that decides its texts, as another might have it.
+OTHERWISE: Mapping[str, Mapping[str, Any]] = {
+    "dated": {"member_before": date(2021, 1, 1)},
+    "later": {"nonmember_from": date(2024, 6, 1)},
+    "labelled": {"label_values": {"0": 0, "1": 1}},
+    "sides": {"nonmembers": {"files": ["rows.jsonl"]}, "members": {"files": ["others.jsonl"]}},
+    "items": {"template": "{{ input }}?"},
+    "shelf": {"windows_per_document": 1},
+    "online": {"order": "random"},
+    "known": {"near_duplicate_threshold": 0.9},
+}
+
+
+def write_rows(workspace: Workspace, name: str) -> None:
+    rows = [{"input": made_text(f"{name} {place}", 8), "label": place % 2} for place in range(6)]
+    (workspace.config / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def digests(workspace: Workspace) -> dict[str, str]:
+    return {name: current_digest(spec, workspace.paths) for name, spec in load_benchmarks().items()}
+
+
+@pytest.fixture
+def every_builder(workspace: Workspace) -> Workspace:
+    """A family of each builder, built."""
+    assert {fields["builder"] for fields in EVERY_BUILDER.values()} == set(BUILDER_NAMES)
+    for name in ("rows", "others"):
+        write_rows(workspace, name)
+    workspace.fetch(*made_documents(5, 40))
+    train(workspace)
+    workspace.write_benchmarks(**EVERY_BUILDER)
+    for family in EVERY_BUILDER:
+        workspace.build(family)
+    assert stale(workspace) == []
+    return workspace
+
+
+def train(workspace: Workspace, **changes: Any) -> None:
+    workspace.write_config("controls", {"controls": {"check": tiny_control(epochs=1, **changes)}})
+    step = Step.now("trained", "controlled_contamination", "1")
+    build_control(load_controls()["check"], workspace.paths, step, device="cpu")
+
+
+def stale(workspace: Workspace) -> list[str]:
+    return [name for name, one in load_benchmarks().items() if is_stale(one, workspace.paths)]
+
+
+def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: Workspace) -> None:
+    before = digests(every_builder)
+    for family, change in OTHERWISE.items():
+        every_builder.write_benchmarks(**{**EVERY_BUILDER, family: {**EVERY_BUILDER[family], **change}})
+        now = digests(every_builder)
+        moved = [name for name in before if now[name] != before[name]]
+        assert [resolve(name)[0].family for name in moved] == [family]
+        assert stale(every_builder) == moved
+    # What only says when it is audited, and of what licence it is, moves nothing.
+    same = {family: {**fields, "on_request": True, "licence": "mine"} for family, fields in EVERY_BUILDER.items()}
+    every_builder.write_benchmarks(**same)
+    assert digests(every_builder) == before
+
+
+def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_builder: Workspace) -> None:
+    write_rows(every_builder, "others")
+    assert stale(every_builder) == [], "the same rows, written again"
+    (every_builder.config / "others.jsonl").write_text(json.dumps({"input": made_text("another", 8)}))
+    assert stale(every_builder) == ["sides"]
+    every_builder.build("sides")
+    train(every_builder, held_out=20)
+    assert stale(every_builder) == ["known_12"]
+    every_builder.build("known")
+    every_builder.fetch(*made_documents(5, 40), made_document("alder", "more", NEW, made_text("more", 40)))
+    assert stale(every_builder) == ["dated_8", "later_8", "shelf_8"], "a control stays as it was trained until it is"
+
+
+def test_a_source_that_is_gone_is_an_error_in_words(built: Workspace) -> None:
+    built.paths.documents("release_notes").unlink()
+    with pytest.raises(DataError, match="the source release_notes has not been built yet"):
+        is_stale(spec(), built.paths)
+
+
+def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
+    model = built.model("tiny")
+    request = AuditRequest("tiny", [spec()], kinds=("base", "topk"))
+    before = dry_run(request, model, built.paths)["made_8"]
+    texts = read_examples(built.paths, "made_8").column("text").to_pylist()
+    encoded = encode(model, texts)
+    windows = [
+        one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))
+    ]
+    assert (before.texts, before.cached_texts, before.texts_to_run) == (len(texts), 0, len(texts))
+    assert before.tokens_to_run == sum(window.length for window in windows)
+    assert before.passes == len(windows)
+    assert set(before.bytes_to_write) == {"base", "topk", "branches"}
+    assert 0 < before.branch_tokens < before.tokens_to_run, "m is 1, and not every token has a branch"
+    assert not built.parts()
+
+    compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=("base", "topk"), branch_steps=1)
+    after = dry_run(request, model, built.paths)["made_8"]
+    assert (after.cached_texts, after.texts_to_run) == (5, len(texts) - 5)
+    assert after.tokens_to_run < before.tokens_to_run
+
+
+def test_a_dry_run_of_what_is_not_built_says_how_to_build_it(built: Workspace) -> None:
+    built.fetch(
+        made_document("alder", "a", OLD, made_text("a", 40)), made_document("alder", "b", NEW, made_text("b", 40))
+    )
+    with pytest.raises(DataError, match="build it first: corpus-audit benchmarks --build made_8"):
+        dry_run(AuditRequest("tiny", [spec()]), built.model("tiny"), built.paths)

@@ -1,0 +1,274 @@
+"""The stages: read, compute, record, write; and what happens when one of the four does not work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
+from tiny_models import forward_of
+from written import read_all
+
+from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
+from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.tables import read_json, read_table, write_json
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence import findings
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.operate import stages
+from audit_pipeline.sources.store import read_documents
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PAIR = Pair("made_8", "tiny")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
+    made = make_workspace(tmp_path, monkeypatch, tiny=tiny_folder("llama"))
+    made.write_benchmarks(made=temporal([8]))
+    made.fetch(*made_documents(2, 30))
+    made.build("made_8")
+    return made
+
+
+def step(run_id: str) -> Step:
+    return Step.now(run_id, "asset", "3")
+
+
+def run_tokens(workspace: Workspace, model: TokenizedModel, forward: Callable[[], ForwardPass], run_id: str) -> None:
+    stages.run_tokens(PAIR, model, workspace.paths, forward, step(run_id), kinds=["base"], logits_budget=0)
+
+
+def lineage(workspace: Workspace) -> dict[tuple[str, str], dict[str, object]]:
+    rows = read_all(workspace.paths.table("lineage"), LINEAGE).to_pylist()
+    assert len({(row["table"], row["partition"], row["run_id"]) for row in rows}) == len(rows)
+    return {(row["table"], row["run_id"]): row for row in rows}
+
+
+def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(workspace: Workspace) -> None:
+    model, paths = workspace.model("tiny"), workspace.paths
+    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
+    scored = stages.score_pair(PAIR, model, paths, step("scores"))
+    evaluated = stages.evaluate_pair(PAIR, model, paths, step("evaluations"))
+
+    examples = read_examples(paths, "made_8")
+    settings = sum(len(one) for _, one in stages.audit_selection({"infilling": {"m": 1}}))
+    table = read_table(paths.run_file("scores", PAIR.partition, "scores"), SCORES, what="scores")
+    assert len(table) == scored.rows == len(examples) * settings
+    # The tiny model has no reference model, and no frequencies were counted with its tokenizer.
+    lacking = {row["detector"] for row in table.to_pylist() if row["status"] == "not_applicable"}
+    assert lacking == {"reference", "dc_pdd"}
+    assert set(scored.by_status) == {"ok", "not_applicable"}
+    assert set(table.column("run_id").to_pylist()) == {"scores"}
+    found = read_table(paths.run_file("evaluations", PAIR.partition, "evaluations"), EVALUATIONS, what="findings")
+    assert found.equals(evaluated.evaluation.table)
+    assert len(found) == 5 * (settings + 1), "five metrics of every setting and of the blind control"
+    assert evaluated.out_of_range == 0
+
+    rows = lineage(workspace)
+    digest = read_manifest(paths, "made_8")["digest"]
+    upstream = {key: json.loads(str(row["upstream_data_versions"])) for key, row in rows.items()}
+    assert upstream["documents", "fetched"] == {}
+    documents = rows["documents", "fetched"]["data_version"]
+    assert upstream["examples", "built"] == {f"documents/{SOURCE}": documents}
+    assert rows["examples", "built"]["data_version"] == digest
+    assert upstream["token_statistics", "tokens"] == {"examples/made_8": digest}
+    statistics = rows["token_statistics", "tokens"]["data_version"]
+    assert upstream["scores", "scores"] == {"examples/made_8": digest, "token_statistics/made_8|tiny": statistics}
+    assert upstream["evaluations", "evaluations"] == {
+        "examples/made_8": digest,
+        "scores/made_8|tiny": scored.data_version,
+        "token_statistics/made_8|tiny": statistics,
+    }
+    for table_name in ("token_statistics", "scores", "evaluations"):
+        [row] = [row for (name, _), row in rows.items() if name == table_name]
+        assert row["model_fingerprint"] == model.identity.model_fingerprint
+        assert row["tokenizer_fingerprint"] == model.identity.tokenizer_fingerprint
+        assert row["benchmark_digest"] == digest
+        assert row["code_version"] == "3"
+
+
+def test_scores_are_a_pure_function_of_the_cache_so_their_version_stays(workspace: Workspace) -> None:
+    model = workspace.model("tiny")
+    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
+    first, second = (stages.score_pair(PAIR, model, workspace.paths, step(run)) for run in ("one", "two"))
+    assert first.data_version == second.data_version
+    kept = [workspace.paths.run_file("scores", PAIR.partition, run) for run in ("one", "two")]
+    assert all(path.exists() for path in kept), "append-only: one file a run"
+
+
+def test_without_any_statistics_nothing_is_scored(workspace: Workspace) -> None:
+    with pytest.raises(DataError, match="has been run on none of these texts"):
+        stages.score_pair(PAIR, workspace.model("tiny"), workspace.paths, step("scores"))
+    assert not workspace.paths.table("scores").exists()
+
+
+def test_scores_of_an_earlier_build_are_not_evaluated_even_if_every_example_is_still_there(
+    workspace: Workspace,
+) -> None:
+    model, paths = workspace.model("tiny"), workspace.paths
+    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
+    stages.score_pair(PAIR, model, paths, step("scores"))
+    # Other settings, the same texts: what an example is called does not tell.
+    workspace.write_benchmarks(made=temporal([8], near_duplicate_threshold=0.4))
+    workspace.build("made_8")
+    with pytest.raises(DataError, match="of an earlier build of the benchmark"):
+        stages.evaluate_pair(PAIR, model, paths, step("late"))
+
+
+def test_evaluating_needs_scores_and_scores_of_these_examples(workspace: Workspace) -> None:
+    model, paths = workspace.model("tiny"), workspace.paths
+    with pytest.raises(DataError, match=r"there are no scores of made_8\|tiny yet"):
+        stages.evaluate_pair(PAIR, model, paths, step("early"))
+    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
+    stages.score_pair(PAIR, model, paths, step("scores"))
+    workspace.write_benchmarks(made=temporal([8], seed=6))
+    workspace.build("made_8")
+    with pytest.raises(DataError, match="score it again"):
+        stages.evaluate_pair(PAIR, model, paths, step("late"))
+    assert not paths.table("evaluations").exists()
+
+
+def test_a_failed_blocking_check_stops_the_audit_before_any_pass(workspace: Workspace) -> None:
+    manifest = workspace.paths.benchmark_manifest("made_8")
+    content = read_json(manifest)
+    for check in content["checks"]:
+        if check["name"] == "exact_lengths":
+            check["passed"] = False
+    write_json(manifest, content)
+    model = workspace.model("tiny")
+    with pytest.raises(DataError, match=r"made_8 is not fit to be audited: every text has 8 words.*build it"):
+        run_tokens(workspace, model, lambda: pytest.fail("the model was loaded"), "tokens")
+
+
+def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
+    manifest = workspace.paths.benchmark_manifest("made_8")
+    content = read_json(manifest)
+    for check in content["checks"]:
+        check["passed"] = check["passed"] and check["blocking"]
+    write_json(manifest, content)
+    stages.require_fit("made_8", workspace.paths)
+
+
+def test_rows_are_never_without_their_lineage_entry(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = workspace.paths
+    seen: list[bool] = []
+    move = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if target == paths.documents(SOURCE):
+            seen.append(("documents", "full") in lineage(workspace))
+            raise OSError(28, "No space left on device", str(target))
+        return move(self, target)
+
+    before = pq.read_table(paths.documents(SOURCE), partitioning=None)
+    workspace.hold(*made_documents(1, 30))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            stages.refresh_source(SOURCE, paths, step("full"))
+    assert seen == [True], "the entry comes first"
+    assert ("documents", "full") not in lineage(workspace), "and is taken back where the rows did not follow"
+    assert pq.read_table(paths.documents(SOURCE), partitioning=None).equals(before)
+    assert read_documents(paths, SOURCE).equals(before), "they are still those that their own entry names"
+
+
+def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: Workspace) -> None:
+    entry = workspace.model("tiny").entry
+
+    def version(digest: str = "d", **changes: object) -> str:
+        changed = entry.model_copy(update={key: value for key, value in changes.items() if key != "policy"})
+        if "policy" in changes:
+            changed = with_overrides(changed, start_token_policy=str(changes["policy"]))
+        return stages.statistics_version(load_tokenizer(changed, workspace.paths), digest)
+
+    versions = [
+        version(),
+        version("another digest"),
+        version(dtype="bfloat16"),
+        version(policy="tokenizer"),
+        version(start_token="</s>"),
+        version(window=32),
+        version(stride=8),
+    ]
+    assert len(set(versions)) == len(versions)
+    assert version() == versions[0]
+    assert version(notes="words about it", licence="MIT") == versions[0]
+    # No start token is put in front, so it does not matter which it would be.
+    assert version(policy="tokenizer", start_token="</s>") == versions[3]
+
+
+def test_out_of_range_counts_values_and_interval_ends(workspace: Workspace) -> None:
+    model = workspace.model("tiny")
+    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
+    stages.score_pair(PAIR, model, workspace.paths, step("scores"))
+    report = stages.evaluate_pair(PAIR, model, workspace.paths, step("evaluations"))
+    rows = report.evaluation.table.to_pylist()
+    rows[0]["value"], rows[1]["ci_low"], rows[2]["ci_high"] = 1.5, -0.1, float("nan")
+    wrong = type(report.evaluation.table).from_pylist(rows, schema=EVALUATIONS)
+    changed = stages.EvaluationReport(
+        PAIR, replace(report.findings, evaluation=replace(report.evaluation, table=wrong)), "v"
+    )
+    assert changed.out_of_range == 3
+
+
+def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
+    paths = workspace.paths
+    with pytest.raises(DataError, match="other_8 has not been built"):
+        stages.assess_split("other_8", paths, step("early"))
+    report = stages.assess_split("made_8", paths, step("assessed"))
+    manifest = read_manifest(paths, "made_8")
+    written = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, what="the quality")
+    assert written.equals(report.quality.table)
+    assert set(written.column("run_id").to_pylist()) == {"assessed"}
+    assert (report.benchmark, report.design, report.matched) == ("made_8", "temporal", None)
+    rows = lineage(workspace)
+    row = rows["split_quality", "assessed"]
+    assert (row["partition"], row["data_version"]) == ("made_8", report.data_version)
+    assert json.loads(str(row["upstream_data_versions"])) == {"examples/made_8": manifest["digest"]}
+    assert row["benchmark_digest"] == manifest["digest"]
+    assert row["file_sha256"] == file_sha256(paths.split_quality("made_8"))
+    # The texts of a side are counted, however few of them are read.
+    few = stages.assess_split("made_8", paths, step("few"), most_per_side=2)
+    members = [row for row in few.quality.table.to_pylist() if (row["measure"], row["side"]) == ("texts", "members")]
+    assert members[0]["value"] == manifest["counts"]["members"] > 2
+    assert any("read on 2 of" in method for method in few.quality.table["method"].to_pylist())
+
+
+def test_the_words_are_those_of_the_benchmarks_unit(workspace: Workspace) -> None:
+    manifest = read_json(workspace.paths.benchmark_manifest("made_8"))
+    manifest["spec"]["unit"] = "jieba"
+    write_json(workspace.paths.benchmark_manifest("made_8"), manifest)
+    found = stages.assess_split("made_8", workspace.paths, step("assessed")).quality.table.to_pylist()
+    lengths = {row["value"] for row in found if (row["measure"], row["part"]) == ("length_mean", "words")}
+    assert lengths == {8.0}, "jieba takes these words as they are"
+
+
+def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write_benchmarks(made=temporal([8], match={"per_side": 4}))
+    workspace.build("made_8")
+    told: dict[str, bool] = {}
+
+    def evaluate(*tables: object, **options: object) -> object:
+        told["matched"] = bool(options["matched"])
+        return actual(*tables, **options)  # type: ignore[arg-type]
+
+    actual = findings.evaluate
+    monkeypatch.setattr(findings, "evaluate", evaluate)
+    model, paths = workspace.model("tiny"), workspace.paths
+    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
+    stages.score_pair(PAIR, model, paths, step("scores"))
+    stages.evaluate_pair(PAIR, model, paths, step("evaluations"))
+    assert told == {"matched": True}
+    report = stages.assess_split("made_8", paths, step("assessed"))
+    assert report.matched is not None
+    assert set(report.matched["achieved"]) == {"before", "at_random", "after", "after_by_all"}

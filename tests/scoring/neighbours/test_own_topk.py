@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import SENTENCES
+
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import DataError
+from audit_pipeline.scoring.neighbours import own_topk
+from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
+from audit_pipeline.scoring.neighbours.proposer import Proposer
+from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
+from audit_pipeline.token_statistics.encode import encode
+from audit_pipeline.token_statistics.run import compute, read_statistics
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = (
+    *SENTENCES,
+    "a",
+    "",
+    "naïve 数据 🙂🙂 and <s> in a text",
+    "if the wind turns " * 30,  # longer than the context
+)
+
+
+@pytest.fixture(scope="module")
+def proposer(tiny, tmp_path_factory) -> OwnTopkProposer:
+    model, forward = tiny("llama")
+    paths = DataPaths(tmp_path_factory.mktemp("topk"))
+    compute(model, TEXTS, paths, lambda: forward, kinds=("base", "topk"))
+    return OwnTopkProposer(model, paths)
+
+
+def test_every_neighbour_is_the_text_with_one_token_replaced_by_one_of_its_top_k(proposer, tiny):
+    model, _ = tiny("llama")
+    proposed = proposer.propose(TEXTS, 12, seed=1)
+    table = read_statistics(model, TEXTS, proposer._where, kind="topk")
+    rows = {row["text_sha256"]: row for row in table.to_pylist()}
+    for text, neighbours in zip(TEXTS, proposed, strict=True):
+        [encoded] = encode(model, [text])
+        best = np.array(rows[text_sha256(text)]["token_id"], dtype=int).reshape(-1, TOPK_ENTRIES)
+        possible = {
+            text[:start] + model.tokenizer.decode([candidate]) + text[end:]
+            for start, end, own, candidates in zip(
+                encoded.char_start, encoded.char_end, encoded.token_id, best, strict=True
+            )
+            for candidate in candidates.tolist()
+            if candidate != own
+        }
+        assert set(neighbours) <= possible
+        assert len(set(neighbours)) == len(neighbours)
+        assert text not in neighbours
+        assert not any("\ufffd" in one or "</s>" in one or "<|endoftext|>" in one for one in neighbours)
+    assert [len(one) for one in proposed[: len(SENTENCES)]] == [12] * len(SENTENCES)
+
+
+def test_a_text_that_is_too_short_gets_fewer(proposer):
+    short, empty = proposer.propose(["a", ""], 1000, seed=0)
+    assert 0 < len(short) < 20
+    assert empty == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(order=st.permutations(range(len(TEXTS))), some=st.integers(1, len(TEXTS)), seed=st.integers(0, 3))
+def test_neighbours_depend_on_text_and_seed_alone(proposer, order, some, seed):
+    chosen = [TEXTS[i] for i in order[:some]]
+    together = proposer.propose([*chosen, chosen[0]], 6, seed)
+    assert together == [*(proposer.propose([one], 6, seed)[0] for one in chosen), together[0]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(0, 30), more=st.integers(0, 30), seed=st.integers(0, 100))
+def test_fewer_neighbours_are_the_first_of_more(proposer, n, more, seed):
+    [few], [many] = proposer.propose(TEXTS[:1], n, seed), proposer.propose(TEXTS[:1], n + more, seed)
+    assert few == many[:n]
+
+
+def test_another_seed_gives_other_neighbours(proposer):
+    assert proposer.propose(TEXTS[:1], 8, 0) != proposer.propose(TEXTS[:1], 8, 1)
+
+
+def test_a_character_of_several_tokens_is_never_cut(proposer):
+    [neighbours] = proposer.propose([TEXTS[-2]], 500, seed=0)
+    assert neighbours
+    assert all("数据" in one and "🙂🙂" in one and "<s>" in one for one in neighbours)
+
+
+def test_positions_are_spread_over_the_text(proposer):
+    # As many neighbours as there are positions: every position is replaced once.
+    text = SENTENCES[0]
+    n_tokens = len(proposer._model.tokenizer.encode([text], add_special_tokens=False)[0].ids)
+    [neighbours] = proposer.propose([text], n_tokens, seed=5)
+
+    def first_difference(one: str) -> int:
+        return next(i for i, (a, b) in enumerate(zip(one, text, strict=False)) if a != b)
+
+    assert len({first_difference(one) for one in neighbours}) > 0.6 * n_tokens
+
+
+def test_cost_is_known_before_and_nothing_is_run(tiny, tmp_path):
+    model, forward = tiny("llama")
+    fresh = OwnTopkProposer(model, DataPaths(tmp_path))
+    texts = [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
+    tokens = sum(len(one.token_id) + 1 for one in encode(model, texts[:2]))
+    words = 5 * sum(len(one.split()) for one in texts[:2])
+    cost = fresh.cost(texts, 5)
+    assert (cost.passes, cost.tokens, cost.neighbours, cost.neighbour_words) == (2, tokens, 10, words)
+    with pytest.raises(DataError, match=r"2 texts have no cached top-k tokens of llama: run the model"):
+        fresh.propose(texts, 5, 0)
+    compute(model, texts, DataPaths(tmp_path), lambda: forward, kinds=("base", "topk"))
+    assert (fresh.cost(texts, 5).passes, fresh.cost(texts, 5).tokens) == (0, 0)
+
+
+def test_the_fingerprint_tells_models_apart(tiny, tmp_path):
+    paths = DataPaths(tmp_path)
+    llama, neox = (OwnTopkProposer(tiny(family)[0], paths) for family in ("llama", "gpt_neox"))
+    assert llama.fingerprint == OwnTopkProposer(tiny("llama")[0], paths).fingerprint
+    assert llama.fingerprint != neox.fingerprint
+    either: Proposer = llama
+    assert either.name == "own-topk"
+
+
+class WordTokenizer:
+    """Tokens are words with the blank before them; the first token of a decoding loses its blank, as in Llama 2."""
+
+    words = ("a", " the", " cat", " sat", " dog", " ran", "<unk>", "\ufffd")
+    special_ids = frozenset({6})
+
+    def encode(self, texts, **_):
+        return [SimpleNamespace(ids=[0]) for _ in texts]
+
+    def __len__(self):
+        return len(self.words)
+
+    def decode(self, tokens, **_):
+        return "".join(self.words[token] for token in tokens).lstrip(" ")
+
+
+def made(monkeypatch, tmp_path, text, own, spans, topk, logprob) -> OwnTopkProposer:
+    """A proposer over a cache of one text, written out by hand."""
+    n = len(own)
+    base = {name: [0] * n for name in TOKEN_STATISTICS.names[2:]}
+    base |= {"token_id": own, "char_start": [a for a, _ in spans], "char_end": [b for _, b in spans]}
+    keys = {"key": "k", "text_sha256": text_sha256(text)}
+    tables = {
+        "base": pa.Table.from_pylist([{**keys, **base}], schema=TOKEN_STATISTICS),
+        "topk": pa.Table.from_pylist(
+            [{**keys, "k": len(topk) // n, "token_id": topk, "logprob": logprob}], schema=TOPK
+        ),
+    }
+    monkeypatch.setattr(own_topk, "read_statistics", lambda model, texts, paths, kind: tables[kind])
+    model = SimpleNamespace(tokenizer=WordTokenizer(), entry=SimpleNamespace(name="made"))
+    return OwnTopkProposer(model, DataPaths(tmp_path))
+
+
+@pytest.mark.parametrize("spans", [[(0, 3), (4, 7)], [(0, 3), (3, 7)]], ids=["bare", "with blanks"])
+def test_neighbours_by_hand(monkeypatch, tmp_path, spans):
+    # Special tokens, halves of characters, the original and ids without a token are passed over.
+    topk = [1, 4, 6, 7, 99, 3]
+    proposer = made(monkeypatch, tmp_path, "the cat", [1, 2], spans, topk * 2, [-1.0] * 12)
+    [neighbours] = proposer.propose(["the cat"], 50, seed=0)
+    assert sorted(neighbours) == ["dog cat", "sat cat", "the dog", "the sat", "the the"]
+
+
+def test_a_token_that_is_not_the_characters_it_covers_is_left_alone(monkeypatch, tmp_path):
+    proposer = made(monkeypatch, tmp_path, "THE cat", [1, 2], [(0, 3), (3, 7)], [4, 5] * 2, [-1.0] * 4)
+    [neighbours] = proposer.propose(["THE cat"], 50, seed=0)
+    assert sorted(neighbours) == ["THE dog", "THE ran"]
+
+
+def test_candidates_are_drawn_by_their_probability(monkeypatch, tmp_path):
+    logs = [math.log(0.45), math.log(0.3), math.log(0.15)]  # the original takes .1; renormalised: .5, .333, .167
+    proposer = made(monkeypatch, tmp_path, "the", [1], [(0, 3)], [2, 3, 4], logs)
+    drawn = Counter(proposer.propose(["the"], 1, seed)[0][0] for seed in range(3000))
+    assert {word: count / 3000 for word, count in drawn.items()} == pytest.approx(
+        {"cat": 1 / 2, "sat": 1 / 3, "dog": 1 / 6}, abs=0.04
+    )

@@ -1,0 +1,33 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.scoring.neighbours.proposer import Cost, distinct, generator_of, scoring_cost
+
+
+def test_distinct_leaves_out_the_original_and_repetitions():
+    assert distinct("a", ["b", "a", "b", "c", "d"], 2) == ["b", "c"]
+    assert distinct("a", ["a", "b"], 5) == ["b"]
+    assert distinct("a", ["b"], 0) == []
+
+
+def test_distinct_takes_no_more_than_it_needs():
+    taken = []
+    distinct("a", (taken.append(one) or one for one in "bcdef"), 2)
+    assert taken == ["b", "c"]
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"])), seed=st.integers(0, 2**31))
+def test_random_numbers_depend_on_text_and_seed(text, seed):
+    drawn = generator_of(text, seed).integers(2**62)
+    assert drawn == generator_of(text, seed).integers(2**62)
+    assert drawn != generator_of(text, seed + 1).integers(2**62)
+    assert drawn != generator_of(text + "x", seed).integers(2**62)
+
+
+def test_cost_in_words():
+    assert scoring_cost(["two words", "three more words", "two words"], 4) == (8, 20)
+    assert Cost("bert", 3, 1200, 8, 20).summary == (
+        "making neighbours: 1,200 tokens in 3 passes of bert; scoring up to 8 of them: "
+        "20 words through the audited model"
+    )
+    assert "no pass" in Cost("m", 0, 0, 8, 20).summary

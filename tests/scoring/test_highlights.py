@@ -1,0 +1,133 @@
+"""Which tokens drove the highest scores, and the 50 words of a text that are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_workspace import Workspace, made_documents, make_workspace, temporal
+from tiny_models import forward_of
+
+from audit_pipeline.benchmarks.build import read_examples
+from audit_pipeline.catalogue.contracts import EXCERPT_WORDS, HIGHLIGHTS, SCORES, Pair
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.tables import read_table
+from audit_pipeline.detectors.statistics import StatisticsIndex
+from audit_pipeline.operate import stages
+from audit_pipeline.scoring.highlights import MOST_TEXTS, excerpt, lowest
+from audit_pipeline.token_statistics.run import read_statistics
+
+PAIR = Pair("made_60", "tiny")
+
+
+def spans_of(text: str, *, step: int = 3) -> list[tuple[int, int]]:
+    """A text in tokens of ``step`` characters."""
+    return [(start, min(start + step, len(text))) for start in range(0, len(text), step)]
+
+
+def test_the_lowest_fifth_counts_and_of_equal_ones_the_first() -> None:
+    assert lowest(np.array([3.0, 1.0, 2.0, 1.0, 9.0]), 0.4).tolist() == [False, True, False, True, False]
+    assert lowest(np.array([1.0, 1.0, 1.0]), 0.2).tolist() == [True, False, False]
+
+
+def test_a_short_text_is_shown_whole() -> None:
+    text = "one two  three"
+    shown = excerpt(text, spans_of(text), np.zeros(5, dtype=bool))
+    assert "".join(shown.pieces) == text
+    assert shown.tokens == (0, 1, 2, 3, 4)
+
+
+def test_of_a_long_text_the_stretch_with_the_most_counted_tokens_is_shown() -> None:
+    words = [f"w{number:03d}" for number in range(200)]
+    text = " ".join(words)
+    spans = [(5 * number - (number > 0), 5 * number + 4) for number in range(200)]
+    counted = np.zeros(200, dtype=bool)
+    counted[[0, 120, 130, 140]] = True
+    shown = excerpt(text, spans, counted)
+    # The first stretch of 50 that holds words 120 to 140 begins with word 91.
+    assert "".join(shown.pieces) == " ".join(words[91:141])
+    assert shown.tokens == tuple(range(91, 141))
+
+
+def test_a_text_without_blanks_is_cut_by_its_characters() -> None:
+    text = "\u0f40" * 20_000
+    shown = excerpt(text, spans_of(text), np.ones(len(spans_of(text)), dtype=bool))
+    assert len("".join(shown.pieces)) <= 500
+    assert len(shown.pieces) == len(shown.tokens) > 100
+
+
+def test_without_a_word_nothing_is_shown() -> None:
+    assert excerpt(" \n ", [(0, 3)], np.array([True])).pieces == ()
+
+
+@given(
+    st.text(alphabet="ab \n\u4e2d\u6587é", min_size=1, max_size=400),
+    st.integers(1, 7),
+    st.integers(0, 2**32 - 1),
+)
+def test_what_is_shown_is_a_stretch_of_the_text_of_at_most_50_words(text: str, step: int, seed: int) -> None:
+    spans = spans_of(text, step=step)
+    counted = np.random.default_rng(seed).random(len(spans)) < 0.3
+    shown = excerpt(text, spans, counted)
+    joined = "".join(shown.pieces)
+    assert joined in text
+    assert len(shown.pieces) == len(shown.tokens)
+    han = sum("\u4e00" <= one <= "\u9fff" for one in joined)
+    rest = "".join(" " if "\u4e00" <= one <= "\u9fff" else one for one in joined)
+    assert han + len(rest.split()) <= EXCERPT_WORDS + step
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
+    made = make_workspace(tmp_path, monkeypatch, tiny=tiny_folder("llama"))
+    made.write_benchmarks(made=temporal([60]))
+    made.fetch(*made_documents(3, 70))
+    made.build("made_60")
+    return made
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(workspace: Workspace) -> None:
+    model, paths = workspace.model("tiny"), workspace.paths
+    tokens = Step.now("tokens", "token_statistics", "1")
+    stages.run_tokens(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)
+    stages.score_pair(PAIR, model, paths, Step.now("scored", "scores", "1"))
+
+    scores = read_table(paths.run_file("scores", PAIR.partition, "scored"), SCORES, what="scores").to_pylist()
+    shown = read_table(
+        paths.run_file("highlights", PAIR.partition, "scored"), HIGHLIGHTS, what="highlights"
+    ).to_pylist()
+    headline = {
+        row["example_id"]: row["score"]
+        for row in scores
+        if row["detector"] == "min_k_plus_plus" and json.loads(row["parameters"]) == {"k": 0.2}
+    }
+    highest = sorted(headline, key=lambda one: (-headline[one], one))[:MOST_TEXTS]
+    assert [row["example_id"] for row in shown] == highest
+    assert [row["place"] for row in shown] == list(range(1, len(highest) + 1))
+    texts = dict(
+        zip(*(read_examples(paths, "made_60")[name].to_pylist() for name in ("example_id", "text")), strict=True)
+    )
+    index = StatisticsIndex(read_statistics(model, list(texts.values()), paths))
+    for row in shown:
+        text = texts[row["example_id"]]
+        piece = "".join(row["pieces"])
+        assert piece in text
+        assert len(piece.split()) <= EXCERPT_WORDS < len(text.split())
+        assert row["detector"] == "min_k_plus_plus"
+        statistics = index.find(text)
+        assert statistics is not None
+        z = (statistics.logprob.astype(float) - statistics.mean) / np.maximum(statistics.std.astype(float), 1e-6)
+        count = max(1, int(len(z) * 0.2))
+        assert np.isclose(np.sort(z)[:count].mean(), row["score"])
+        # Those that count are the ones below the k-th lowest.
+        bound = np.sort(z)[count - 1]
+        assert all(
+            (score <= bound) == counted for score, counted in zip(row["token_scores"], row["counted"], strict=True)
+        )
+        assert row["n_tokens"] == len(z)

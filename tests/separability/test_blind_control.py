@@ -1,0 +1,116 @@
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.metrics.intervals import metric_intervals
+from audit_pipeline.metrics.metrics import metrics
+from audit_pipeline.separability.blind_control import blind_control
+
+WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length32.jsonl"
+
+
+def made(n=240, size=1, telling=0.0, seed=0, alphabet=None):
+    """n texts of 30 made-up words, groups of ``size``; a share ``telling`` of members' texts holds a word of theirs."""
+    generator = np.random.default_rng(seed)
+    words = alphabet or [f"word{index}" for index in range(400)]
+    group = np.arange(n) // size
+    labels = generator.permutation(np.arange(group[-1] + 1) % 2)[group]
+    texts = []
+    for label in labels:
+        chosen = generator.choice(words, 30).tolist()
+        if label and generator.random() < telling:
+            chosen[7] = words[0] * 2
+        texts.append(("" if alphabet else " ").join(chosen))
+    return [f"id{index:04d}" for index in range(n)], texts, labels, [f"g{one:04d}" for one in group]
+
+
+def test_labels_at_random_are_not_told_apart():
+    ids, texts, labels, groups = made(n=400, size=2)
+    control = blind_control(ids, texts, labels, groups, language="en")
+    found = metric_intervals(control.scores, labels, groups, resamples=500)["auroc"]
+    assert found.low < 0.5 < found.high
+    assert metrics(control.scores, labels)["auroc"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_telling_word_is_found():
+    ids, texts, labels, groups = made(telling=1.0)
+    control = blind_control(ids, texts, labels, groups, language="en")
+    assert control.reason is None
+    assert metrics(control.scores, labels)["auroc"] > 0.75
+
+
+def test_a_telling_pair_of_characters_is_found_where_words_have_no_blanks():
+    han = [chr(0x4E00 + index) for index in range(300)]
+    ids, texts, labels, groups = made(telling=1.0, alphabet=han)
+    control = blind_control(ids, texts, labels, groups, language="zh")
+    assert "character 1-3-grams" in control.method
+    assert metrics(control.scores, labels)["auroc"] > 0.85
+    by_words = blind_control(ids, texts, labels, groups, language="en")
+    assert metrics(by_words.scores, labels)["auroc"] < 0.7
+
+
+def test_what_only_a_group_has_in_common_does_not_help():
+    # Each group has its own vocabulary: with the group in the training folds the label could be read off it.
+    ids, _, labels, groups = made(n=240, size=6)
+    texts = [f"{group}a {group}b {group}c common words" for group in groups]
+    control = blind_control(ids, texts, labels, groups, language="en")
+    assert metrics(control.scores, labels)["auroc"] < 0.65
+    ungrouped = blind_control(ids, texts, labels, ids, language="en")
+    assert metrics(ungrouped.scores, labels)["auroc"] > 0.95
+
+
+def test_row_order_does_not_matter():
+    ids, texts, labels, groups = made(telling=0.4, size=2)
+    expected = blind_control(ids, texts, labels, groups, language="en").scores
+    order = np.random.default_rng(5).permutation(len(ids))
+    shuffled = blind_control(
+        [ids[i] for i in order], [texts[i] for i in order], labels[order], [groups[i] for i in order], language="en"
+    )
+    assert (shuffled.scores == expected[order]).all()
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"n": 199}, "199 labelled examples, it needs 200"),
+        ({"n": 200, "size": 25}, "the members are of 4 groups, it needs 5"),
+        ({"n": 200, "size": 200}, "groups?, it needs 5"),
+    ],
+)
+def test_it_is_not_read_on_too_little(how, reason):
+    ids, texts, labels, groups = made(**how)
+    control = blind_control(ids, texts, labels, groups, language="en")
+    assert control.scores is None
+    assert control.reason is not None
+    assert re.search(reason, control.reason)
+
+
+def test_it_is_not_read_with_one_class():
+    ids, texts, _, groups = made()
+    control = blind_control(ids, texts, np.zeros(240, dtype=int), groups, language="en")
+    assert control.reason == "the blind control was not read: the members are of 0 groups, it needs 5"
+
+
+def test_it_is_not_read_without_words():
+    ids, _, labels, groups = made()
+    control = blind_control(ids, ["🙂 🙂"] * 240, labels, groups, language="en")
+    assert control.reason == "the blind control was not read: the texts hold no words"
+
+
+def test_unequal_lengths_are_refused():
+    ids, texts, labels, groups = made()
+    with pytest.raises(DataError, match="for each example"):
+        blind_control(ids, texts[1:], labels, groups, language="en")
+
+
+@pytest.mark.skipif(not WIKIMIA.exists(), reason="the WikiMIA files are not beside the repository")
+def test_wikimia_is_told_apart_without_a_model():
+    rows = [json.loads(line) for line in WIKIMIA.read_text(encoding="utf-8").splitlines()]
+    texts, labels = [row["input"] for row in rows], np.array([row["label"] for row in rows])
+    ids = [f"{index:04d}" for index in range(len(rows))]
+    control = blind_control(ids, texts, labels, ids, language="en")
+    assert metrics(control.scores, labels)["auroc"] > 0.95

@@ -1,0 +1,40 @@
+from datetime import date
+
+from audit_pipeline.separability.histograms import by_side, date_bins, date_unit, lengths, shares
+from audit_pipeline.separability.languages import detected_languages, same_language
+
+
+def test_sides_that_are_not_there_are_left_out():
+    assert by_side([1, 0, 1, 1]) == {"members": [0, 2, 3], "nonmembers": [1]}
+    assert by_side([None]) == {"unlabelled": [0]}
+
+
+def test_shares_by_name():
+    assert shares(["b", "a", "b", "b"]) == {"a": (1, 0.25), "b": (3, 0.75)}
+    assert shares([]) == {}
+
+
+def test_dates_within_three_years_are_told_by_month():
+    assert date_unit([date(2021, 1, 31), date(2023, 12, 1), None]) == "month"
+    assert date_unit([date(2021, 1, 31), date(2024, 1, 1)]) == "year"
+    assert date_unit([None]) == "year"
+    assert date_bins([date(2021, 1, 31), None], "month") == ["2021-01", "undated"]
+    assert date_bins([date(2021, 1, 31)], "year") == ["2021"]
+
+
+def test_lengths_by_hand():
+    found = lengths([1, 3, 5])
+    assert (found.mean, found.least, found.most) == (3.0, 1.0, 5.0)
+    assert abs(found.std - (8 / 3) ** 0.5) < 1e-12
+
+
+def test_plain_sentences_are_told_by_language():
+    texts = [
+        "The committee met on Tuesday to discuss the budget for the coming year and adjourned early.",
+        "Der Ausschuss tagte am Dienstag, um über den Haushalt des kommenden Jahres zu beraten.",
+        "委员会于星期二开会讨论来年的预算，并提前休会。",
+    ]
+    assert detected_languages(texts) == ["en", "de", "zh"]
+    assert same_language("zh-TW", "zh")
+    assert same_language("EN", "en")
+    assert not same_language("en", "de")

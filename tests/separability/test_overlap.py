@@ -1,0 +1,50 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.separability.overlap import overlap
+
+TEXTS = st.lists(st.lists(st.sampled_from(["a", "A", "b", "ab"]), max_size=9).map(" ".join), max_size=6)
+
+
+def test_by_hand():
+    # 4 words have two 3-grams: of the first text one is on the other side, of the second none; the third has none.
+    found = overlap(["One two three four", "four three two one", "one two"], ["zero one TWO three"], 3)
+    assert found.shares.tolist() == [0.5, 0.0]
+    assert (found.mean, found.most, found.too_short) == (0.25, 0.5, 1)
+    assert (found.above(0.2), found.above(0.5)) == (0.5, 0.0)
+
+
+def test_an_ngram_counts_as_often_as_it_stands():
+    assert overlap(["a b a b c"], ["a b"], 2).shares.tolist() == [0.5]
+
+
+def test_words_are_those_of_the_unit():
+    assert overlap(["甲乙丙"], ["乙丙丁"], 2, list).shares.tolist() == [0.5]
+
+
+def test_without_texts_there_is_no_number():
+    found = overlap([], ["a b"], 2)
+    assert (found.mean, found.most, found.above(0.2)) == (None, None, None)
+
+
+def test_a_size_below_one_is_refused():
+    with pytest.raises(ValueError, match="at least one word"):
+        overlap(["a"], ["a"], 0)
+
+
+@given(texts=TEXTS, others=TEXTS, size=st.integers(1, 4))
+def test_as_a_brute_force(texts, others, size):
+    expected = []
+    for text in texts:
+        words = text.lower().split()
+        grams = [words[i : i + size] for i in range(len(words)) if i + size <= len(words)]
+        there = [
+            any(gram == other[i : i + size] for other in (o.lower().split() for o in others) for i in range(len(other)))
+            for gram in grams
+        ]
+        if grams:
+            expected.append(sum(there) / len(there))
+    found = overlap(texts, others, size)
+    assert found.shares.tolist() == pytest.approx(expected)
+    assert found.too_short == len(texts) - len(expected)

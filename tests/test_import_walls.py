@@ -1,0 +1,178 @@
+"""The walls: which package may import what, where paths are built, and that modules say what belongs in them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "audit_pipeline"
+MODULES = sorted(path.relative_to(ROOT) for top in ("audit_pipeline", "assets") for path in (ROOT / top).rglob("*.py"))
+TORCH = {"torch", "transformers"}
+OURS = {"assets"} | {
+    f"audit_pipeline.{path.stem}" for path in PACKAGE.iterdir() if path.name[:2] != "__" and path.name != "shipped"
+}
+
+
+def ours_but(*packages: str) -> set[str]:
+    return OURS - {f"audit_pipeline.{name}" for name in packages}
+
+
+def only(*packages: str) -> set[str]:
+    return {f"audit_pipeline.{name}" for name in packages}
+
+
+# Who stands behind the wall -> what it must not import.
+WALLS = {
+    "catalogue": {*ours_but("errors", "catalogue"), *TORCH, "dagster"},
+    "metrics": {*ours_but("errors", "catalogue", "metrics"), *TORCH, "dagster"},
+    "detectors": {*only("sources", "connectors", "models", "warehouse", "report", "operate"), *TORCH, "dagster"},
+    "separability": {*only("sources", "connectors", "models", "warehouse", "report", "operate"), *TORCH, "dagster"},
+    "evidence": {*only("sources", "connectors", "models", "warehouse", "report", "operate"), *TORCH, "dagster"},
+    "benchmarks": {*only("sources", "connectors")},
+    "sources": {*only("connectors", "warehouse", "report", "operate")},
+}
+# Breaches of today. The list may only shrink: one that is gone must be taken out of it.
+BREACHES = {
+    ("benchmarks.build", "sources.registry"),
+    ("benchmarks.build", "sources.store"),
+    ("benchmarks.inputs", "sources.store"),
+    ("sources.config", "connectors.books.settings"),
+    ("sources.config", "connectors.patents.settings"),
+    ("sources.config", "connectors.wikipedia.settings"),
+    ("sources.registry", "connectors.books"),
+    ("sources.registry", "connectors.books.source"),
+    ("sources.registry", "connectors.patents"),
+    ("sources.registry", "connectors.patents.source"),
+    ("sources.registry", "connectors.wikipedia"),
+    ("sources.registry", "connectors.wikipedia.source"),
+}
+
+
+def imported(tree: ast.Module, module: Path) -> Iterator[str]:
+    """Every module that a file imports, at its top or inside a function, relative imports resolved."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = module.with_suffix("").parts[: -node.level]
+                base = ".".join([*parents, base] if base else parents)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def parse(module: Path) -> ast.Module:
+    return ast.parse((ROOT / module).read_text(encoding="utf-8"))
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def offences(modules: list[Path], forbidden: set[str]) -> set[tuple[str, str]]:
+    """Pairs of a module and the module or package that it must not import, ours without their first name."""
+    known = {module_name(path) for path in MODULES}
+    return {
+        (module_name(module).removeprefix("audit_pipeline."), name.removeprefix("audit_pipeline."))
+        for module in modules
+        for name in imported(parse(module), module)
+        if any(name == bad or name.startswith(f"{bad}.") for bad in forbidden)
+        and (name in known or not name.startswith(("audit_pipeline.", "assets")))
+    }
+
+
+def behind(package: str) -> list[Path]:
+    return [path for path in MODULES if path.parts[:2] == ("audit_pipeline", package)]
+
+
+def found() -> set[tuple[str, str]]:
+    return {offence for package, forbidden in WALLS.items() for offence in offences(behind(package), forbidden)}
+
+
+def test_the_rule_sees_every_form_of_import() -> None:
+    source = "import dagster as d\nfrom dagster.core import x\ndef f():\n    from ..operate import removal\n"
+    names = set(imported(ast.parse(source), Path("audit_pipeline/detectors/loss.py")))
+    assert {"dagster", "dagster.core", "audit_pipeline.operate", "audit_pipeline.operate.removal"} <= names
+
+
+def test_every_wall_stands_before_something() -> None:
+    assert all(behind(package) for package in WALLS)
+
+
+def test_nobody_climbs_a_wall() -> None:
+    assert sorted(found() - BREACHES) == []
+
+
+def test_the_list_of_breaches_only_shrinks() -> None:
+    assert sorted(BREACHES - found()) == [], "these are mended: take them out of the list"
+
+
+def test_only_what_operates_imports_dagster() -> None:
+    elsewhere = [path for path in MODULES if path.parts[0] != "assets" and path.parts[1] not in {"operate", "cli"}]
+    elsewhere.remove(Path("audit_pipeline/definitions.py"))
+    assert offences(elsewhere, {"dagster", "assets", "audit_pipeline.operate.dagster"}) == set()
+
+
+def test_the_root_holds_three_modules() -> None:
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "errors.py", "definitions.py"}
+
+
+def test_pure_packages_load_no_heavy_library_at_run_time() -> None:
+    pure = ("catalogue", "metrics", "detectors", "separability", "evidence")
+    names = sorted(module_name(path) for package in pure for path in behind(package))
+    code = (
+        f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"
+        "print(sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+DATA_FOLDERS = {
+    "audit.duckdb",
+    "contamination_report.html",
+    "dagster_home",
+    "documents.parquet",
+    "evaluations.parquet",
+    "examples.parquet",
+    "token_statistics",
+}
+
+
+def test_paths_under_data_are_built_in_one_module() -> None:
+    elsewhere = [module for module in MODULES if module != Path("audit_pipeline/catalogue/paths.py")]
+    built = [
+        f"{module}:{node.lineno}: {node.value!r}"
+        for module in elsewhere
+        for node in ast.walk(parse(module))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant)
+        for node in [node.right]
+        if node.value in DATA_FOLDERS or str(node.value).startswith(("kind=", "model=", "run_id=", "partition="))
+    ]
+    reads_the_variable = [
+        str(module)
+        for module in elsewhere
+        for node in ast.walk(parse(module))
+        if isinstance(node, ast.Subscript | ast.Call)
+        and "environ" in ast.unparse(node)
+        and "'CORPUS_AUDIT_DATA'" in ast.unparse(node)
+        and not isinstance(getattr(node, "ctx", None), ast.Store)
+    ]
+    assert not built
+    assert not reads_the_variable
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_every_module_says_what_belongs_in_it(module: Path) -> None:
+    docstring = ast.get_docstring(parse(module))
+    assert docstring
+    if module.name not in {"__init__.py", "definitions.py"} and module.parts[1] != "cli":
+        assert "belong" in docstring, "a module's docstring says what belongs in it and what does not"
