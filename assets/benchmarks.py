@@ -20,7 +20,7 @@ from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema
 from audit_pipeline.operate.dagster.partitions import benchmark_partitions
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
-from audit_pipeline.operate.stages import SplitReport, assess_split, build_benchmark, spec_to_build
+from audit_pipeline.operate.stages.benchmarks import SplitReport, assess_split, build_benchmark, spec_to_build
 from audit_pipeline.separability.quality import MOST_PER_SIDE
 from audit_pipeline.sources.registry import SOURCES
 

@@ -19,14 +19,8 @@ from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema
 from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
 from audit_pipeline.operate.dagster.partitions import pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models
-from audit_pipeline.operate.stages import (
-    EVALUATIONS_VERSION,
-    SCORES_VERSION,
-    EvaluationReport,
-    ScoreReport,
-    evaluate_pair,
-    score_pair,
-)
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, EvaluationReport, evaluate_pair
+from audit_pipeline.operate.stages.scores import SCORES_VERSION, ScoreReport, score_pair
 from audit_pipeline.report.pair_plots import (
     forest_markdown,
     histograms_markdown,

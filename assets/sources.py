@@ -12,7 +12,7 @@ from audit_pipeline.operate.dagster.automation import WEEKLY
 from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
-from audit_pipeline.operate.stages import refresh_source
+from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.registry import SOURCES

@@ -16,7 +16,7 @@ from audit_pipeline.operate.dagster.metadata import rows, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, for_each_pair
 from audit_pipeline.operate.dagster.partitions import by_model, pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressTeller
-from audit_pipeline.operate.stages import run_reference, run_tokens
+from audit_pipeline.operate.stages.token_statistics import run_reference, run_tokens
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Kind
 
 CODE_VERSION = "1"

@@ -27,7 +27,7 @@ from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.study import measure
-from audit_pipeline.operate.stages import refresh_source
+from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale
 

@@ -41,7 +41,7 @@ from tiny_models import save_model
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.dagster import partitions
-from audit_pipeline.operate.stages import texts_of
+from audit_pipeline.operate.stages.benchmarks import texts_of
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 

@@ -30,7 +30,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.operate.stages import build_benchmark, refresh_source
+from audit_pipeline.operate.stages.benchmarks import build_benchmark, refresh_source
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, Missing, Source
 from audit_pipeline.sources.registry import SOURCES

@@ -1,7 +1,7 @@
 """What detectors can need besides a text's own forward pass.
 
 What belongs here: the names of the needs, and whether a need is met by running a model. What does not: how a need is
-met (operate/stages.py and the packages that it calls).
+met (operate/stages/ and the packages that it calls).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From one model's scores on one benchmark to everything that is concluded from them.
 
 What belongs here: which statistics are asked of which texts, and their tables together. What does not: any statistic
-(metrics/, evidence/), reading what they are made of and writing what they come to (operate/stages.py,
+(metrics/, evidence/), reading what they are made of and writing what they come to (operate/stages/,
 operate/evaluate_file.py).
 """
 

@@ -23,14 +23,11 @@ from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, is_kept, load_tokenizer
 from audit_pipeline.operate.published import is_published_as_now
-from audit_pipeline.operate.stages import (
-    EVALUATIONS_VERSION,
-    SCORES_VERSION,
-    is_extra,
-    statistics_version,
-    upstream_now,
-)
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
+from audit_pipeline.operate.stages.scores import SCORES_VERSION
+from audit_pipeline.operate.stages.token_statistics import statistics_version
 from audit_pipeline.references.frequencies import corpus_to_count
+from audit_pipeline.scoring.selection import is_extra, upstream_now
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
 from audit_pipeline.warehouse.query import open_read_only

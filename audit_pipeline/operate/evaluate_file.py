@@ -27,7 +27,8 @@ from audit_pipeline.evidence.findings import Design, Findings, find
 from audit_pipeline.evidence.given_scores import GivenScores, read_given
 from audit_pipeline.evidence.options import Asked
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
-from audit_pipeline.operate.stages import assess_split, write_findings
+from audit_pipeline.operate.stages.benchmarks import assess_split
+from audit_pipeline.operate.stages.evaluations import write_findings
 from audit_pipeline.report.write import build_reports
 from audit_pipeline.warehouse.build import build_warehouse
 

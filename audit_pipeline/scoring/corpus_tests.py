@@ -37,7 +37,7 @@ from audit_pipeline.evidence.sharded_permutation import (
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.operate.stages import score_from_cache
+from audit_pipeline.scoring.cached import score_from_cache
 from audit_pipeline.scoring.passes import Passes
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass

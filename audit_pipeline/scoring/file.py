@@ -28,13 +28,13 @@ from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.operate.stages import passes_of
 from audit_pipeline.scoring.chunks import Bounds, bounds_for, chunks
 from audit_pipeline.scoring.labelled import LabelledScores
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.proposer import Proposer, Remembering
 from audit_pipeline.scoring.pace import FileProgress, Pace, Weight
 from audit_pipeline.scoring.passes import Passes, PassesSummary, Selection, Statistics, costs, run_passes, together
+from audit_pipeline.scoring.selection import passes_of
 from audit_pipeline.token_statistics.run import SHARE_WITH_BRANCH, Caches, Progress, RunSummary, compute, joined
 
 if TYPE_CHECKING:

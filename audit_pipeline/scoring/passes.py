@@ -2,7 +2,7 @@
 
 What belongs here: from the needs of a selection of detectors to passes of models, and from the cache to statistics
 with their extras. What does not: the passes themselves (token_statistics/), which detectors an audit takes and where
-scores are written (operate/stages.py, scoring/).
+scores are written (operate/stages/, scoring/).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.stages import audit_selection
+from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.store import read_documents
 

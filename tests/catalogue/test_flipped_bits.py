@@ -29,7 +29,10 @@ from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_js
 from audit_pipeline.controls.kept import MANIFEST, TEXTS, read_control, read_texts
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.load import TokenizedModel, write_card
-from audit_pipeline.operate.stages import assess_split, evaluate_pair, run_tokens, score_pair
+from audit_pipeline.operate.stages.benchmarks import assess_split
+from audit_pipeline.operate.stages.evaluations import evaluate_pair
+from audit_pipeline.operate.stages.scores import score_pair
+from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.references.build import build_frequencies
 from audit_pipeline.references.config import ReferenceEntry
 from audit_pipeline.references.frequencies import read_kept_frequencies

@@ -27,7 +27,10 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.full_disk import full_disk
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.operate.stages import evaluate_pair, run_tokens, score_pair, texts_of
+from audit_pipeline.operate.stages.benchmarks import texts_of
+from audit_pipeline.operate.stages.evaluations import evaluate_pair
+from audit_pipeline.operate.stages.scores import score_pair
+from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.report.write import build_reports
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.forward import ForwardPass

@@ -16,7 +16,7 @@ import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.operate.stages import texts_of
+from audit_pipeline.operate.stages.benchmarks import texts_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -15,7 +15,7 @@ from made_workspace import Workspace, enter_workspace, quick_folder
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.operate.stages import texts_of
+from audit_pipeline.operate.stages.benchmarks import texts_of
 from audit_pipeline.warehouse.query import query
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]

@@ -27,7 +27,7 @@ from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.evidence.findings import Design, find
-from audit_pipeline.operate.stages import refresh_source
+from audit_pipeline.operate.stages.benchmarks import refresh_source
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = Path(__file__).parent / "instrument_check"

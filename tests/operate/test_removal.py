@@ -35,7 +35,10 @@ from audit_pipeline.operate.removal import (
     unfinished,
     would_go,
 )
-from audit_pipeline.operate.stages import assess_split, evaluate_pair, run_tokens, score_pair
+from audit_pipeline.operate.stages.benchmarks import assess_split
+from audit_pipeline.operate.stages.evaluations import evaluate_pair
+from audit_pipeline.operate.stages.scores import score_pair
+from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.token_statistics import cache
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard, weigh
 from audit_pipeline.token_statistics.encode import cache_key

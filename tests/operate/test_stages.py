@@ -21,7 +21,11 @@ from audit_pipeline.catalogue.tables import read_json, read_table, write_json
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence import findings
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.operate import stages
+from audit_pipeline.operate.stages.benchmarks import assess_split, refresh_source, require_fit
+from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate_pair
+from audit_pipeline.operate.stages.scores import score_pair
+from audit_pipeline.operate.stages.token_statistics import run_tokens, statistics_version
+from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.sources.store import read_documents
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -42,8 +46,8 @@ def step(run_id: str) -> Step:
     return Step.now(run_id, "asset", "3")
 
 
-def run_tokens(workspace: Workspace, model: TokenizedModel, forward: Callable[[], ForwardPass], run_id: str) -> None:
-    stages.run_tokens(PAIR, model, workspace.paths, forward, step(run_id), kinds=["base"], logits_budget=0)
+def fill_cache(workspace: Workspace, model: TokenizedModel, forward: Callable[[], ForwardPass], run_id: str) -> None:
+    run_tokens(PAIR, model, workspace.paths, forward, step(run_id), kinds=["base"], logits_budget=0)
 
 
 def lineage(workspace: Workspace) -> dict[tuple[str, str], dict[str, object]]:
@@ -54,12 +58,12 @@ def lineage(workspace: Workspace) -> dict[tuple[str, str], dict[str, object]]:
 
 def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(workspace: Workspace) -> None:
     model, paths = workspace.model("tiny"), workspace.paths
-    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
-    scored = stages.score_pair(PAIR, model, paths, step("scores"))
-    evaluated = stages.evaluate_pair(PAIR, model, paths, step("evaluations"))
+    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
+    scored = score_pair(PAIR, model, paths, step("scores"))
+    evaluated = evaluate_pair(PAIR, model, paths, step("evaluations"))
 
     examples = read_examples(paths, "made_8")
-    settings = sum(len(one) for _, one in stages.audit_selection({"infilling": {"m": 1}}))
+    settings = sum(len(one) for _, one in audit_selection({"infilling": {"m": 1}}))
     table = read_table(paths.run_file("scores", PAIR.partition, "scores"), SCORES, what="scores")
     assert len(table) == scored.rows == len(examples) * settings
     # The tiny model has no reference model, and no frequencies were counted with its tokenizer.
@@ -97,8 +101,8 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
 
 def test_scores_are_a_pure_function_of_the_cache_so_their_version_stays(workspace: Workspace) -> None:
     model = workspace.model("tiny")
-    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
-    first, second = (stages.score_pair(PAIR, model, workspace.paths, step(run)) for run in ("one", "two"))
+    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
+    first, second = (score_pair(PAIR, model, workspace.paths, step(run)) for run in ("one", "two"))
     assert first.data_version == second.data_version
     kept = [workspace.paths.run_file("scores", PAIR.partition, run) for run in ("one", "two")]
     assert all(path.exists() for path in kept), "append-only: one file a run"
@@ -106,7 +110,7 @@ def test_scores_are_a_pure_function_of_the_cache_so_their_version_stays(workspac
 
 def test_without_any_statistics_nothing_is_scored(workspace: Workspace) -> None:
     with pytest.raises(DataError, match="has been run on none of these texts"):
-        stages.score_pair(PAIR, workspace.model("tiny"), workspace.paths, step("scores"))
+        score_pair(PAIR, workspace.model("tiny"), workspace.paths, step("scores"))
     assert not workspace.paths.table("scores").exists()
 
 
@@ -114,25 +118,25 @@ def test_scores_of_an_earlier_build_are_not_evaluated_even_if_every_example_is_s
     workspace: Workspace,
 ) -> None:
     model, paths = workspace.model("tiny"), workspace.paths
-    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
-    stages.score_pair(PAIR, model, paths, step("scores"))
+    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
+    score_pair(PAIR, model, paths, step("scores"))
     # Other settings, the same texts: what an example is called does not tell.
     workspace.write_benchmarks(made=temporal([8], near_duplicate_threshold=0.4))
     workspace.build("made_8")
     with pytest.raises(DataError, match="of an earlier build of the benchmark"):
-        stages.evaluate_pair(PAIR, model, paths, step("late"))
+        evaluate_pair(PAIR, model, paths, step("late"))
 
 
 def test_evaluating_needs_scores_and_scores_of_these_examples(workspace: Workspace) -> None:
     model, paths = workspace.model("tiny"), workspace.paths
     with pytest.raises(DataError, match=r"there are no scores of made_8\|tiny yet"):
-        stages.evaluate_pair(PAIR, model, paths, step("early"))
-    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
-    stages.score_pair(PAIR, model, paths, step("scores"))
+        evaluate_pair(PAIR, model, paths, step("early"))
+    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
+    score_pair(PAIR, model, paths, step("scores"))
     workspace.write_benchmarks(made=temporal([8], seed=6))
     workspace.build("made_8")
     with pytest.raises(DataError, match="score it again"):
-        stages.evaluate_pair(PAIR, model, paths, step("late"))
+        evaluate_pair(PAIR, model, paths, step("late"))
     assert not paths.table("evaluations").exists()
 
 
@@ -145,7 +149,7 @@ def test_a_failed_blocking_check_stops_the_audit_before_any_pass(workspace: Work
     write_json(manifest, content)
     model = workspace.model("tiny")
     with pytest.raises(DataError, match=r"made_8 is not fit to be audited: every text has 8 words.*build it"):
-        run_tokens(workspace, model, lambda: pytest.fail("the model was loaded"), "tokens")
+        fill_cache(workspace, model, lambda: pytest.fail("the model was loaded"), "tokens")
 
 
 def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
@@ -154,7 +158,7 @@ def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
     for check in content["checks"]:
         check["passed"] = check["passed"] and check["blocking"]
     write_json(manifest, content)
-    stages.require_fit("made_8", workspace.paths)
+    require_fit("made_8", workspace.paths)
 
 
 def test_rows_are_never_without_their_lineage_entry(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +177,7 @@ def test_rows_are_never_without_their_lineage_entry(workspace: Workspace, monkey
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
         with pytest.raises(OSError, match="No space left"):
-            stages.refresh_source(SOURCE, paths, step("full"))
+            refresh_source(SOURCE, paths, step("full"))
     assert seen == [True], "the entry comes first"
     assert ("documents", "full") not in lineage(workspace), "and is taken back where the rows did not follow"
     assert pq.read_table(paths.documents(SOURCE), partitioning=None).equals(before)
@@ -187,7 +191,7 @@ def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: W
         changed = entry.model_copy(update={key: value for key, value in changes.items() if key != "policy"})
         if "policy" in changes:
             changed = with_overrides(changed, start_token_policy=str(changes["policy"]))
-        return stages.statistics_version(load_tokenizer(changed, workspace.paths), digest)
+        return statistics_version(load_tokenizer(changed, workspace.paths), digest)
 
     versions = [
         version(),
@@ -207,23 +211,21 @@ def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: W
 
 def test_out_of_range_counts_values_and_interval_ends(workspace: Workspace) -> None:
     model = workspace.model("tiny")
-    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
-    stages.score_pair(PAIR, model, workspace.paths, step("scores"))
-    report = stages.evaluate_pair(PAIR, model, workspace.paths, step("evaluations"))
+    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
+    score_pair(PAIR, model, workspace.paths, step("scores"))
+    report = evaluate_pair(PAIR, model, workspace.paths, step("evaluations"))
     rows = report.evaluation.table.to_pylist()
     rows[0]["value"], rows[1]["ci_low"], rows[2]["ci_high"] = 1.5, -0.1, float("nan")
     wrong = type(report.evaluation.table).from_pylist(rows, schema=EVALUATIONS)
-    changed = stages.EvaluationReport(
-        PAIR, replace(report.findings, evaluation=replace(report.evaluation, table=wrong)), "v"
-    )
+    changed = EvaluationReport(PAIR, replace(report.findings, evaluation=replace(report.evaluation, table=wrong)), "v")
     assert changed.out_of_range == 3
 
 
 def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     paths = workspace.paths
     with pytest.raises(DataError, match="other_8 has not been built"):
-        stages.assess_split("other_8", paths, step("early"))
-    report = stages.assess_split("made_8", paths, step("assessed"))
+        assess_split("other_8", paths, step("early"))
+    report = assess_split("made_8", paths, step("assessed"))
     manifest = read_manifest(paths, "made_8")
     written = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, what="the quality")
     assert written.equals(report.quality.table)
@@ -236,7 +238,7 @@ def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     assert row["benchmark_digest"] == manifest["digest"]
     assert row["file_sha256"] == file_sha256(paths.split_quality("made_8"))
     # The texts of a side are counted, however few of them are read.
-    few = stages.assess_split("made_8", paths, step("few"), most_per_side=2)
+    few = assess_split("made_8", paths, step("few"), most_per_side=2)
     members = [row for row in few.quality.table.to_pylist() if (row["measure"], row["side"]) == ("texts", "members")]
     assert members[0]["value"] == manifest["counts"]["members"] > 2
     assert any("read on 2 of" in method for method in few.quality.table["method"].to_pylist())
@@ -246,7 +248,7 @@ def test_the_words_are_those_of_the_benchmarks_unit(workspace: Workspace) -> Non
     manifest = read_json(workspace.paths.benchmark_manifest("made_8"))
     manifest["spec"]["unit"] = "jieba"
     write_json(workspace.paths.benchmark_manifest("made_8"), manifest)
-    found = stages.assess_split("made_8", workspace.paths, step("assessed")).quality.table.to_pylist()
+    found = assess_split("made_8", workspace.paths, step("assessed")).quality.table.to_pylist()
     lengths = {row["value"] for row in found if (row["measure"], row["part"]) == ("length_mean", "words")}
     assert lengths == {8.0}, "jieba takes these words as they are"
 
@@ -265,10 +267,10 @@ def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(
     actual = findings.evaluate
     monkeypatch.setattr(findings, "evaluate", evaluate)
     model, paths = workspace.model("tiny"), workspace.paths
-    run_tokens(workspace, model, lambda: forward_of(model), "tokens")
-    stages.score_pair(PAIR, model, paths, step("scores"))
-    stages.evaluate_pair(PAIR, model, paths, step("evaluations"))
+    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
+    score_pair(PAIR, model, paths, step("scores"))
+    evaluate_pair(PAIR, model, paths, step("evaluations"))
     assert told == {"matched": True}
-    report = stages.assess_split("made_8", paths, step("assessed"))
+    report = assess_split("made_8", paths, step("assessed"))
     assert report.matched is not None
     assert set(report.matched["achieved"]) == {"before", "at_random", "after", "after_by_all"}

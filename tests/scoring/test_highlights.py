@@ -18,7 +18,8 @@ from audit_pipeline.catalogue.contracts import EXCERPT_WORDS, HIGHLIGHTS, SCORES
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.tables import read_table
 from audit_pipeline.detectors.statistics import StatisticsIndex
-from audit_pipeline.operate import stages
+from audit_pipeline.operate.stages.scores import score_pair
+from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.scoring.highlights import MOST_TEXTS, excerpt, lowest
 from audit_pipeline.token_statistics.run import read_statistics
 
@@ -95,8 +96,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Call
 def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(workspace: Workspace) -> None:
     model, paths = workspace.model("tiny"), workspace.paths
     tokens = Step.now("tokens", "token_statistics", "1")
-    stages.run_tokens(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)
-    stages.score_pair(PAIR, model, paths, Step.now("scored", "scores", "1"))
+    run_tokens(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)
+    score_pair(PAIR, model, paths, Step.now("scored", "scores", "1"))
 
     scores = read_table(paths.run_file("scores", PAIR.partition, "scored"), SCORES, what="scores").to_pylist()
     shown = read_table(

@@ -1,7 +1,7 @@
 """The command `corpus-audit audit`: bring one model on some benchmarks up to date, through Dagster, in this process.
 
 What belongs here: which assets are stale, in which order they run, what it would cost. What does not: the work itself
-(operate/stages.py), presentation (cli/).
+(operate/stages/), presentation (cli/).
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from audit_pipeline.operate.dagster.controls import ensure_control
 from audit_pipeline.operate.dagster.documents import ensure_documents
 from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.stages import audit_selection, overrides_of, passes_of, require_fit, texts_of
+from audit_pipeline.operate.stages.benchmarks import require_fit, texts_of
 from audit_pipeline.scoring.passes import in_context, plan_passes
+from audit_pipeline.scoring.selection import audit_selection, overrides_of, passes_of
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
 from audit_pipeline.token_statistics.run import Kind, Plan

@@ -26,7 +26,7 @@ from audit_pipeline.operate.dagster import in_process, partitions, situation
 from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
 from audit_pipeline.operate.done import built_digests, done_pairs
-from audit_pipeline.operate.stages import require_fit
+from audit_pipeline.operate.stages.benchmarks import require_fit
 from audit_pipeline.sources.config import load_source_settings
 
 Jobs = Callable[[str], dg.JobDefinition]

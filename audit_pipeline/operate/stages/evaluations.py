@@ -1,0 +1,125 @@
+"""The stage that concludes: from a pair's latest scores to its findings, with their lineage.
+
+What belongs here: the order of read, conclude, record and write. What does not: the statistics (evidence/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.drawn import MATCHED
+from audit_pipeline.catalogue.contracts import SCORES, Pair
+from audit_pipeline.catalogue.lineage import Step, keep, latest_run, read_kept, table_version
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.evaluate import MARGIN, Evaluation
+from audit_pipeline.evidence.findings import Design, Findings, find
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.operate.stages.benchmarks import main_language, require_fit
+from audit_pipeline.operate.stages.token_statistics import statistics_version
+from audit_pipeline.scoring.selection import is_extra, overrides_of
+
+EVALUATIONS_VERSION = "3"
+"""Of the code that makes the findings: where it is raised, pairs that are done are done again."""
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """The findings of a pair, as written."""
+
+    pair: Pair
+    findings: Findings
+    data_version: str
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The metrics among the findings."""
+        return self.findings.evaluation
+
+    @property
+    def out_of_range(self) -> int:
+        """How many metrics or interval ends are not between 0 and 1 (a margin: -1 and 1)."""
+        return sum(
+            1
+            for row in self.evaluation.table.to_pylist()
+            for number in (row["value"], row["ci_low"], row["ci_high"])
+            if number is not None and not (-1 if row["metric"] == MARGIN else 0) <= number <= 1
+        )
+
+
+def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> EvaluationReport:
+    """Everything that is concluded from a pair's latest scores: see :mod:`audit_pipeline.evidence.findings`.
+
+    Raises DataError where the pair has not been scored, or was scored on another build of the benchmark, with other
+    weights or under other conventions.
+    """
+    require_fit(pair.benchmark, paths)
+    manifest = read_manifest(paths, pair.benchmark)
+    written = latest_run(paths, "scores", pair.partition)
+    statistics, version_now = f"token_statistics/{pair.partition}", statistics_version(model, manifest["digest"])
+    if written.benchmark_digest != manifest["digest"]:
+        raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
+    if written.upstream.get(statistics) != version_now:
+        raise DataError(f"the scores of {pair.partition} are of other weights or another start token: score it again")
+    scores = read_kept(
+        paths,
+        SCORES,
+        table="scores",
+        partition=pair.partition,
+        run_id=written.run_id,
+        what=f"the scores of {pair.partition}",
+    )
+    examples = read_examples(paths, pair.benchmark)
+    design = Design(
+        manifest["design"], main_language(examples), MATCHED in manifest, overrides_of(pair.benchmark, paths)
+    )
+    found = find(scores, examples, pair, design, step.run_id)
+    upstream = {
+        f"examples/{pair.benchmark}": manifest["digest"],
+        f"scores/{pair.partition}": written.data_version,
+        statistics: version_now,
+        **{key: version for key, version in written.upstream.items() if is_extra(key)},
+    }
+    versions = write_findings(
+        found,
+        pair,
+        paths,
+        step,
+        upstream=upstream,
+        model_fingerprint=model.identity.model_fingerprint,
+        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+        benchmark_digest=manifest["digest"],
+    )
+    return EvaluationReport(pair, found, versions["evaluations"])
+
+
+def write_findings(
+    findings: Findings,
+    pair: Pair,
+    paths: DataPaths,
+    step: Step,
+    *,
+    upstream: Mapping[str, str],
+    benchmark_digest: str,
+    model_fingerprint: str | None = None,
+    tokenizer_fingerprint: str | None = None,
+) -> Mapping[str, str]:
+    """Write every table of a pair's findings with its lineage row; their data versions, by table."""
+    versions = {}
+    for name, table in findings.tables.items():
+        versions[name] = table_version(table)
+        keep(
+            paths,
+            step,
+            table,
+            table=name,
+            partition=pair.partition,
+            data_version=versions[name],
+            upstream=upstream,
+            model_fingerprint=model_fingerprint,
+            tokenizer_fingerprint=tokenizer_fingerprint,
+            benchmark_digest=benchmark_digest,
+        )
+    return versions
