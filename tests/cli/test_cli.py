@@ -447,7 +447,6 @@ def test_how_much_there_is_is_said_before_anything_heavy_is_imported(workspace: 
     texts = texts_file(tmp_path, *(f"text {number}" for number in range(3000)))
     code = (
         "import sys\n"
-        "from audit_pipeline import console\n"
         "from audit_pipeline.cli import main, scoring\n"
         "def first(what):\n"
         "    print(what, sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))\n"
