@@ -25,8 +25,9 @@ from scipy.stats import beta, t
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
+from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import NO_INTERVAL, TAIL, Interval
-from audit_pipeline.metrics.metrics import Floats, RocPoints, roc_points, threshold_at
+from audit_pipeline.metrics.metrics import RocPoints, roc_points, threshold_at
 
 _SLACK = 1e-9
 

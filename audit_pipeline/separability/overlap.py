@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audit_pipeline.metrics.metrics import Floats
+from audit_pipeline.metrics.curves import Floats
 
 SIZES = (7, 13)
 LIMITS = (0.2, 0.8)

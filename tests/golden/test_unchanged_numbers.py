@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.benchmarks.build import build, read_examples
+from audit_pipeline.benchmarks.build import build
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import Step
@@ -67,7 +68,7 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
     write_json(paths.control_version(entry.name, "golden") / "manifest.json", manifest)
     spec = load_benchmarks(config)[PAIR.benchmark]
     build(spec, paths, step.run_id)
-    examples = read_examples(paths, PAIR.benchmark)
+    examples = read_built(paths, PAIR.benchmark).examples
     scores = pq.read_table(KEPT / "scores.parquet")
     found = find(scores, examples, PAIR, Design("randomised", "en", overrides={"infilling": {"m": 5}}), step.run_id)
     return {name: found.tables[name] for name in TABLES}

@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.contracts import SCHEMAS, Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.evidence.findings import Design, find
-from audit_pipeline.evidence.given_scores import read_given
+from audit_pipeline.scoring.given_scores import read_given
 from audit_pipeline.report import html as report_html
 from audit_pipeline.report.pictures import Pictures
 from audit_pipeline.warehouse.query import query

@@ -13,7 +13,7 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, te
 from tiny_models import forward_of
 from written import read_all
 
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.lineage import Step
@@ -62,7 +62,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     scored = score_pair(PAIR, model, paths, step("scores"))
     evaluated = evaluate_pair(PAIR, model, paths, step("evaluations"))
 
-    examples = read_examples(paths, "made_8")
+    examples = read_built(paths, "made_8").examples
     settings = sum(len(one) for _, one in audit_selection({"infilling": {"m": 1}}))
     table = read_table(paths.run_file("scores", PAIR.partition, "scores"), SCORES, what="scores")
     assert len(table) == scored.rows == len(examples) * settings
@@ -77,7 +77,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     assert evaluated.out_of_range == 0
 
     rows = lineage(workspace)
-    digest = read_manifest(paths, "made_8")["digest"]
+    digest = read_built(paths, "made_8").manifest["digest"]
     upstream = {key: json.loads(str(row["upstream_data_versions"])) for key, row in rows.items()}
     assert upstream["documents", "fetched"] == {}
     documents = rows["documents", "fetched"]["data_version"]
@@ -226,7 +226,7 @@ def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     with pytest.raises(DataError, match="other_8 has not been built"):
         assess_split("other_8", paths, step("early"))
     report = assess_split("made_8", paths, step("assessed"))
-    manifest = read_manifest(paths, "made_8")
+    manifest = read_built(paths, "made_8").manifest
     written = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, what="the quality")
     assert written.equals(report.quality.table)
     assert set(written.column("run_id").to_pylist()) == {"assessed"}
