@@ -73,17 +73,6 @@ def bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Flo
     return low, high
 
 
-def clopper_pearson(hits: float, n: float) -> Interval:
-    """The exact 95% interval of a share, from ``hits`` of ``n`` independent texts; neither need be whole.
-
-    Raises DataError unless 0 <= hits <= n and n > 0.
-    """
-    if not 0 <= hits <= n or not n > 0:
-        raise DataError(f"a share needs texts, and not more hits than texts: {hits} of {n}")
-    low, high = bounds(hits, n)
-    return Interval(float(low), float(high))
-
-
 def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:
     """How many independent texts bound the share of ``hits`` ([n], 0 to 1) as well as these n texts of ``groups`` do.
 

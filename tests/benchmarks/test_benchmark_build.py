@@ -20,6 +20,7 @@ from audit_pipeline.benchmarks.build import (
     current_digest,
     read_inputs,
 )
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import EXAMPLES, text_sha256
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
@@ -233,14 +234,12 @@ def test_a_failed_blocking_check_is_reported(tmp_path: Path) -> None:
 def test_what_is_not_built_or_broken_is_said(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     with pytest.raises(DataError, match="the benchmark made_10 has not been built yet"):
-        read_built(paths, "made_10").examples
-    with pytest.raises(DataError, match="the benchmark made_10 has not been built yet"):
-        read_built(paths, "made_10").manifest
+        read_built(paths, "made_10")
     build(temporal_spec(), paths, "run", lambda source: some_documents())
     for broken in ('{"digest": ', "[]"):
         paths.benchmark_manifest("made_10").write_text(broken, encoding="utf-8")
         with pytest.raises(DataError, match="build it again"):
-            read_built(paths, "made_10").manifest
+            read_built(paths, "made_10")
 
 
 def test_counts_by_hand() -> None:

@@ -68,10 +68,13 @@ class Kept:
         return {
             "documents": (paths.documents(SOURCE), lambda: read_documents(paths, SOURCE).to_pylist()),
             "source manifest": (paths.source_manifest(SOURCE), lambda: read_json(paths.source_manifest(SOURCE))),
-            "examples": (paths.examples(pair.benchmark), lambda: read_built(paths, pair.benchmark).examples.to_pylist()),
+            "examples": (
+                paths.examples(pair.benchmark),
+                lambda: [*read_built(paths, pair.benchmark).examples.to_pylist()],
+            ),
             "benchmark manifest": (
                 paths.benchmark_manifest(pair.benchmark),
-                lambda: dict(read_built(paths, pair.benchmark).manifest),
+                lambda: {**read_built(paths, pair.benchmark).manifest},
             ),
             "token statistics": (next(cache.glob("part-*.parquet")), lambda: self._cached(read_statistics)),
             "branches": (
@@ -133,7 +136,7 @@ def made(workspace: Workspace) -> Kept:
     workspace.fetch(*made_documents(1, 40))
     write_card(model, paths, parameters=1000)
     for spec, pair in zip(workspace.build("made"), PAIRS, strict=True):
-        assess_split(spec.name, paths, Step.now("run", "split_quality", "1"))
+        assess_split(read_built(paths, spec.name), paths, Step.now("run", "split_quality", "1"))
         step = Step.now("run", "token_statistics", "1")
         run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
         score_pair(pair, model, paths, Step.now("run", "scores", "1"))

@@ -1123,7 +1123,9 @@ def written_pages(workspace: Workspace) -> str:
 
 def test_a_report_without_text_quotes_nothing(audited_copy: Workspace) -> None:
     texts = [
-        text for name in ("made_8", "made_12") for text in read_built(audited_copy.paths, name).examples["text"].to_pylist()
+        text
+        for name in ("made_8", "made_12")
+        for text in read_built(audited_copy.paths, name).examples["text"].to_pylist()
     ]
     quoted = "SELECT count(excerpt) AS n FROM examples"
     assert any(text in written_pages(audited_copy) for text in texts)

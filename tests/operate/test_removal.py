@@ -97,7 +97,9 @@ def audited_root(
         made.build("made")
         made.build("twin")
         for benchmark in ("made_8", "made_12", "twin_8"):
-            assess_split(benchmark, made.paths, Step.now(f"run-{benchmark}", "split_quality", "1"))
+            assess_split(
+                read_built(made.paths, benchmark), made.paths, Step.now(f"run-{benchmark}", "split_quality", "1")
+            )
             for model in ("one", "two"):
                 audit(made, benchmark, model)
     return root
