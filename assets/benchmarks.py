@@ -1,7 +1,7 @@
 """Benchmarks: documents to labelled examples, and the quality of their splits, one partition a benchmark.
 
 What belongs here: wiring, and the builder's checks as asset checks. What does not: building and checking
-(audit_pipeline/benchmarks), measuring the quality (audit_pipeline/evidence/split_quality).
+(audit_pipeline/benchmarks), measuring the quality (audit_pipeline/separability).
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from pydantic import Field
 
 from assets import OWNERS
 from audit_pipeline.benchmarks.build import BuildReport
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY
 from audit_pipeline.catalogue.lineage import Step
@@ -20,7 +21,13 @@ from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema
 from audit_pipeline.operate.dagster.partitions import benchmark_partitions
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
-from audit_pipeline.operate.stages.benchmarks import SplitReport, assess_split, build_benchmark, spec_to_build
+from audit_pipeline.operate.stages.benchmarks import (
+    SPLIT_VERSION,
+    SplitReport,
+    assess_split,
+    build_benchmark,
+    spec_to_build,
+)
 from audit_pipeline.separability.quality import MOST_PER_SIDE
 from audit_pipeline.sources.registry import SOURCES
 
@@ -95,7 +102,10 @@ class AssessmentConfig(dg.Config):
     """How much of a benchmark is read."""
 
     most_per_side: int = Field(
-        default=MOST_PER_SIDE, ge=1, description="texts of a side that are read, drawn at random where there are more"
+        default=MOST_PER_SIDE,
+        ge=1,
+        description="members, and non-members, that are read, drawn at random where there are more; the blind control "
+        "of words reads all",
     )
 
 
@@ -105,7 +115,7 @@ class AssessmentConfig(dg.Config):
     "model, overlap, near-duplicates, balance, dates, lengths, languages. It is assessed with every build.",
     kinds={"scikitlearn", "parquet"},
     owners=OWNERS,
-    code_version=CODE_VERSION,
+    code_version=SPLIT_VERSION,
     partitions_def=benchmark_partitions,
     deps=["benchmark"],
     metadata=schema_metadata(SPLIT_QUALITY),
@@ -119,8 +129,9 @@ class AssessmentConfig(dg.Config):
 )
 def split_quality(context: dg.AssetExecutionContext, config: AssessmentConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Measure what tells the sides of one benchmark apart without any model."""
-    step = Step.now(context.run.run_id, "split_quality", CODE_VERSION)
-    report = assess_split(context.partition_key, data.paths, step, most_per_side=config.most_per_side)
+    step = Step.now(context.run.run_id, "split_quality", SPLIT_VERSION)
+    built = read_built(data.paths, context.partition_key)
+    report = assess_split(built, data.paths, step, most_per_side=config.most_per_side)
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version),
         metadata=_quality_metadata(report),
@@ -135,7 +146,8 @@ def _quality_metadata(report: SplitReport) -> dict[str, Any]:
     # Numbers of their own are plotted by partition.
     numbers = {f"blind AUROC, {row['part']}": row["value"] for row in controls}
     numbers |= {name: summary[key] for name, key in _PLOTTED.items()}
-    matched = {} if report.matched is None else {"matched sides": _matched_table(report.matched["achieved"])}
+    achieved = report.benchmark.matched
+    matched = {} if achieved is None else {"matched sides": _matched_table(achieved["achieved"])}
     return {
         **rows(len(found)),
         "verdict": report.quality.verdict,

@@ -105,7 +105,7 @@ def _score_metadata(report: ScoreReport) -> dict[str, Any]:
     code_version=EVALUATIONS_VERSION,
     partitions_def=pair_partitions,
     backfill_policy=dg.BackfillPolicy.single_run(),
-    deps=["benchmark", "scores"],
+    deps=["benchmark", "split_quality", "scores"],
     freshness_policy=QUARTERLY,
     metadata=schema_metadata(EVALUATIONS),
     check_specs=[

@@ -7,8 +7,8 @@ Size, over at least 2,000 data sets without any effect: the share of p-values up
 5% + 3 standard errors. Counted so are dataset inference (one split; ten by twice the median), twice the median by
 itself, and the exact rules of the rank test and of the permutation test. Of the rank test without ties the share must
 also lie within 3 standard errors of the exact level that its ranks allow, at 1%, 5% and 10%. The t-test over shards is
-counted where the likelihoods are symmetric, and told where they are skewed. Cauchy's rule, which promises its level
-for small p-values only, and Fisher's, which is not used, are told beside the others. Power is told, not judged.
+counted where the likelihoods are symmetric, and told where they are skewed. Fisher's rule, which is not used, is
+told beside the other. Power is told, not judged.
 
 What belongs here: simulations. What does not: cases worked out by hand (tests/metrics/, tests/evidence/).
 """
@@ -26,7 +26,7 @@ from scipy import stats
 from audit_pipeline.evidence.canary_rank import canary_rank, rank_sum_p
 from audit_pipeline.evidence.dataset_inference import dataset_inference
 from audit_pipeline.evidence.sharded_permutation import sharded_permutation
-from audit_pipeline.metrics.combine_p import cauchy, twice_median
+from audit_pipeline.metrics.combine_p import twice_median
 
 ALPHA = 0.05
 FEATURES = 20
@@ -110,20 +110,19 @@ def measure_inference(verdict: Verdict, data_sets: int, seed: int) -> None:
         splits = [inference_p(generator, sides, windows, NOISES[noise]) for _ in range(data_sets)]
         verdict.size(f"{name}: one split", [one[0] for one in splits])
         verdict.size(f"{name}: twice the median", [twice_median(one) for one in splits])
-        verdict.size(f"{name}: Cauchy", [cauchy(one) for one in splits], judged=False)
         fisher = [stats.combine_pvalues(one, method="fisher").pvalue for one in splits]
         verdict.size(f"{name}: Fisher (not used)", fisher, judged=False)
 
 
 def measure_power(verdict: Verdict, data_sets: int, seed: int) -> None:
     few = data_sets // 20
-    print(f"power of dataset inference at 5%, twice the median and Cauchy, {few} data sets")
+    print(f"power of dataset inference at 5%, twice the median, {few} data sets")
     for groups in (20, 50, 100):
         for effect in (0.2, 0.4, 0.8):
             generator = np.random.default_rng([seed, 2, groups, int(10 * effect)])
             splits = [inference_p(generator, (groups, groups), 3, NOISES["normal"], effect) for _ in range(few)]
-            shares = [np.mean([rule(one) <= ALPHA for one in splits]) for rule in (twice_median, cauchy)]
-            print(f"  {groups} and {groups} groups, effect {effect} SD: {shares[0]:.1%} and {shares[1]:.1%}")
+            share = np.mean([twice_median(one) <= ALPHA for one in splits])
+            print(f"  {groups} and {groups} groups, effect {effect} SD: {share:.1%}")
 
 
 def measure_canaries(verdict: Verdict, data_sets: int, seed: int) -> None:
@@ -199,7 +198,6 @@ def measure_combinations(verdict: Verdict, data_sets: int, seed: int) -> None:
         own = generator.standard_normal((data_sets, 10))
         p = stats.norm.sf(np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own)
         verdict.size(f"correlation {correlation}: twice the median", [twice_median(one) for one in p])
-        verdict.size(f"correlation {correlation}: Cauchy", [cauchy(one) for one in p], judged=False)
 
 
 PARTS: dict[str, Callable[[Verdict, int, int], None]] = {

@@ -31,7 +31,7 @@ from scipy.stats import norm
 from audit_pipeline.evidence.comparison import compare, compared
 from audit_pipeline.metrics.intervals import GroupBootstrap, percentile_interval
 from audit_pipeline.metrics.metrics import rank
-from audit_pipeline.metrics.rates import clopper_pearson, grouped_rate
+from audit_pipeline.metrics.rates import bounds, grouped_rate
 
 Floats = npt.NDArray[np.float64]
 
@@ -135,8 +135,9 @@ def tpr_coverage(repeats: int) -> Iterator[str]:
                 held = np.zeros(2, dtype=int)
                 for _ in range(repeats):
                     hits = drawn(generator, n, size) > norm.isf(tpr)
-                    found = (grouped_rate(hits, groups).interval, clopper_pearson(int(hits.sum()), n))
-                    held += [one.low <= tpr <= one.high for one in found]
+                    of_groups, of_texts = grouped_rate(hits, groups), bounds(hits.sum(), n)
+                    found = ((of_groups.low, of_groups.high), of_texts)
+                    held += [low <= tpr <= high for low, high in found]
                 grouped, plain = held / repeats
                 verdict = said(grouped >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / repeats)) if size == 1 else ""
                 yield f"| {n} | {size} | {tpr} | {grouped:.1%} | {plain:.1%} | {verdict} |"

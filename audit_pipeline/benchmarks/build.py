@@ -18,11 +18,9 @@ from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.inputs import Builder, Inputs, ReadDocuments, read_documents_of
-from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
-from audit_pipeline.catalogue.lineage import read_kept
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, write_json, write_table
-from audit_pipeline.errors import DataError
+from audit_pipeline.catalogue.tables import write_json, write_table
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.sources.registry import source_named
 from audit_pipeline.sources.store import harvest_version, read_documents
@@ -143,27 +141,6 @@ def version_of_source(source: str, paths: DataPaths) -> str:
     Raises DataError where they have not been fetched or cannot be read, SourceError for a source that there is not.
     """
     return harvest_version(_reader(paths)(source))
-
-
-def read_examples(paths: DataPaths, benchmark: str) -> pa.Table:
-    """The examples of a benchmark (schema EXAMPLES); raises DataError where it is not built or cannot be read."""
-    return read_kept(paths, EXAMPLES, table="examples", partition=benchmark, what=f"the benchmark {benchmark}")
-
-
-def read_manifest(paths: DataPaths, benchmark: str) -> Mapping[str, Any]:
-    """The manifest of a benchmark; raises DataError where it is not built or cannot be read."""
-    path = paths.benchmark_manifest(benchmark)
-    try:
-        content = read_json(path)
-    except FileNotFoundError as error:
-        raise DataError(f"the benchmark {benchmark} has not been built yet: {path} is missing") from error
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"the manifest of {benchmark} cannot be read ({path}): {error}; delete it and build it again"
-        ) from error
-    if not isinstance(content, dict):
-        raise DataError(f"the manifest of {benchmark} is not a JSON object ({path}); build it again")
-    return content
 
 
 def count_examples(examples: pa.Table) -> dict[str, Any]:

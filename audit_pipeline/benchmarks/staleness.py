@@ -15,9 +15,9 @@ from audit_pipeline.benchmarks.build import (
     VersionOf,
     benchmark_digest,
     current_digest,
-    read_manifest,
     version_of_source,
 )
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.rows_origin import local_place
 from audit_pipeline.benchmarks.settings import RowsSettings
@@ -35,7 +35,7 @@ def is_stale(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None
     """
     if not is_built(spec, paths):
         return True
-    manifest = read_manifest(paths, spec.name)
+    manifest = read_built(paths, spec.name).manifest
     digest, source_versions = manifest.get("digest"), manifest.get("source_versions", {})
     if is_on_hub(spec):
         # What lies elsewhere is looked at again when the user asks for it (--refresh), not for every audit.

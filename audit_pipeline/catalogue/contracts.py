@@ -215,6 +215,13 @@ SCORES = pa.schema(
         _column("benchmark", pa.string(), "the benchmark"),
         _column("detector", pa.string(), "the detector"),
         _column("parameters", pa.string(), "canonical JSON of the detector's parameters"),
+        _column(
+            "is_default",
+            pa.bool_(),
+            "whether these are the detector's default parameters, with what the benchmark fixes in them; null where an "
+            "earlier version wrote the row",
+            later=True,
+        ),
         _column("score", pa.float64(), "higher means more likely a member; null unless status is ok", null=True),
         _column("status", pa.string(), "ok | not_applicable | failed"),
         _column("reason", pa.string(), "why there is no score; null where there is one", null=True),
@@ -233,9 +240,7 @@ EVALUATIONS = pa.schema(
         _column("n_nonmembers", pa.int32(), "non-members with a score"),
         _column("n_groups", pa.int32(), "groups that the interval was resampled over"),
         _column("n_not_scored", pa.int32(), "labelled examples of the evaluation split without a score"),
-        _column(
-            "metric", pa.string(), "auroc | tpr_at_5_fpr | tpr_at_1_fpr | tpr_at_01_fpr | fpr_at_95_tpr | auroc_margin"
-        ),
+        _column("metric", pa.string(), "auroc, tpr_at_5_fpr, … (metrics/declared.py, docs/intervals.md)"),
         _column("value", pa.float64(), "the metric; null where it is not defined", null=True),
         _column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
         _column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
@@ -499,6 +504,16 @@ SPLIT_QUALITY = pa.schema(
             pa.string(),
             "by the blind control of words, of the texts that were read; as in evaluations",
         ),
+        RUN_ID,
+    ]
+)
+
+BLIND_SCORES = pa.schema(
+    [
+        EXAMPLES.field("benchmark"),
+        _column("example_id", pa.string(), "the text, of those that are evaluated"),
+        _column("score", pa.float64(), "out-of-fold log odds of being a member, by the text's words alone"),
+        _column("method", pa.string(), "how the score was computed"),
         RUN_ID,
     ]
 )

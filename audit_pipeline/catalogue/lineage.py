@@ -156,14 +156,29 @@ def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
     written = [entry for entry in entries if paths.run_file(table, partition, entry["run_id"]).exists()]
     if not written:
         raise DataError(f"there are no {table} of {partition} yet: run them first")
-    last = max(written, key=lambda entry: (entry["finished_at"], entry["run_id"]))
+    return _written(max(written, key=lambda entry: (entry["finished_at"], entry["run_id"])))
+
+
+def written_there(paths: DataPaths, table: str, partition: str) -> Written | None:
+    """The run that wrote the file of a table that every run writes anew.
+
+    None where there is no file, or no entry that names its digest. Raises DataError where an entry is damaged.
+    """
+    path = _file_of(paths, table, partition, "")
+    if not path.exists():
+        return None
+    digest = known_sha256(path)
+    return next((_written(one) for one in _entries(paths, table, partition) if one.get("file_sha256") == digest), None)
+
+
+def _written(entry: Mapping[str, Any]) -> Written:
     return Written(
-        last["run_id"],
-        last["code_version"],
-        last["data_version"],
-        last["benchmark_digest"],
-        json.loads(last["upstream_data_versions"]),
-        last["finished_at"],
+        entry["run_id"],
+        entry["code_version"],
+        entry["data_version"],
+        entry["benchmark_digest"],
+        json.loads(entry["upstream_data_versions"]),
+        entry["finished_at"],
     )
 
 

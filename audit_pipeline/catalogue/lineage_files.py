@@ -19,7 +19,10 @@ from pathlib import Path
 from audit_pipeline.catalogue.contracts import RUN_TABLES
 from audit_pipeline.catalogue.paths import DataPaths
 
-REWRITTEN = ("documents", "examples", "split_quality", "control_studies", "token_frequencies", "controls")
+REWRITTEN = (
+    *("documents", "examples", "blind_scores", "split_quality"),
+    *("control_studies", "token_frequencies", "controls"),
+)
 """Tables of which a partition has one file, which every run writes anew: the last entry is the one that explains it."""
 
 

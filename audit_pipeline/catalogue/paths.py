@@ -151,6 +151,10 @@ class DataPaths:
         """What is known of a benchmark's two sides without any model; rewritten with every assessment."""
         return self.root / "split_quality" / f"benchmark={segment(benchmark)}" / "quality.parquet"
 
+    def blind_scores(self, benchmark: str) -> Path:
+        """The blind control's score of every text that is evaluated; rewritten with every assessment."""
+        return self.root / "blind_scores" / f"benchmark={segment(benchmark)}" / "scores.parquet"
+
     def token_statistics(self, kind: str, model_fingerprint: str) -> Path:
         return self.root / "token_statistics" / f"kind={kind}" / f"model={model_fingerprint}"
 
@@ -205,6 +209,7 @@ class DataPaths:
             "documents": self.documents,
             "examples": self.examples,
             "split_quality": self.split_quality,
+            "blind_scores": self.blind_scores,
             "control_studies": self.study,
             "controls": self.control_pointer,
             "token_frequencies": lambda name: self.token_frequencies(*name.rsplit("|", 1)),

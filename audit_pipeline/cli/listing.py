@@ -96,7 +96,7 @@ def models() -> None:
 @json_option
 def benchmarks(build_name: str | None) -> None:
     """The benchmarks of config/benchmarks.yaml, what is built of them, and what is wrong with the configuration."""
-    from audit_pipeline.benchmarks.build import read_manifest
+    from audit_pipeline.benchmarks.built import read_built
     from audit_pipeline.benchmarks.config import FILE_NAME
 
     paths = DataPaths.from_environment() if build_name is None else data_to_write()
@@ -115,7 +115,7 @@ def benchmarks(build_name: str | None) -> None:
         built = paths.benchmark_manifest(spec.name).exists()
         counts: Mapping[str, int] = {}
         try:
-            counts = read_manifest(paths, spec.name)["counts"] if built else {}
+            counts = read_built(paths, spec.name).manifest["counts"] if built else {}
         except DataError as error:
             # It stops itself, and no other.
             tell(str(error), style="yellow")

@@ -25,13 +25,14 @@ from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, Role
-from audit_pipeline.detectors.registry import Overrides, select
+from audit_pipeline.detectors.registry import Overrides, select, with_defaults
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.evidence.evaluate import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.scoring.passes import Statistics, passes_for, run_passes
+from audit_pipeline.separability.assessed import assess
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 RESAMPLES = 1000
@@ -134,18 +135,17 @@ def measure(
         statistics = Statistics(model, asked, scratch, passes)
         scored = score_texts(statistics.of_examples(zip(ids, asked, strict=True)), selection)
     benchmark: str = examples.column("benchmark")[0].as_py()
-    scores = scored.append_column("model", pa.repeat(entry.name, len(scored)))
+    scores = with_defaults(scored, overrides).append_column("model", pa.repeat(entry.name, len(scored)))
     scores = scores.append_column("benchmark", pa.repeat(benchmark, len(scored)))
     scores = scores.append_column("run_id", pa.repeat("study", len(scored)))
+    split = assess(examples, "randomised", texts[0].language, resamples=RESAMPLES, seed=entry.seed)
     evaluation = evaluate(
         scores,
         examples,
+        split,
         model=entry.name,
         benchmark=benchmark,
-        design="randomised",
-        language=texts[0].language,
         run_id="study",
-        overrides=overrides,
         resamples=RESAMPLES,
         seed=entry.seed,
     )

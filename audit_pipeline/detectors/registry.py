@@ -11,8 +11,11 @@ import itertools
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from audit_pipeline import detectors
-from audit_pipeline.catalogue.contracts import canonical_json
+from audit_pipeline.catalogue.contracts import SCORES, canonical_json
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
 from audit_pipeline.errors import ConfigError
@@ -133,6 +136,23 @@ def is_default(detector_name: str, parameters: str, overrides: Overrides | None 
         return parameters == canonical_json({})
     detector = get(detector_name)
     return parameters == detector.label({**detector.default, **(overrides or {}).get(detector_name, {})})
+
+
+def with_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Table:
+    """``scores`` with the column ``is_default`` of SCORES, where it is missing or null: files of earlier versions.
+
+    ``scores`` has the columns detector and parameters; ``overrides`` are the defaults that the benchmark fixes.
+    """
+    # Parameters are JSON on one line, so the last line break is the one put in here.
+    named = pc.binary_join_element_wise(scores["detector"], scores["parameters"], "\n").combine_chunks()
+    settings = named.dictionary_encode()
+    pairs = (one.rsplit("\n", 1) for one in settings.dictionary.to_pylist())
+    flags = [is_default(detector, parameters, overrides) for detector, parameters in pairs]
+    column = pa.array(flags, pa.bool_()).take(settings.indices)
+    if "is_default" not in scores.column_names:
+        return scores.append_column(SCORES.field("is_default"), column)
+    place = scores.column_names.index("is_default")
+    return scores.set_column(place, SCORES.field("is_default"), pc.coalesce(scores["is_default"], column))
 
 
 def _parameter(detector: Detector, name: str) -> Parameter:

@@ -17,7 +17,7 @@ from audit_pipeline.detectors.statistics import TextStatistics
 
 COLUMNS = ("example_id", "detector", "parameters", "score", "status", "reason")
 SCORE_COLUMNS = pa.schema([SCORES.field(name) for name in COLUMNS])
-"""The columns of SCORES that scoring fills; the caller knows model, benchmark and run_id."""
+"""The columns of SCORES that scoring fills; the caller knows model, benchmark, overrides and run_id."""
 
 _MISSING = Outcome.failed("there are no token statistics for the text: run the model on it first")
 

@@ -1,6 +1,7 @@
-"""Texts of which nobody knows, against texts that the model cannot have read.
+"""Audited texts of unknown label, compared with held-out texts, which the model cannot have read.
 
-What belongs here: how a shelf's examples are read as two sides. What does not: metrics of them (evaluate.py).
+What belongs here: how the examples of such a benchmark are read as members and non-members. What does not: metrics of
+them (evaluate.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ import pyarrow.compute as pc
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER
 
 IN_WORDS = "audited texts, of which nobody knows, stand in the members' place, held-out texts are the non-members"
+
+
+def as_compared(examples: pa.Table) -> pa.Table:
+    """The examples (schema EXAMPLES) whose labels are compared: theirs, or those of :func:`against_held_out`."""
+    compared = against_held_out(examples)
+    return examples if compared is None else compared
 
 
 def against_held_out(examples: pa.Table) -> pa.Table | None:

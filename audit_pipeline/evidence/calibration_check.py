@@ -23,7 +23,7 @@ from audit_pipeline.evidence.thresholds import (
     marginal_needs,
     marginal_rank,
 )
-from audit_pipeline.metrics.metrics import Floats
+from audit_pipeline.metrics.curves import Floats
 
 ALPHAS = (0.01, 0.05, 0.10)
 SPLITS = 200

@@ -32,7 +32,7 @@ _SMALLEST_P = 1e-300
 
 @dataclass(frozen=True)
 class CanaryRank:
-    """The test's result: one rank (1: the highest score) and p-value a set, and the p-value of all together.
+    """The test's result: one rank per set (1: the highest score), and the p-value of all sets together.
 
     ``statistic`` is the mean rank; ``n_alternatives`` counts those of all sets. Where ``status`` is ``refused``,
     ``reason`` says why and there is neither p-value nor statistic.
@@ -43,7 +43,6 @@ class CanaryRank:
     p_value: float | None
     statistic: float | None
     ranks: tuple[int, ...]
-    set_p_values: tuple[float, ...]
     n_alternatives: int
     method: str
     assumption: str = ASSUMPTION
@@ -67,11 +66,10 @@ def canary_rank(published: npt.ArrayLike, alternatives: Sequence[npt.ArrayLike],
         method += f", {len(sizes)} sets: sum of ranks, exact by convolution"
     reason = _refusal(scores, others, alpha)
     if reason is not None:
-        return CanaryRank("refused", reason, None, None, (), (), sum(sizes), method)
+        return CanaryRank("refused", reason, None, None, (), sum(sizes), method)
     ranks = tuple(rank_of(score, one) for score, one in zip(scores, others, strict=True))
-    each = tuple(rank / (size + 1) for rank, size in zip(ranks, sizes, strict=True))
     p_value = rank_sum_p(ranks, sizes)
-    return CanaryRank("ok", None, p_value, float(np.mean(ranks)), ranks, each, sum(sizes), method)
+    return CanaryRank("ok", None, p_value, float(np.mean(ranks)), ranks, sum(sizes), method)
 
 
 def rank_of(score: float, alternatives: npt.ArrayLike) -> int:

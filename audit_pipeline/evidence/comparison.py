@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -30,13 +29,11 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import COMPARISONS
 from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.columns import ScoreColumn
+from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import NO_INTERVAL, TAIL, GroupBootstrap, Interval
-from audit_pipeline.metrics.metrics import Floats, rank, undefined, weighted_metrics
+from audit_pipeline.metrics.metrics import rank, undefined, weighted_metrics
 from audit_pipeline.separability import blind_control as blind
-
-if TYPE_CHECKING:
-    from audit_pipeline.evidence.evaluate import ScoreColumn
 
 ITERATIONS = 1000
 
@@ -56,25 +53,6 @@ class Comparison:
     interval: Interval
     p_value: float | None
     method: str
-
-
-def compare(
-    scores: npt.ArrayLike,
-    others: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    groups: Sequence[str],
-    *,
-    iterations: int = ITERATIONS,
-    seed: int = 0,
-) -> Comparison:
-    """The comparison of two detectors' scores of the same n texts, [n] each; paper 000, Table 11.
-
-    Raises DataError for unequal lengths, and as metrics.rank and intervals.GroupBootstrap do.
-    """
-    pair = [np.asarray(one, dtype=np.float64) for one in (scores, others)]
-    if pair[0].shape != pair[1].shape:
-        raise DataError(f"two detectors are compared on the same texts: {pair[0].shape} scores, {pair[1].shape} others")
-    return _compare_all(np.stack(pair), labels, groups, [(0, 1)], iterations, seed)[0]
 
 
 def compared(difference: float, resampled: Floats, bootstrap: GroupBootstrap, *, meaning: str = _MEANING) -> Comparison:

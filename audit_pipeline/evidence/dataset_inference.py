@@ -27,7 +27,7 @@ there are, the p-value needs no correction for them. Here, other than there:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,7 +40,7 @@ from sklearn.preprocessing import StandardScaler
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.direction import LEVEL, Direction
 from audit_pipeline.metrics.claims import ClaimLevel
-from audit_pipeline.metrics.combine_p import COMBINATIONS, IN_WORDS, Combination
+from audit_pipeline.metrics.combine_p import twice_median
 
 NAME = "dataset_inference"
 ASSUMPTION = (
@@ -79,8 +79,6 @@ class DatasetInference:
     statistic: float | None
     n: int
     n_held_out: int
-    n_groups: int
-    n_held_out_groups: int
     split_p_values: tuple[float, ...]
     left_out: tuple[str, ...]
     claim_level: ClaimLevel
@@ -144,7 +142,6 @@ def dataset_inference(
     claim_level: ClaimLevel,
     known_members: tuple[npt.ArrayLike, Sequence[str]] | None = None,
     splits: int = SPLITS,
-    combination: Combination = "twice_median",
     seed: int = 0,
 ) -> DatasetInference:
     """The test of n texts by d features: ``values`` [n, d] (NaN: missing), ``names`` [d], ``groups`` [n].
@@ -180,7 +177,7 @@ def dataset_inference(
     method = (
         f"{n_features} feature{'' if n_features == 1 else 's'}, ridge regression of group means, one-sided Welch test "
         f"of group means of the other half in the direction of training, {splits} random splits by group, "
-        f"{IN_WORDS[combination]}"
+        "twice the median p-value"
     )
     reason = _refusal(design, units, bool(complete.any()))
     tested = []
@@ -188,22 +185,19 @@ def dataset_inference(
         ordered = matrix[units.order][:, complete]
         known = None if known_members is None else _of_known(*known_members, np.asarray(complete))
         tested = [_one_split(ordered, units, known, np.random.default_rng([seed, split])) for split in range(splits)]
-    combined = COMBINATIONS[combination]
     p_values = [one.p_value if one.runs_with_training else 1.0 for one in tested]
     return DatasetInference(
         status="ok" if reason is None else "refused",
         reason=reason,
-        p_value=None if reason is not None else combined(p_values),
+        p_value=None if reason is not None else twice_median(p_values),
         statistic=None if reason is not None else _median_t(tested),
         n=int((~is_held_out).sum()),
         n_held_out=int(is_held_out.sum()),
-        n_groups=int(units.has_audited.sum()),
-        n_held_out_groups=int(units.has_held_out.sum()),
         split_p_values=tuple(p_values),
         left_out=lacking,
         claim_level=claim_level,
-        method=f"{method}{_directions_in_words(tested, combined)}{_left_out_in_words(lacking)}",
-        direction=None if reason is not None else _direction(tested, combined),
+        method=f"{method}{_directions_in_words(tested)}{_left_out_in_words(lacking)}",
+        direction=None if reason is not None else _direction(tested),
     )
 
 
@@ -223,16 +217,16 @@ class _Split:
         return self.t if self.runs_with_training else 0.0 - self.t
 
 
-def _direction(tested: Sequence[_Split], combined: Callable[[npt.ArrayLike], float]) -> Direction:
+def _direction(tested: Sequence[_Split]) -> Direction:
     """The direction of the difference that the splits together find at 5%; ``none`` where they find none."""
-    if combined([one.p_value if one.runs_with_training else 1.0 for one in tested]) <= LEVEL:
+    if twice_median([one.p_value if one.runs_with_training else 1.0 for one in tested]) <= LEVEL:
         return "training"
     against = sum(not one.runs_with_training for one in tested)
-    found = combined([one.p_value for one in tested]) <= LEVEL
+    found = twice_median([one.p_value for one in tested]) <= LEVEL
     return "opposite" if found and against > len(tested) / 2 else "none"
 
 
-def _directions_in_words(tested: Sequence[_Split], combined: Callable[[npt.ArrayLike], float]) -> str:
+def _directions_in_words(tested: Sequence[_Split]) -> str:
     if not tested:
         return ""
     with_training = sum(one.runs_with_training for one in tested)
@@ -241,7 +235,7 @@ def _directions_in_words(tested: Sequence[_Split], combined: Callable[[npt.Array
         words += f", up to {against} feature(s) left aside by which known members score lower"
     if with_training == len(tested):
         return words
-    return f"{words} (p = {combined([one.p_value for one in tested]):.2g} without regard to direction)"
+    return f"{words} (p = {twice_median([one.p_value for one in tested]):.2g} without regard to direction)"
 
 
 @dataclass(frozen=True, eq=False)

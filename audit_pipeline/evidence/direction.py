@@ -17,7 +17,7 @@ from scipy.stats import mannwhitneyu
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.metrics import Floats
+from audit_pipeline.metrics.curves import Floats
 
 Direction = Literal["training", "opposite", "none"]
 

@@ -16,22 +16,12 @@ import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, Pair
 from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.evidence.audited_side import IN_WORDS, against_held_out
 from audit_pipeline.evidence.comparison import comparisons
 from audit_pipeline.evidence.dataset_inference import Features, dataset_inference, feature_matrix
 from audit_pipeline.evidence.evaluate import Evaluation, evaluate
 from audit_pipeline.evidence.group_rows import decide
-
-
-@dataclass(frozen=True)
-class Design:
-    """What is known of a benchmark beside its texts: how its sides came about, its language, what it fixes."""
-
-    design: str
-    language: str
-    matched: bool = False
-    overrides: Overrides | None = None
+from audit_pipeline.separability.assessed import AssessedSplit
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,25 +32,24 @@ class Findings:
     tables: Mapping[str, pa.Table]
 
 
-def find(scores: pa.Table, examples: pa.Table, pair: Pair, design: Design, run_id: str) -> Findings:
+def find(scores: pa.Table, examples: pa.Table, pair: Pair, split: AssessedSplit, run_id: str) -> Findings:
     """Metrics, comparisons, thresholds, tests and rates of one pair (``scores``: SCORES, ``examples``: EXAMPLES).
 
-    Where nothing that is audited is labelled but something is held out, metrics are those of audited against held-out
-    texts, and ``method`` says so. Raises DataError as :func:`evaluate` does.
+    ``split`` is what was assessed on :func:`as_compared` of the examples. Where nothing that is audited is labelled but
+    something is held out, metrics are those of audited against held-out texts, and ``method`` says so. Raises DataError
+    as :func:`evaluate` does.
     """
     compared = against_held_out(examples)
-    sides = examples if compared is None else compared
-    own = scores if compared is None else scores.filter(pc.is_in(scores["example_id"], value_set=sides["example_id"]))
+    own = (
+        scores if compared is None else scores.filter(pc.is_in(scores["example_id"], value_set=compared["example_id"]))
+    )
     evaluation = evaluate(
         own,
-        sides,
+        examples if compared is None else compared,
+        split,
         model=pair.model,
         benchmark=pair.benchmark,
-        design=design.design,
-        language=design.language,
         run_id=run_id,
-        overrides=design.overrides,
-        matched=design.matched,
     )
     decided = decide(
         scores,
@@ -69,7 +58,6 @@ def find(scores: pa.Table, examples: pa.Table, pair: Pair, design: Design, run_i
         benchmark=pair.benchmark,
         claim_level=evaluation.claim_level,
         run_id=run_id,
-        overrides=design.overrides,
     )
     return Findings(
         evaluation,
@@ -79,7 +67,7 @@ def find(scores: pa.Table, examples: pa.Table, pair: Pair, design: Design, run_i
             "group_tests": decided.group_tests,
             "contamination_rates": decided.contamination_rates,
             "calibration_checks": decided.calibration_checks,
-            "corpus_tests": _corpus_tests(scores, examples, evaluation, design.design, pair, run_id),
+            "corpus_tests": _corpus_tests(scores, examples, evaluation, split.design, pair, run_id),
             # Last: where they are, the others are.
             "evaluations": evaluation.table if compared is None else _said(evaluation.table),
         },

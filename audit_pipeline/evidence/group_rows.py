@@ -27,9 +27,9 @@ from audit_pipeline.catalogue.contracts import (
     SCORES,
 )
 from audit_pipeline.catalogue.tables import checked, table_from_rows
-from audit_pipeline.detectors import registry
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.calibration_check import calibration_check
+from audit_pipeline.evidence.columns import settings_of
 from audit_pipeline.evidence.conformal import METHOD, GroupTests, group_tests, ledger_q_values, q_values
 from audit_pipeline.evidence.contamination_rate import (
     UnitRates,
@@ -104,19 +104,17 @@ def decide(
     benchmark: str,
     claim_level: ClaimLevel,
     run_id: str,
-    overrides: registry.Overrides | None = None,
     seed: int = 0,
     alphas: Sequence[float] = ALPHAS,
 ) -> Decided:
     """What the calibration split allows to decide about the evaluation split, for every detector's default setting.
 
     ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; scores of other models and benchmarks, of other
-    settings, and without status ``ok`` are left aside. ``overrides`` are defaults that the benchmark fixes. Decisions
-    have a row for each detector, rule and alpha, also where it is refused; their rates are those of the evaluation
-    split. Every audited group is tested by every detector that has calibration non-members: of the evaluation split
-    those of unknown label, or all where none is unknown. Rates are of each audited group of several texts, each
-    collection and the benchmark. The calibration check reads the non-members of both splits, where there are some to
-    calibrate on.
+    settings, and without status ``ok`` are left aside. Decisions have a row for each detector, rule and alpha, also
+    where it is refused; their rates are those of the evaluation split. Every audited group is tested by every detector
+    that has calibration non-members: of the evaluation split those of unknown label, or all where none is unknown.
+    Rates are of each audited group of several texts, each collection and the benchmark. The calibration check reads the
+    non-members of both splits, where there are some to calibrate on.
 
     Raises DataError for an example that occurs twice, or is scored twice by one setting, a score of an unknown example,
     a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits;
@@ -124,7 +122,7 @@ def decide(
     """
     read = _examples(examples, seed)
     own = pc.and_(pc.equal(scores["model"], model), pc.equal(scores["benchmark"], benchmark))
-    settings = list(_settings(scores.filter(own), read, overrides))
+    settings = list(_settings(scores.filter(own), read))
     pair: Row = {"model": model, "benchmark": benchmark, "run_id": run_id}
     decisions: list[Row] = []
     tested: list[tuple[_Setting, GroupTests]] = []
@@ -183,16 +181,15 @@ def _codes(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.intp]]:
     return names, np.asarray(codes.to_numpy(), dtype=np.intp)
 
 
-def _settings(scores: pa.Table, examples: _Examples, overrides: registry.Overrides | None) -> Iterator[_Setting]:
+def _settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
     """Each detector's default setting, sorted by detector."""
     scores = checked(scores, SCORES)
     place = pc.index_in(scores["example_id"], value_set=examples.table["example_id"])
     if place.null_count:
         raise DataError(f"{place.null_count} scores are of examples that are not in the benchmark: score it again")
     scores = scores.append_column("place", place)
-    pairs = scores.group_by(["detector", "parameters"]).aggregate([])
-    for detector, parameters in sorted(zip(*(pairs[name].to_pylist() for name in pairs.column_names), strict=True)):
-        if not registry.is_default(detector, parameters, overrides):
+    for (detector, parameters), is_default in settings_of(scores).items():
+        if not is_default:
             continue
         is_setting = pc.and_(pc.equal(scores["detector"], detector), pc.equal(scores["parameters"], parameters))
         rows = scores.filter(is_setting)

@@ -27,7 +27,8 @@ from scipy.stats import binom, mannwhitneyu, norm
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.thresholds import certified_needs
-from audit_pipeline.metrics.metrics import Floats, metrics, roc_points, threshold_at
+from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.metrics.metrics import metrics, roc_points, threshold_at
 from audit_pipeline.metrics.rates import groups_to_resolve
 
 CONFIDENCE = 0.95

@@ -23,7 +23,7 @@ from scipy.stats import binom
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.metrics.metrics import Floats
+from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.rates import Rate, grouped_rate, interval_in_words
 
 Rule = Literal["largest_accuracy", "marginal", "certified"]

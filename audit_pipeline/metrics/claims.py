@@ -102,12 +102,12 @@ def split_verdict(design: str, blind: Interval, *, matched: bool = False) -> Spl
     return "undetermined"
 
 
-def claim_level(design: str, blind: Interval, *, matched: bool = False) -> ClaimLevel:
-    """The most that may be claimed from a benchmark of this design with this blind control; ``matched`` as there.
+def claim_level(design: str, verdict: SplitVerdict) -> ClaimLevel:
+    """The most that may be claimed from a benchmark of this design with this verdict on its split.
 
     Raises ConfigError for an unknown design.
     """
-    verdict = split_verdict(design, blind, matched=matched)
+    _check(design)
     if verdict == "randomised by design":
         return "sound test"
     if design == "exchangeable" and verdict == "mild shift":

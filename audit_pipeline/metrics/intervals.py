@@ -27,12 +27,12 @@ from scipy.stats import norm
 
 from audit_pipeline.catalogue.contracts import MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.metrics import Floats, Ranking, rank, undefined, weighted_metrics
+from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.metrics.declared import METRICS, RESAMPLED, Metric
+from audit_pipeline.metrics.metrics import Ranking, rank, undefined, weighted_metrics
 
 PERCENTILES = (2.5, 97.5)
 RESAMPLES = 2000
-RESAMPLED = ("auroc", "fpr_at_95_tpr")
-"""The metrics whose interval comes from the resamples."""
 TAIL = 0.025
 """Of a two-sided 95% interval."""
 
@@ -98,6 +98,12 @@ class GroupBootstrap:
     def percentile_method(self) -> str:
         """How :func:`percentile_interval` has come about, or why there is none."""
         return self.problem or f"95% percentile interval from {self.description}"
+
+    def interval_of(self, metric: Metric, value: float, resampled: npt.ArrayLike) -> tuple[Interval, str]:
+        """The 95% interval of a ``RESAMPLED`` metric's ``value`` from its values [resamples], and how it came about."""
+        if metric.interval == "logit":
+            return self.auroc_interval(value, resampled), self.auroc_method(value)
+        return percentile_interval(resampled), self.percentile_method
 
     def auroc_interval(self, auroc: float, resampled: npt.ArrayLike) -> Interval:
         """The 95% interval of an ``auroc`` of the n examples, from its values [resamples] on the resamples.
@@ -197,10 +203,12 @@ def metric_intervals(
     """The 95% interval of each ``RESAMPLED`` metric of one column of scores; raises DataError as metrics.rank does."""
     bootstrap = GroupBootstrap(groups, labels, resamples=resamples, seed=seed)
     ranking = rank(scores, labels)
-    resampled = bootstrap.metrics([ranking])[0]
-    found = {name: percentile_interval(resampled[:, column]) for column, name in enumerate(RESAMPLED)}
-    auroc = float(weighted_metrics(ranking, names=["auroc"])[0, 0])
-    return {**found, "auroc": bootstrap.auroc_interval(auroc, resampled[:, RESAMPLED.index("auroc")])}
+    values = weighted_metrics(ranking, names=RESAMPLED)[0].tolist()
+    resampled = bootstrap.metrics([ranking])[0].T
+    return {
+        name: bootstrap.interval_of(METRICS[name], value, draws)[0]
+        for name, value, draws in zip(RESAMPLED, values, resampled, strict=True)
+    }
 
 
 def _is_extreme(auroc: float) -> bool:

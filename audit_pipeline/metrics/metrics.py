@@ -1,8 +1,8 @@
-"""AUROC, TPR at 5%, 1% and 0.1% FPR and FPR at 95% TPR, for one weighting of the examples or for many at once.
+"""Metrics of scores and labels, for one weighting of the examples or for many at once.
 
-What belongs here: metrics as functions of scores, labels and weights. What does not: where weights come from
-(intervals.py), whether so few non-members can tell such an FPR (rates.py), and what a metric means for a claim
-(claims.py).
+What belongs here: ranking examples, and the metrics and the ROC curve of a ranking. What does not: which metrics there
+are (declared.py), where weights come from (intervals.py), whether so few non-members can tell such an FPR (rates.py),
+and what a metric means for a claim (claims.py).
 
 A text is called a member where its score is at least a threshold t. The thresholds are the distinct scores and
 +infinity (nothing is called a member), so tied texts always pass a threshold together.
@@ -18,23 +18,11 @@ import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-
-Floats = npt.NDArray[np.float64]
-
-FPR_LIMITS = {"tpr_at_5_fpr": 0.05, "tpr_at_1_fpr": 0.01, "tpr_at_01_fpr": 0.001}
-METRICS = ("auroc", *FPR_LIMITS, "fpr_at_95_tpr")
-MIN_TPR = 0.95
-_SLACK = 1e-12
-"""Relative: a rate that lies exactly on its limit is within it, whatever the rounding of limit times weight."""
+from audit_pipeline.metrics.curves import SLACK, Floats
+from audit_pipeline.metrics.declared import METRICS, OF_SCORES
 
 ALL_EQUAL = "no interval: all scores are equal, so they tell nothing apart"
 """Why a metric of such scores has no interval: resamples of one value do not scatter."""
-
-MEANING = {
-    "auroc": "area under the ROC curve, ties count half",
-    **{name: f"largest TPR with FPR <= {limit}" for name, limit in FPR_LIMITS.items()},
-    "fpr_at_95_tpr": "smallest FPR with TPR >= 0.95",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,23 +78,25 @@ def undefined(labels: npt.ArrayLike) -> str | None:
     return f"not defined: there are no {' and no '.join(missing)} with a score" if missing else None
 
 
-def weighted_metrics(ranking: Ranking, weights: npt.ArrayLike | None = None, names: Sequence[str] = METRICS) -> Floats:
-    """The metrics ``names``, of ``METRICS``, under each of r weightings of the n examples: [r, len(names)].
+def weighted_metrics(
+    ranking: Ranking, weights: npt.ArrayLike | None = None, names: Sequence[str] = OF_SCORES
+) -> Floats:
+    """The metrics ``names`` (of declared.py) under each of r weightings of the n examples: [r, len(names)].
 
     ``weights`` [r, n], in the examples' own order, say how often each example is taken (once where None).
     Raises DataError where a weighting leaves a class without weight.
     """
     false, true = _cumulated(ranking, weights)
-    return np.stack([_metric(name, false, true) for name in names], axis=1)
+    return np.stack([METRICS[name].of_curve(false, true) for name in names], axis=1)
 
 
 def metrics(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> dict[str, float]:
-    """The ``METRICS`` by name; ``weights`` [n] count how often each example is taken (once where None).
+    """The metrics of one detector's scores by name; ``weights`` [n]: how often each example is taken (once where None).
 
     Raises DataError as :func:`rank` and :func:`weighted_metrics` do.
     """
     rows = None if weights is None else np.asarray(weights, dtype=np.float64)[None, :]
-    return dict(zip(METRICS, weighted_metrics(rank(scores, labels), rows)[0].tolist(), strict=True))
+    return dict(zip(OF_SCORES, weighted_metrics(rank(scores, labels), rows)[0].tolist(), strict=True))
 
 
 def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
@@ -120,22 +110,7 @@ def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
 
 def threshold_at(points: RocPoints, limit: float) -> float:
     """The lowest threshold whose FPR is at most ``limit``; +infinity, which calls no text a member, where none is."""
-    return float(points.threshold[np.count_nonzero(points.fpr <= limit * (1 + _SLACK)) - 1])
-
-
-def _metric(name: str, false: Floats, true: Floats) -> Floats:
-    """One metric from the weights at or above each threshold, [r, t + 1] each: [r]."""
-    nonmembers, members = false[:, -1], true[:, -1]
-    # Both counts only rise along the curve, so each limit is met up to one place of it, or from one place on.
-    rows = np.arange(len(false))
-    if name in FPR_LIMITS:
-        within = np.count_nonzero(false <= (FPR_LIMITS[name] * (1 + _SLACK) * nonmembers)[:, None], axis=1) - 1
-        return np.asarray(true[rows, within] / members)
-    if name == "fpr_at_95_tpr":
-        enough = np.count_nonzero(true < (MIN_TPR * (1 - _SLACK) * members)[:, None], axis=1)
-        return np.asarray(false[rows, enough] / nonmembers)
-    trapezoids = np.einsum("rt,rt->r", np.diff(false, axis=1), true[:, 1:] + true[:, :-1])
-    return np.asarray(trapezoids / (2 * nonmembers * members))
+    return float(points.threshold[np.count_nonzero(points.fpr <= limit * (1 + SLACK)) - 1])
 
 
 def _cumulated(ranking: Ranking, weights: npt.ArrayLike | None) -> tuple[Floats, Floats]:

@@ -25,8 +25,9 @@ from scipy.stats import beta, t
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
+from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import NO_INTERVAL, TAIL, Interval
-from audit_pipeline.metrics.metrics import Floats, RocPoints, roc_points, threshold_at
+from audit_pipeline.metrics.metrics import RocPoints, roc_points, threshold_at
 
 _SLACK = 1e-9
 
@@ -70,17 +71,6 @@ def bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Flo
     low = np.where(some, beta.ppf(TAIL, np.where(some, x, 1.0), n - x + 1), 0.0)
     high = np.where(not_all, beta.ppf(1 - TAIL, x + 1, np.where(not_all, n - x, 1.0)), 1.0)
     return low, high
-
-
-def clopper_pearson(hits: float, n: float) -> Interval:
-    """The exact 95% interval of a share, from ``hits`` of ``n`` independent texts; neither need be whole.
-
-    Raises DataError unless 0 <= hits <= n and n > 0.
-    """
-    if not 0 <= hits <= n or not n > 0:
-        raise DataError(f"a share needs texts, and not more hits than texts: {hits} of {n}")
-    low, high = bounds(hits, n)
-    return Interval(float(low), float(high))
 
 
 def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
 
-from audit_pipeline.benchmarks.build import read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import is_built, up_to_date
 from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
@@ -43,7 +43,7 @@ def built_digest(spec: BenchmarkSpec, paths: DataPaths) -> str | None:
     if not is_built(spec, paths):
         return None
     try:
-        return str(read_manifest(paths, spec.name)["digest"])
+        return read_built(paths, spec.name).digest
     except (DataError, KeyError):
         return None
 
@@ -130,7 +130,7 @@ def _are_whole(spec: BenchmarkSpec, model: str, paths: DataPaths) -> bool:
     """Whether the files that count now of the benchmark and of the pair are there, every byte as it was written."""
     pair = Pair(spec.name, model)
     kept = [("documents", source) for source in spec.sources]
-    kept += [("examples", spec.name), ("split_quality", spec.name)]
+    kept += [("examples", spec.name), ("split_quality", spec.name), ("blind_scores", spec.name)]
     kept += [(table, pair.partition) for table in RUN_TABLES]
     return all(latest_is_whole(paths, table, partition) for table, partition in kept)
 

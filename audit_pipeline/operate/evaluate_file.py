@@ -1,7 +1,7 @@
 """`corpus-audit evaluate`: findings, warehouse and report of a table of scores, without a model and without Dagster.
 
 What belongs here: the order of read, find, write and publish, in a folder of its own. What does not: the file's columns
-(evidence/given_scores.py), statistics (evidence/findings.py), the command's options (cli/).
+(scoring/given_scores.py), statistics (evidence/findings.py), the command's options (cli/).
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.build import count_examples, read_examples, read_manifest
+from audit_pipeline.benchmarks.build import count_examples
+from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Pair, digest
 from audit_pipeline.catalogue.data_folder import is_writable, make_private
 from audit_pipeline.catalogue.lineage import Step, keep, table_version
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.findings import Design, Findings, find
-from audit_pipeline.evidence.given_scores import GivenScores, read_given
+from audit_pipeline.evidence.audited_side import as_compared
+from audit_pipeline.evidence.findings import Findings, find
 from audit_pipeline.evidence.options import Asked
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
-from audit_pipeline.operate.stages.benchmarks import assess_split
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split
 from audit_pipeline.operate.stages.evaluations import write_findings
 from audit_pipeline.report.write import build_reports
+from audit_pipeline.scoring.given_scores import GivenScores, read_given
+from audit_pipeline.separability.assessed import assess
 from audit_pipeline.warehouse.build import build_warehouse
 
 CODE_VERSION = "2"
@@ -69,11 +72,16 @@ def evaluate_file(asked: Asked) -> Evaluated:
     )
     _check_headline(asked, given.scores)
     design = asked.design or ("selected" if MEMBER in given.examples["label"].to_pylist() else "unlabelled")
-    findings = find(given.scores, given.examples, pair, Design(design, asked.language), run_id)
-    _refuse_nothing(asked.file, given, findings)
-
     version = table_version(given.examples)
-    _refuse_other_texts(paths, pair, version, design, given.examples)
+    before = _built_before(paths, pair.benchmark)
+    # Another file with scores of the same texts: what tells them apart without a model is known.
+    same_texts = before is not None and (before.digest, before.design) == (version, design)
+    known = known_split(before, paths) if before is not None and same_texts else None
+    assessed = known.assessed if known is not None else assess(as_compared(given.examples), design, asked.language)
+    findings = find(given.scores, given.examples, pair, assessed, run_id)
+    _refuse_nothing(asked.file, given, findings)
+    if before is not None and not same_texts:
+        _refuse_other_texts(paths, pair, before, version, design, given.examples)
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
     examples = Step.now(run_id, "given_examples", CODE_VERSION)
@@ -88,7 +96,7 @@ def evaluate_file(asked: Asked) -> Evaluated:
         upstream={},
         benchmark_digest=version,
     )
-    write_json(paths.benchmark_manifest(pair.benchmark), _manifest(paths, version, asked, design, given))
+    write_json(paths.benchmark_manifest(pair.benchmark), _manifest(version, asked, design, given, before))
     scores = Step.now(run_id, "given_scores", CODE_VERSION)
     scores_version = table_version(given.scores)
     keep(
@@ -102,19 +110,29 @@ def evaluate_file(asked: Asked) -> Evaluated:
         benchmark_digest=version,
         settings=settings,
     )
+    if known is None and given.has_text:
+        step = Step.now(run_id, "split_quality", SPLIT_VERSION)
+        known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed).split
     write_findings(
         findings,
         pair,
         paths,
         Step.now(run_id, "evaluations", CODE_VERSION),
-        upstream={f"examples/{pair.benchmark}": version, f"scores/{pair.partition}": scores_version},
+        upstream={
+            f"examples/{pair.benchmark}": version,
+            f"scores/{pair.partition}": scores_version,
+            **(known.versions if known is not None else {}),
+        },
         benchmark_digest=version,
     )
-    if given.has_text:
-        assess_split(pair.benchmark, paths, Step.now(run_id, "split_quality", CODE_VERSION))
     build_warehouse(paths, include_text=not asked.no_text, config=paths.root)
     summary = build_reports(paths.warehouse, paths.reports, include_text=not asked.no_text)
     return Evaluated(pair, given, findings, paths, summary.path)
+
+
+def _built_before(paths: DataPaths, benchmark: str) -> BuiltBenchmark | None:
+    """The benchmark of that name that an earlier evaluation wrote there; None where none did."""
+    return read_built(paths, benchmark) if paths.benchmark_manifest(benchmark).exists() else None
 
 
 def _bytes(file: Path) -> bytes:
@@ -188,42 +206,40 @@ def _are_the_same_texts(before: pa.Table, now: pa.Table) -> bool:
     return bool(before.select(columns).sort_by(by_id).equals(now.select(columns).sort_by(by_id)))
 
 
-def _refuse_other_texts(paths: DataPaths, pair: Pair, version: str, design: str, examples: pa.Table) -> None:
-    """Raise DataError where another model has scores there on a benchmark of this name that is another one.
+def _refuse_other_texts(
+    paths: DataPaths, pair: Pair, before: BuiltBenchmark, version: str, design: str, examples: pa.Table
+) -> None:
+    """Raise DataError where another model has scores there on the benchmark of this name that was there ``before``.
 
     It is another one if its texts are others (texts without ids are numbered, so the earlier scores would be read with
-    this file's labels), and if its sides came about otherwise.
+    this file's labels), and if members and non-members came about otherwise.
     """
-    if not paths.benchmark_manifest(pair.benchmark).exists():
-        return
-    known = read_manifest(paths, pair.benchmark)
-    if known["digest"] == version and known["design"] == design:
-        return
     others = {
         Pair(*unsegment(folder.name.removeprefix("partition=")).split("|", 1))
         for folder in paths.table("scores").glob("partition=*")
     }
     models = sorted(other.model for other in others if other.benchmark == pair.benchmark and other != pair)
-    if models and known["digest"] != version and _are_the_same_texts(read_examples(paths, pair.benchmark), examples):
-        before = known["spec"]
+    if models and before.digest != version and _are_the_same_texts(before.examples, examples):
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on these texts under the name {pair.benchmark}, divided with "
-            f"--calibration {before['calibration_fraction']} --seed {before['seed']}, or described otherwise: give the "
-            "same --calibration, --seed and --language, or another --benchmark or --out"
+            f"--calibration {before.spec['calibration_fraction']} --seed {before.spec['seed']}, or described "
+            "otherwise: give the same --calibration, --seed and --language, or another --benchmark or --out"
         )
-    if models and known["digest"] != version:
+    if models and before.digest != version:
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on other texts under the name {pair.benchmark}: "
             "give another --benchmark or --out"
         )
     if models:
         raise DataError(
-            f"{paths.root} holds scores of {models[0]} on {pair.benchmark} with the design '{known['design']}', and "
+            f"{paths.root} holds scores of {models[0]} on {pair.benchmark} with the design '{before.design}', and "
             f"this is to be '{design}': give the same --design, or another --benchmark or --out"
         )
 
 
-def _manifest(paths: DataPaths, version: str, asked: Asked, design: str, given: GivenScores) -> dict[str, object]:
+def _manifest(
+    version: str, asked: Asked, design: str, given: GivenScores, before: BuiltBenchmark | None
+) -> dict[str, object]:
     """What is true of the texts, whoever scored them; and by model, what of its file could not be used."""
     left_out = {"rows": len(given.skipped), "reasons": dict(given.left_out), "notes": list(given.notes)}
     return {
@@ -243,15 +259,14 @@ def _manifest(paths: DataPaths, version: str, asked: Asked, design: str, given: 
             "seed": asked.seed,
         },
         "counts": count_examples(given.examples),
-        "left_out": {**_left_out_before(paths, asked.name, version), asked.model: left_out},
+        "left_out": {**_left_out_before(before, version), asked.model: left_out},
         "checks": [],
     }
 
 
-def _left_out_before(paths: DataPaths, benchmark: str, version: str) -> Mapping[str, Any]:
+def _left_out_before(before: BuiltBenchmark | None, version: str) -> Mapping[str, Any]:
     """By model, what of the files of earlier evaluations of the same texts could not be used."""
-    if not paths.benchmark_manifest(benchmark).exists():
+    if before is None or before.digest != version:
         return {}
-    known = read_manifest(paths, benchmark)
-    found: Mapping[str, Any] = known.get("left_out", {}) if known["digest"] == version else {}
+    found: Mapping[str, Any] = before.manifest.get("left_out", {})
     return found

@@ -30,6 +30,7 @@ from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, discard, no_c
 Dimension = Literal["benchmark", "model"]
 
 PAIR_TABLES = (*RUN_TABLES, "outcomes")
+_OF_SPLITS = ("split_quality", "blind_scores")
 _LINEAGE = "lineage"
 _CACHED = "token statistics"
 _DAMAGED = "damaged parts of the cache, which may hold its texts"
@@ -128,7 +129,7 @@ def names_kept(dimension: Dimension, paths: DataPaths) -> set[str]:
     if dimension == "model":
         cards = (_card(path) for path in _card_files(paths))
         return names | {pair.model for pair in pairs} | {str(card["name"]) for card in cards if "name" in card}
-    built = {entry.partition for entry in entries if entry.table in ("examples", "split_quality")}
+    built = {entry.partition for entry in entries if entry.table in ("examples", *_OF_SPLITS)}
     return names | built | {pair.benchmark for pair in pairs} | set(_benchmark_folders(paths))
 
 
@@ -235,6 +236,7 @@ def _of_benchmark(target: Target, paths: DataPaths) -> Removal:
     lots = [
         *_tables_of(target, paths),
         _Lot.of("split_quality", [paths.split_quality(target.name).parent]),
+        _Lot.of("blind_scores", [paths.blind_scores(target.name).parent]),
         _Lot.of(_LINEAGE, of_others),
         _Lot.of("examples and manifest", [paths.examples(target.name).parent]),
         _Lot.of(_LINEAGE, of_examples),
@@ -291,7 +293,7 @@ def _lineage_of(target: Target, paths: DataPaths) -> tuple[list[Path], list[Path
     entries = _entries(paths)
     own = [entry for entry in entries if target == Target("benchmark", entry.partition)]
     of_pairs = [entry.folder for entry in entries if entry.pair is not None and target.covers(entry.pair)]
-    of_splits = [entry.folder for entry in own if entry.table == "split_quality"]
+    of_splits = [entry.folder for entry in own if entry.table in _OF_SPLITS]
     return [*of_pairs, *of_splits], [entry.folder for entry in own if entry.table == "examples"]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import NON_MEMBER
-from audit_pipeline.evidence.evaluate import ScoreColumn
+from audit_pipeline.evidence.columns import ScoreColumn
 from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.report.picture_data import spread_of
 from audit_pipeline.report.plots import (

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.metrics.claims import few_texts
-from audit_pipeline.metrics.metrics import FPR_LIMITS, roc_points
+from audit_pipeline.metrics.declared import METRICS
+from audit_pipeline.metrics.metrics import roc_points
 from audit_pipeline.report.document import (
     CalibrationCheck,
     Comparison,
@@ -269,7 +270,7 @@ def _by_setting(evaluations: Sequence[Row]) -> Mapping[tuple[str, str], list[Row
     return found
 
 
-_TPR = {limit: name for name, limit in FPR_LIMITS.items()}
+_TPR = {metric.at_fpr: name for name, metric in METRICS.items() if metric.at_fpr is not None}
 
 
 def _detectors(evaluations: Sequence[Row], chosen: Chosen) -> list[Detector]:

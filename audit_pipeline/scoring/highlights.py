@@ -21,7 +21,6 @@ from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.detectors.min_k import selected, z_scores
-from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.evidence.headline import PREFERRED, headline_detector
 from audit_pipeline.models.load import TokenizedModel
@@ -44,9 +43,7 @@ class Excerpt:
     tokens: tuple[int, ...]
 
 
-def highlights(
-    scores: pa.Table, examples: pa.Table, pair: Pair, model: TokenizedModel, paths: DataPaths, overrides: Overrides
-) -> pa.Table:
+def highlights(scores: pa.Table, examples: pa.Table, pair: Pair, model: TokenizedModel, paths: DataPaths) -> pa.Table:
     """The ten highest scores of the evaluated texts by the detector that answers (schema HIGHLIGHTS).
 
     ``scores`` (schema SCORES) are the pair's; the token statistics are read from the cache. No row where that detector
@@ -56,8 +53,7 @@ def highlights(
     detector = headline_detector(set(ok["detector"].to_pylist()))
     if detector not in PREFERRED:
         return HIGHLIGHTS.empty_table()
-    own = ok.filter(pc.equal(ok["detector"], detector))
-    settings = [one for one in own["parameters"].unique().to_pylist() if is_default(detector, one, overrides)]
+    own = ok.filter(pc.and_(pc.equal(ok["detector"], detector), ok["is_default"]))
     evaluated = {
         row["example_id"]: ((row["context"] or ""), row["text"])
         for row in examples.select(["example_id", "text", "context", "split"]).to_pylist()
@@ -67,7 +63,7 @@ def highlights(
         (
             row
             for row in own.select(["example_id", "parameters", "score", "run_id"]).to_pylist()
-            if row["parameters"] in settings and row["example_id"] in evaluated
+            if row["example_id"] in evaluated
         ),
         key=lambda row: (-row["score"], row["example_id"]),
     )[:MOST_TEXTS]

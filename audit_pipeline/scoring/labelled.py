@@ -16,9 +16,10 @@ from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.fetch.labels import LabelReader
 from audit_pipeline.fetch.rows import TextRow
+from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.metrics.intervals import Interval, metric_intervals
-from audit_pipeline.metrics.metrics import Floats, metrics, undefined
+from audit_pipeline.metrics.metrics import metrics, undefined
 
 FEW_ENOUGH_TO_RESAMPLE = 20_000
 """Texts with a label. Of more the interval is DeLong's: the bootstrap's 2,000 draws of them would take minutes."""

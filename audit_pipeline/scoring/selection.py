@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from audit_pipeline.benchmarks.build import read_manifest
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors import dc_pdd, infilling
+from audit_pipeline.detectors import infilling
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.registry import Overrides, select, settings_up_to, settings_with
 from audit_pipeline.errors import AuditError, ConfigError, ModelError, TransientError
@@ -20,14 +19,6 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.references.frequencies import FrequencyLookup, frequencies_of, read_frequencies
 from audit_pipeline.scoring.passes import Passes, Selection, needs_of, passes_for
-
-
-def overrides_of(benchmark: str, paths: DataPaths) -> Overrides:
-    """What a benchmark fixes of detectors: infilling's m, by its length or as its entry says, and DC-PDD's a."""
-    manifest = read_manifest(paths, benchmark)
-    steps = manifest["spec"].get("infilling_m") or infilling.steps_for(manifest["words"])
-    bound = manifest["spec"].get("dc_pdd_a")
-    return {infilling.NAME: {"m": steps}, **({dc_pdd.NAME: {"a": float(bound)}} if bound is not None else {})}
 
 
 def audit_selection(overrides: Overrides) -> Selection:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.metrics import Floats
+from audit_pipeline.metrics.curves import Floats
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer

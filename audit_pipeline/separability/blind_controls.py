@@ -1,11 +1,11 @@
-"""Four blind controls: classifiers of membership that see a text's words, characters, length or dates, and no model.
+"""Blind controls beside that of words: classifiers of membership that see characters, length or dates, and no model.
 
-What belongs here: the features of each control, and AUROC and interval of all of them. What does not: the folds and the
-classifier (separability/blind_control.py, whose word control is the first of the four and the one that binds), and what
-an AUROC means for a claim (metrics/claims.py).
+What belongs here: the features of each control, and AUROC and interval of any of them. What does not: the folds and the
+classifier (separability/blind_control.py, whose control of words is the one that binds), and what an AUROC means for a
+claim (metrics/claims.py).
 
-All four are scored out of fold in the same folds by group, and resampled by the same draws, so that their AUROCs are
-comparable. None is read on fewer than 200 texts.
+On the same texts all are scored out of fold in the same folds by group, and resampled by the same draws, so that their
+AUROCs are comparable. None is read on fewer than 200 texts.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
+from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.metrics.declared import AUROC
 from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, GroupBootstrap, Interval
-from audit_pipeline.metrics.metrics import MEANING, Floats, rank, weighted_metrics
+from audit_pipeline.metrics.metrics import ALL_EQUAL, rank, weighted_metrics
 from audit_pipeline.separability.blind_control import (
     BlindControl,
     FoldFeatures,
     Matrix,
     Places,
-    blind_control,
     cross_fitted,
     folds_by_group,
     is_unspaced,
 )
 from audit_pipeline.separability.dates_in_text import DatesInText, dates_in
 
-WORDS, CHARACTERS, LENGTH, DATES = NAMES = ("words", "characters", "length", "dates")
+WORDS, CHARACTERS, LENGTH, DATES = "words", "characters", "length", "dates"
 
 LENGTH_UNITS = ("words", "characters", "utf8_bytes", "zlib_bytes")
 
 MOST_CHARACTERS = 4_000_000
 """That the character control reads, of all texts together: memory and time are bounded, 400 of each of 10,000 texts."""
 
-_AUROC = ("auroc",)
+_AUROC = (AUROC.name,)
 _BUCKETS = 1 << 20
 _MIN_TEXTS = 2
 _FURTHEST = 4.0
@@ -57,7 +58,7 @@ class ControlAuroc:
     method: str
 
 
-def blind_controls(
+def other_controls(
     example_ids: Sequence[str],
     texts: Sequence[str],
     labels: npt.ArrayLike,
@@ -67,27 +68,24 @@ def blind_controls(
     word_counts: Sequence[int],
     seed: int = 0,
 ) -> dict[str, BlindControl]:
-    """Each control of n labelled examples (labels 0 or 1) by name, the same for every order of them.
+    """The controls beside that of words of n labelled examples (labels 0 or 1), the same for every order of them.
 
-    ``word_counts`` are the texts' lengths in words of the benchmark's unit, for the length control. In a script without
-    blanks between words the word control has character n-grams already, so the character control is the same one.
-    Raises DataError for unequal lengths.
+    By name. ``word_counts`` are the texts' lengths in words of the benchmark's unit, for the control of length. In a
+    script without blanks between words the control of words has character n-grams already, so there is none of
+    characters. Raises DataError for unequal lengths.
     """
-    words = blind_control(example_ids, texts, labels, groups, language=language, seed=seed)
-
     folds = folds_by_group(example_ids, labels, groups, seed=seed)
-    characters = words
+    found = {}
     if not is_unspaced(language):
         first = MOST_CHARACTERS // max(1, len(texts))
         what = "TF-IDF of character 3-5-grams"
         if any(len(text) > first for text in texts):
             what += f" of each text's first {first} characters"
-        characters = cross_fitted(folds, character_features([text[:first] for text in texts], (3, 5)), what)
+        found[CHARACTERS] = cross_fitted(folds, character_features([text[:first] for text in texts], (3, 5)), what)
     length = dense_features(length_features(texts, word_counts))
     dates = date_features([dates_in(text) for text in texts])
     return {
-        WORDS: words,
-        CHARACTERS: characters,
+        **found,
         LENGTH: cross_fitted(folds, length, "words, characters, bytes and zlib bytes of each text"),
         DATES: cross_fitted(folds, dates, "years and months mentioned in each text"),
     }
@@ -105,24 +103,20 @@ def measure_controls(
     classes = np.asarray(labels)
     rankings = {name: rank(one.scores, classes) for name, one in controls.items() if one.scores is not None}
     aurocs = {name: float(weighted_metrics(ranking, names=_AUROC)[0, 0]) for name, ranking in rankings.items()}
-    intervals: dict[str, Interval] = {}
-    drawn: dict[str, str] = {}
+    intervals: dict[str, tuple[Interval, str]] = {}
     if rankings:
         bootstrap = GroupBootstrap(groups, classes, resamples=resamples, seed=seed)
         resampled = bootstrap.metrics(list(rankings.values()), _AUROC)[:, :, 0]
         for (name, auroc), values in zip(aurocs.items(), resampled, strict=True):
-            intervals[name] = bootstrap.auroc_interval(auroc, values)
-            drawn[name] = bootstrap.auroc_method(auroc)
-    return [
-        ControlAuroc(
-            name,
-            aurocs.get(name),
-            intervals.get(name, NO_INTERVAL),
-            len(classes),
-            "; ".join([control.method, MEANING["auroc"], drawn[name]]) if control.reason is None else control.reason,
-        )
-        for name, control in controls.items()
-    ]
+            # Scores that are all equal tie everywhere, so their resamples do not scatter.
+            tied = len(rankings[name].tie_end) == 1
+            intervals[name] = (NO_INTERVAL, ALL_EQUAL) if tied else bootstrap.interval_of(AUROC, auroc, values)
+    found = []
+    for name, control in controls.items():
+        interval, drawn = intervals.get(name, (NO_INTERVAL, ""))
+        method = control.reason or "; ".join([control.method, AUROC.meaning, drawn])
+        found.append(ControlAuroc(name, aurocs.get(name), interval, len(classes), method))
+    return found
 
 
 def worst(measured: Sequence[ControlAuroc]) -> ControlAuroc | None:

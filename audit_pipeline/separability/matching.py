@@ -34,8 +34,9 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import MILD_BELOW
+from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval, metric_intervals
-from audit_pipeline.metrics.metrics import Floats, metrics
+from audit_pipeline.metrics.metrics import metrics
 from audit_pipeline.separability.blind_control import (
     BlindControl,
     FoldFeatures,

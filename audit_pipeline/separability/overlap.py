@@ -10,17 +10,15 @@ benchmark, which is less: a small overlap here does not say that the overlap wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from audit_pipeline.metrics.metrics import Floats
+from audit_pipeline.metrics.curves import Floats
 
 SIZES = (7, 13)
 LIMITS = (0.2, 0.8)
-
-Split = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,24 +46,11 @@ class Overlap:
         return float(np.mean(self.shares > limit)) if len(self.shares) else None
 
 
-def overlap(texts: Sequence[str], others: Sequence[str], size: int, split: Split = str.split) -> Overlap:
-    """What of ``texts`` is found in ``others``, by sequences of ``size`` words; case does not matter.
-
-    Words are those of ``split``. An n-gram that stands twice in a text counts twice. Raises ValueError for a size
-    below 1.
-    """
-    if size < 1:
-        raise ValueError(f"an n-gram has at least one word, not {size}")
-    return overlap_of_words(lowered(texts, split), lowered(others, split), size)
-
-
-def lowered(texts: Sequence[str], split: Split) -> list[list[str]]:
-    """The words of each text in lower case, for :func:`overlap_of_words`."""
-    return [split(text.lower()) for text in texts]
-
-
 def overlap_of_words(texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int) -> Overlap:
-    """As :func:`overlap`, of texts that are words already: taking apart once serves every size and both directions."""
+    """What of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
+
+    An n-gram that stands twice in a text counts twice.
+    """
     there = {gram for words in others for gram in _grams(words, size)}
     shares = []
     for words in texts:

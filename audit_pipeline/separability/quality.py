@@ -1,7 +1,7 @@
-"""The quality of a split as one table: how far the two sides of a benchmark differ in anything but membership.
+"""The quality of a split as one table: how far members and non-members differ in anything but membership.
 
-What belongs here: putting what the other modules measure into rows, the verdict and a short summary. What does not:
-measuring any of it, and where the rows are written. No model's scores are read.
+What belongs here: putting what the other modules measure into rows, and a short summary. What does not: measuring any
+of it, the verdict (assessed.py), and where the rows are written. No model's scores are read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +22,13 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS, SplitVerdict, split_verdict
 from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval
 from audit_pipeline.separability import histograms
+from audit_pipeline.separability.assessed import MEASURE, AssessedSplit
 from audit_pipeline.separability.blind_controls import (
+    CHARACTERS,
     LENGTH_UNITS,
-    WORDS,
     ControlAuroc,
-    blind_controls,
     measure_controls,
+    other_controls,
     text_lengths,
     worst,
 )
@@ -41,41 +43,16 @@ BOTH = "both"
 MEMBERS, NONMEMBERS = SIDES[MEMBER], SIDES[NON_MEMBER]
 
 MOST_PER_SIDE = 1000
-"""Texts of a side that are read, at most: 2,000 of 128 words take 15 s on one core."""
-
-MEASURES: Mapping[str, str] = {
-    "blind_auroc": "AUROC of a classifier that sees no model",
-    "worst_blind_auroc": "the highest of the blind AUROCs",
-    "ngram_overlap_mean": "mean over a side's texts of the share of their n-grams that the other side has",
-    "ngram_overlap_max": "the largest of those shares",
-    "ngram_overlap_above_20": "share of texts of which more than 20% is found on the other side",
-    "ngram_overlap_above_80": "share of texts of which more than 80% is found on the other side",
-    "near_duplicate_pairs": "pairs of texts that nearly are each other",
-    "near_duplicate_texts": "texts of a side that nearly are one of the other side",
-    "near_duplicate_max": "the largest similarity of such a pair between the sides",
-    "texts": "texts of a side",
-    "groups": "groups that a side's texts are of",
-    "texts_of_collection": "texts of a side that are of a collection",
-    "uneven_collections": "collections of which the sides have unequally many texts",
-    "texts_published": "texts of a side that are dated in a year or month",
-    "texts_with_year": "share of a side's texts that mention a year",
-    "years_mentioned": "years that a side's texts mention, mean",
-    "latest_year_mentioned": "the latest year that a text mentions, mean over the side's texts that mention one",
-    "length_mean": "mean length",
-    "length_std": "standard deviation of lengths",
-    "length_min": "the shortest length",
-    "length_max": "the greatest length",
-    "language_share": "share of a side's texts in a language, as detected",
-    "language_mismatch": "share of a side's texts whose detected language is not the declared one",
-}
+"""Texts of a side that are read, at most, by all but the blind control of words: 2,000 of 128 words take 15 s on one
+core."""
 
 
 @dataclass(frozen=True, eq=False)
 class Quality:
     """What is known of a split without any model.
 
-    ``table`` has the columns of SPLIT_QUALITY. ``verdict`` binds, by the word control; ``worst`` is the control with
-    the highest AUROC, None where none was read. ``summary`` is a handful of values by name, for metadata.
+    ``table`` has the columns of SPLIT_QUALITY. ``verdict`` is that of the blind control of words; ``worst`` is the
+    control with the highest AUROC, None where none was read. ``summary`` is a handful of values by name, for metadata.
     """
 
     table: pa.Table
@@ -152,7 +129,7 @@ class _Row:
 
 def split_quality(
     examples: pa.Table,
-    design: str,
+    assessed: AssessedSplit,
     language: str,
     split: Callable[[str], list[str]] = str.split,
     seed: int = 0,
@@ -160,40 +137,41 @@ def split_quality(
     near_duplicate_threshold: float = 0.5,
     *,
     run_id: str,
-    matched: bool = False,
     most_per_side: int = MOST_PER_SIDE,
 ) -> Quality:
     """The quality of the evaluation split of one benchmark's ``examples`` (schema EXAMPLES).
 
-    ``design`` and ``language`` (ISO 639-1) are the benchmark's, ``split`` gives a text's words in its unit; ``matched``
-    says that its sides were chosen to be hard to tell apart. Two sides are compared where both are there; what cannot
-    be measured is null, with the reason in ``method``. Of a side of more than ``most_per_side`` texts so many are
-    read, drawn at random, and ``method`` says so; texts, groups, collections and dates are counted of all. The result
-    depends on the examples and on ``seed``, not on the order of rows.
+    ``assessed`` is the blind control of words on these examples, ``language`` (ISO 639-1) theirs, ``split`` gives a
+    text's words in the benchmark's unit. Members and non-members are compared where there are both; what cannot be
+    measured is null, with the reason in ``method``. Of a side of more than ``most_per_side`` texts so many are read,
+    drawn at random, and ``method`` says so; the control of words reads all, and texts, groups, collections and dates
+    are counted of all. The result depends on the examples and on ``seed``, not on the order of rows.
 
     Raises DataError for examples of no benchmark or of several, a missing column, a label other than 0, 1 and null, and
-    an example_id that stands twice; ConfigError for an unknown design; ValueError for a threshold outside (0, 1] or no
-    text a side.
+    an example_id that stands twice; ValueError for a threshold outside (0, 1] or no text a side.
     """
     if most_per_side < 1:
         raise ValueError(f"at least one text of a side is read, not {most_per_side}")
     everything = _evaluation_texts(examples, split)
     texts, sampled = everything.sample(most_per_side, seed)
-    controls = _controls(texts, language, seed, resamples)
-    binding = next(one for one in controls if one.name == WORDS)
-    verdict = split_verdict(design, binding.interval, matched=matched)
+    others = [_read_on(one, sampled) for one in _other_controls(texts, language, seed, resamples)]
+    # In a script without blanks between words the control of words reads characters.
+    characters = [] if any(one.name == CHARACTERS for one in others) else [replace(assessed.auroc, name=CHARACTERS)]
+    controls = [assessed.auroc, *characters, *others]
     strongest = worst(controls)
     read = [
-        *_control_rows(controls, strongest, lambda interval: split_verdict(design, interval, matched=matched)),
         *_overlap_rows(texts),
         *_near_duplicate_rows(texts, near_duplicate_threshold),
         *_mention_rows(texts),
         *_length_rows(texts),
         *_language_rows(texts),
     ]
-    if sampled:
-        read = [replace(row, method=f"{row.method}; {sampled}") for row in read]
-    rows = [*read, *_balance_rows(everything), *_published_rows(everything)]
+    rows = [
+        *_control_rows(controls, strongest, assessed),
+        *(_read_on(row, sampled) for row in read),
+        *_balance_rows(everything),
+        *_published_rows(everything),
+    ]
     table = table_from_rows(
         (
             {
@@ -207,14 +185,22 @@ def split_quality(
                 "n": row.n,
                 "method": row.method,
                 "verdict": row.verdict,
-                "split_verdict": verdict,
+                "split_verdict": assessed.verdict,
                 "run_id": run_id,
             }
             for row in rows
         ),
         SPLIT_QUALITY,
     )
-    return Quality(table, verdict, strongest, _summary(rows, verdict, binding, strongest))
+    return Quality(table, assessed.verdict, strongest, _summary(rows, assessed, strongest))
+
+
+_Read = TypeVar("_Read", ControlAuroc, _Row)
+
+
+def _read_on(found: _Read, sampled: str) -> _Read:
+    """What was found on a sample, with ``sampled`` in its method; as it is where that is empty."""
+    return replace(found, method=f"{found.method}; {sampled}") if sampled else found
 
 
 def _evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> _Texts:
@@ -240,11 +226,12 @@ def _sides_of(columns: Mapping[str, list[object]]) -> dict[str, list[int]]:
     return by_side(columns["label"])  # type: ignore[arg-type]
 
 
-def _controls(texts: _Texts, language: str, seed: int, resamples: int) -> list[ControlAuroc]:
+def _other_controls(texts: _Texts, language: str, seed: int, resamples: int) -> list[ControlAuroc]:
+    """The controls beside that of words."""
     places = texts.labelled
     labels = np.asarray(texts.of("label", places), dtype=np.int8)
     groups = texts.strings("group", places)
-    controls = blind_controls(
+    controls = other_controls(
         texts.strings("example_id", places),
         texts.strings("text", places),
         labels,
@@ -257,11 +244,14 @@ def _controls(texts: _Texts, language: str, seed: int, resamples: int) -> list[C
 
 
 def _control_rows(
-    controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, verdict_of: Callable[[Interval], SplitVerdict]
+    controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, assessed: AssessedSplit
 ) -> list[_Row]:
+    def verdict_of(interval: Interval) -> SplitVerdict:
+        return split_verdict(assessed.design, interval, matched=assessed.matched)
+
     rows = [
         _Row(
-            "blind_auroc",
+            MEASURE,
             one.name,
             BOTH,
             one.auroc,
@@ -446,7 +436,7 @@ def _language_rows(texts: _Texts) -> list[_Row]:
 
 
 def _summary(
-    rows: Sequence[_Row], verdict: SplitVerdict, binding: ControlAuroc, strongest: ControlAuroc | None
+    rows: Sequence[_Row], assessed: AssessedSplit, strongest: ControlAuroc | None
 ) -> dict[str, str | int | float | None]:
     values = {(row.measure, row.part, row.side): row.value for row in rows}
 
@@ -454,12 +444,12 @@ def _summary(
         return values.get((measure, part, side))
 
     return {
-        "split_verdict": verdict,
-        "in_words": VERDICT_IN_WORDS[verdict],
-        "blind_auroc": binding.auroc,
-        "blind_ci_low": binding.interval.low,
-        "blind_ci_high": binding.interval.high,
-        "blind_method": binding.method,
+        "split_verdict": assessed.verdict,
+        "in_words": VERDICT_IN_WORDS[assessed.verdict],
+        "blind_auroc": assessed.auroc.auroc,
+        "blind_ci_low": assessed.auroc.interval.low,
+        "blind_ci_high": assessed.auroc.interval.high,
+        "blind_method": assessed.auroc.method,
         "worst_control": strongest.name if strongest else None,
         "worst_auroc": strongest.auroc if strongest else None,
         "worst_ci_low": strongest.interval.low if strongest else None,

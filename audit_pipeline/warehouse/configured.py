@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.benchmarks.build import read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.staleness import up_to_date
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
@@ -83,7 +83,7 @@ def _built(paths: DataPaths) -> list[str]:
 def _as_built(name: str, paths: DataPaths) -> Iterator[Mapping[str, object]]:
     """The row of a benchmark whose entry is broken: as it was when it was built."""
     try:
-        manifest = read_manifest(paths, name)
+        manifest = read_built(paths, name).manifest
         known = {key: manifest[key] for key in ("family", "words", "design", "description")}
         on_request = bool(manifest["spec"].get("on_request", False))
     except (DataError, KeyError, AttributeError):

@@ -16,7 +16,7 @@ from made_workspace import COLLECTIONS, SOURCE, Workspace, count_loads, made_doc
 from written import read_all
 
 from assets.scores import _decision_metadata
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
 from audit_pipeline.catalogue.tables import table_from_rows
@@ -145,8 +145,8 @@ def test_a_benchmark_carries_its_digest_as_data_version_and_every_check(workspac
     found = run.materialisations(run_id)
     assert list(found) == [("benchmark", "made_8"), ("split_quality", "made_8")]
     metadata = found["benchmark", "made_8"]
-    manifest = read_manifest(workspace.paths, "made_8")
-    examples = read_examples(workspace.paths, "made_8")
+    manifest = read_built(workspace.paths, "made_8").manifest
+    examples = read_built(workspace.paths, "made_8").examples
     assert metadata["data version tag"] == metadata["digest"] == manifest["digest"]
     assert metadata["dagster/row_count"] == len(examples) == metadata["members"] + metadata["non-members"]
     assert metadata["members"] == metadata["non-members"] == examples.column("label").to_pylist().count(1)
@@ -247,7 +247,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
     lacking = sum(len(one) for detector, one in selection if detector.name in ("reference", "dc_pdd"))
     for pair in PAIRS:
         benchmark, model = pair.split("|")
-        texts = len(read_examples(built.paths, benchmark))
+        texts = len(read_built(built.paths, benchmark).examples)
         statistics, scores, evaluations = (found[name, pair] for name in ("token_statistics", "scores", "evaluations"))
         assert (statistics["texts"], statistics["dagster/row_count"]) == (texts, texts)
         assert (statistics["texts_computed"], statistics["texts_from_cache"]) == (texts, 0)

@@ -26,7 +26,7 @@ from made_workspace import (
     tiny_control,
 )
 
-from audit_pipeline.benchmarks.build import read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.definitions import defs
@@ -144,7 +144,7 @@ def test_relative_cutoffs_move_on_and_only_their_benchmark_with_them(workspace: 
         workspace.monkeypatch.setattr(schedules, "utc_today", lambda day=day: day)
         week()
         assert read_json(workspace.paths.rolled_day) == {"day": day.isoformat()}
-        cutoffs.append(read_manifest(workspace.paths, "recent_8")["spec"]["nonmember_from"])
+        cutoffs.append(read_built(workspace.paths, "recent_8").manifest["spec"]["nonmember_from"])
         assert cutoffs[-1] == (day - timedelta(days=90)).isoformat()
     assert week.jobs.count("build_benchmarks") == 1, "made_8 stands still"
     assert "benchmarks built: recent_8; pairs audited: 2" in week.summary

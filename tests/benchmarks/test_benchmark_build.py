@@ -18,10 +18,9 @@ from audit_pipeline.benchmarks.build import (
     build,
     count_examples,
     current_digest,
-    read_examples,
     read_inputs,
-    read_manifest,
 )
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import EXAMPLES, text_sha256
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
@@ -108,9 +107,9 @@ def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     spec = temporal_spec(calibration_fraction=0.25, windows_per_document=2)
     report = build(spec, paths, "run-1", lambda source: some_documents())
-    assert read_examples(paths, "made_10").equals(report.examples)
-    assert read_examples(paths, "made_10").schema.equals(EXAMPLES)
-    manifest = read_manifest(paths, "made_10")
+    assert read_built(paths, "made_10").examples.equals(report.examples)
+    assert read_built(paths, "made_10").examples.schema.equals(EXAMPLES)
+    manifest = read_built(paths, "made_10").manifest
     assert manifest == json.loads(json.dumps(report.manifest, default=str))
     assert manifest["digest"] == report.digest == benchmark_digest(spec, report.source_versions)
     assert manifest["source_versions"] == read_inputs(spec, paths, lambda source: some_documents()).source_versions
@@ -199,8 +198,8 @@ def test_a_failed_build_leaves_the_earlier_one_alone(tmp_path: Path) -> None:
     build(spec, paths, "run-1", lambda source: some_documents())
     with pytest.raises(DataError, match="no non-member text"):
         build(spec, paths, "run-2", lambda source: documents_table([document("old", OLD)]))
-    assert read_manifest(paths, spec.name)["run_id"] == "run-1"
-    assert set(read_examples(paths, spec.name).column("run_id").to_pylist()) == {"run-1"}
+    assert read_built(paths, spec.name).manifest["run_id"] == "run-1"
+    assert set(read_built(paths, spec.name).examples.column("run_id").to_pylist()) == {"run-1"}
 
 
 def test_a_labelled_benchmark_is_built_with_its_skipped_rows(tmp_path: Path) -> None:
@@ -210,7 +209,7 @@ def test_a_labelled_benchmark_is_built_with_its_skipped_rows(tmp_path: Path) -> 
     (tmp_path / "Rows_length4.jsonl").write_text(content, encoding="utf-8")
     paths = DataPaths(tmp_path / "data")
     report = build(labelled_spec(4, path=tmp_path, calibration_fraction=0.2), paths, "run")
-    manifest = read_manifest(paths, "rows_4")
+    manifest = read_built(paths, "rows_4").manifest
     assert manifest["skipped"]["rows"] == len(report.skipped) == 25
     assert len(manifest["skipped"]["first"]) == 20
     assert manifest["skipped"]["first"][0] == {"row": "Rows_length4.jsonl:11", "reason": "has 2 words, not 4"}
@@ -235,14 +234,12 @@ def test_a_failed_blocking_check_is_reported(tmp_path: Path) -> None:
 def test_what_is_not_built_or_broken_is_said(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     with pytest.raises(DataError, match="the benchmark made_10 has not been built yet"):
-        read_examples(paths, "made_10")
-    with pytest.raises(DataError, match="the benchmark made_10 has not been built yet"):
-        read_manifest(paths, "made_10")
+        read_built(paths, "made_10")
     build(temporal_spec(), paths, "run", lambda source: some_documents())
     for broken in ('{"digest": ', "[]"):
         paths.benchmark_manifest("made_10").write_text(broken, encoding="utf-8")
         with pytest.raises(DataError, match="build it again"):
-            read_manifest(paths, "made_10")
+            read_built(paths, "made_10")
 
 
 def test_counts_by_hand() -> None:
@@ -285,8 +282,8 @@ def test_the_shipped_configuration_builds_from_documents_like_the_real_ones(tmp_
 def test_what_a_builder_notes_is_in_the_manifest(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     build(temporal_spec(), paths, "run", lambda source: some_documents())
-    assert "matched" not in read_manifest(paths, "made_10")
+    assert "matched" not in read_built(paths, "made_10").manifest
     build(temporal_spec(match={"per_side": 3}), paths, "run", lambda source: some_documents())
-    manifest = read_manifest(paths, "made_10")
+    manifest = read_built(paths, "made_10").manifest
     assert manifest["spec"]["match"] == {"per_side": 3}
     assert manifest["matched"]["achieved"]["after"]["n"] == manifest["counts"]["texts"] == 6

@@ -18,7 +18,7 @@ import pytest
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.rolling import roll, rolled_day
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, Pair
 from audit_pipeline.catalogue.integrity import digests_of_folder
@@ -68,10 +68,13 @@ class Kept:
         return {
             "documents": (paths.documents(SOURCE), lambda: read_documents(paths, SOURCE).to_pylist()),
             "source manifest": (paths.source_manifest(SOURCE), lambda: read_json(paths.source_manifest(SOURCE))),
-            "examples": (paths.examples(pair.benchmark), lambda: read_examples(paths, pair.benchmark).to_pylist()),
+            "examples": (
+                paths.examples(pair.benchmark),
+                lambda: [*read_built(paths, pair.benchmark).examples.to_pylist()],
+            ),
             "benchmark manifest": (
                 paths.benchmark_manifest(pair.benchmark),
-                lambda: dict(read_manifest(paths, pair.benchmark)),
+                lambda: {**read_built(paths, pair.benchmark).manifest},
             ),
             "token statistics": (next(cache.glob("part-*.parquet")), lambda: self._cached(read_statistics)),
             "branches": (
@@ -133,7 +136,7 @@ def made(workspace: Workspace) -> Kept:
     workspace.fetch(*made_documents(1, 40))
     write_card(model, paths, parameters=1000)
     for spec, pair in zip(workspace.build("made"), PAIRS, strict=True):
-        assess_split(spec.name, paths, Step.now("run", "split_quality", "1"))
+        assess_split(read_built(paths, spec.name), paths, Step.now("run", "split_quality", "1"))
         step = Step.now("run", "token_statistics", "1")
         run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
         score_pair(pair, model, paths, Step.now("run", "scores", "1"))
@@ -145,7 +148,7 @@ def made(workspace: Workspace) -> Kept:
     build_frequencies(entry, model, paths, Step.now("run", "token_frequencies", "1"))
     _write_control(paths)
     roll(paths, date(2026, 3, 1))
-    return Kept(paths, model, [row["text"] for row in read_examples(paths, BENCHMARKS[0]).to_pylist()])
+    return Kept(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
 
 
 def _write_control(paths: DataPaths) -> None:

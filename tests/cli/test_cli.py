@@ -42,7 +42,7 @@ from made_workspace import (
 from tiny_models import save_model
 
 from assets import scores
-from audit_pipeline.benchmarks.build import read_examples
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.paths import model_page
 from audit_pipeline.cli import main
 from audit_pipeline.detectors.registry import REGISTRY
@@ -175,7 +175,7 @@ def test_what_there_is(audited: Workspace) -> None:
     assert "float32" in shown
     lines = told(audited.run("benchmarks")).splitlines()
     built = next(line for line in lines if line.startswith("made_8"))
-    members = sum(label == 1 for label in read_examples(audited.paths, "made_8").column("label").to_pylist())
+    members = sum(label == 1 for label in read_built(audited.paths, "made_8").examples.column("label").to_pylist())
     assert built.split()[:6] == ["made_8", "8", "temporal", "yes", str(members), str(members)]
     assert next(line for line in lines if line.startswith("other_10")).split()[3:6] == ["no", "-", "-"]
 
@@ -612,7 +612,7 @@ def run_again_from_the_cache(workspace: Workspace) -> None:
     loads, parts = count_loads(workspace.monkeypatch), workspace.parts()
     result = workspace.run("audit", "--model", "tiny", "--benchmark", "made_8")
     told(result)
-    texts = len(read_examples(workspace.paths, "made_8"))
+    texts = len(read_built(workspace.paths, "made_8").examples)
     assert f"made_8|tiny: {texts} texts from the cache, 0 computed" in result.stderr
     assert [line for line in result.stderr.splitlines() if line.startswith("• ")] == [
         "• auditing tiny on made_8",
@@ -750,7 +750,7 @@ def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) 
         assert title in shown[0]
     rows = {line.split()[0]: line.split() for line in shown[1:] if line.startswith("made")}
     for name in ("made_8", "made_12"):
-        texts = len(read_examples(audited.paths, name))
+        texts = len(read_built(audited.paths, name).examples)
         # The base statistics are there, the top-k ones are not.
         assert rows[name][1:4] == [str(texts), "0", str(texts)]
         assert int(rows[name][4]) >= texts
@@ -854,7 +854,7 @@ def test_texts_of_the_users_own(workspace: Workspace, tmp_path: Path) -> None:
     assert "• fetching documents: local_files" in result.stderr
     assert "• left out of local_files: 1, the first own.jsonl#12: own.jsonl:13: column 'day' is not an" in result.stderr
     assert "own_8: screening only" in told(result)
-    groups = set(read_examples(workspace.paths, "own_8").column("group").to_pylist())
+    groups = set(read_built(workspace.paths, "own_8").examples.column("group").to_pylist())
     assert groups == {row["book"] for row in rows}
 
 
@@ -990,7 +990,7 @@ def test_what_there_is_as_json(audited: Workspace) -> None:
     [tiny] = answered(audited.run("models", "--json"))["models"]
     assert (tiny["model"], tiny["dtype"], tiny["licence"]) == ("tiny", "float32", None)
     benchmarks = {row["benchmark"]: row for row in answered(audited.run("benchmarks", "--json"))["benchmarks"]}
-    members = sum(label == 1 for label in read_examples(audited.paths, "made_8").column("label").to_pylist())
+    members = sum(label == 1 for label in read_built(audited.paths, "made_8").examples.column("label").to_pylist())
     assert (benchmarks["made_8"]["built"], benchmarks["made_8"]["members"]) == (True, members)
     assert (benchmarks["other_10"]["built"], benchmarks["other_10"]["members"]) == (False, None)
 
@@ -1122,7 +1122,9 @@ def written_pages(workspace: Workspace) -> str:
 
 def test_a_report_without_text_quotes_nothing(audited_copy: Workspace) -> None:
     texts = [
-        text for name in ("made_8", "made_12") for text in read_examples(audited_copy.paths, name)["text"].to_pylist()
+        text
+        for name in ("made_8", "made_12")
+        for text in read_built(audited_copy.paths, name).examples["text"].to_pylist()
     ]
     quoted = "SELECT count(excerpt) AS n FROM examples"
     assert any(text in written_pages(audited_copy) for text in texts)

@@ -20,6 +20,7 @@ from live_workspace import LiveWorkspace, family, make
 from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of, save_model
 
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue import tables
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import Step
@@ -27,7 +28,6 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.full_disk import full_disk
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.operate.stages.benchmarks import texts_of
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens
@@ -161,7 +161,7 @@ def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pyt
     disk.written = 0
     second.run(undisturbed, "undisturbed", report=False)
     writes, expected = disk.written, numbers(undisturbed, "second")
-    texts = len(texts_of(second.pair, undisturbed))
+    texts = len(read_built(undisturbed, second.pair.benchmark).texts)
     assert writes > texts, "a part a text, and the rest"
     assert len(expected) > 22 * texts
 
@@ -304,7 +304,7 @@ def test_a_real_disk_that_fills_up(small_disk: Path, tmp_path: Path, monkeypatch
     filler = fill(small_disk)
     assert_told(audit, small_disk)
     flushed = len(keys(paths)) - before
-    texts = len(texts_of(Pair(BENCHMARK, "tiny-b"), paths))
+    texts = len(read_built(paths, BENCHMARK).texts)
     assert 3 <= flushed < texts
 
     # And from the start, with what there was still to be read.

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.operate.stages.benchmarks import texts_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -67,7 +67,7 @@ def wait_for_parts(workspace: Workspace, process: subprocess.Popen[str], count: 
 
 
 def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
-    texts = len(texts_of(PAIR, workspace.paths))
+    texts = len(read_built(workspace.paths, PAIR.benchmark).texts)
 
     killed = start(workspace)
     wait_for_parts(workspace, killed, 2)

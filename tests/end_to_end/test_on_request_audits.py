@@ -13,7 +13,7 @@ import pytest
 from made_workspace import Workspace, made_text, make_workspace, quick_folder
 from tiny_models import forward_of, twin_statistics
 
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.lineage import latest_run
 from audit_pipeline.catalogue.tables import read_table
@@ -70,7 +70,7 @@ def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Wo
     assert query(workspace.paths.warehouse, "FROM leaderboard").num_rows == 0
     assert query(workspace.paths.warehouse, "FROM evaluations").num_rows == 0
     assert query(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
-    assert read_manifest(workspace.paths, "shelf_10")["counts"]["unlabelled"] == 10
+    assert read_built(workspace.paths, "shelf_10").manifest["counts"]["unlabelled"] == 10
     assert "no example of the evaluation split has a label" in said_of_evaluations(workspace)["reason"]
     assert "shelf_10" in workspace.paths.report.read_text(encoding="utf-8")
 
@@ -102,7 +102,7 @@ def test_a_chunk_is_scored_in_all_of_its_context(workspace: Workspace) -> None:
         register(instance, benchmarks=["online_4"], models=["tiny"])
         run_job(defs().resolve_job_def("audit_pairs"), instance, partition_key="online_4|tiny")
 
-    examples = {row["example_id"]: row for row in read_examples(workspace.paths, "online_4").to_pylist()}
+    examples = {row["example_id"]: row for row in read_built(workspace.paths, "online_4").examples.to_pylist()}
     standing_before = sorted(len((row["context"] or "").split()) for row in examples.values())
     assert standing_before == [0, 0, 0, 4, 4, 4, 8, 8, 8, 12, 12, 12], "3 inputs of 16 words"
     scores = scored(workspace, Pair("online_4", "tiny"))

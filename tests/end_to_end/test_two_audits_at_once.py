@@ -13,9 +13,9 @@ import pytest
 from live_workspace import LiveWorkspace, family, make
 from made_workspace import Workspace, enter_workspace, quick_folder
 
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.operate.stages.benchmarks import texts_of
 from audit_pipeline.warehouse.query import query
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -65,7 +65,7 @@ def assert_one_result(workspace: Workspace, runs: int) -> None:
     one_setting = "SELECT count(*) AS n FROM current_scores WHERE detector = 'loss'"
     assert rows(workspace, one_setting) == examples
     assert rows(workspace, one_setting.replace("count(*)", "count(DISTINCT example_id)")) == examples
-    texts = len(texts_of(PAIR, workspace.paths))
+    texts = len(read_built(workspace.paths, PAIR.benchmark).texts)
     cached = "SELECT count(*) AS n, count(DISTINCT text_sha256) AS texts FROM token_statistics"
     assert rows(workspace, cached) == [{"n": texts, "texts": texts}]
     on_disk = [
@@ -94,7 +94,7 @@ def test_two_audits_of_one_pair_at_once(site: LiveWorkspace, monkeypatch: pytest
     output, errors = other.communicate(timeout=PATIENCE_SECONDS)
     assert other.returncode == 0, errors
     assert ours.exit_code == 0, ours.output
-    everything = len(texts_of(PAIR, workspace.paths))
+    everything = len(read_built(workspace.paths, PAIR.benchmark).texts)
     for said in (errors, ours.stderr):
         assert f"{PAIR.partition}: {everything} texts from the cache, 0 computed" in said
     assert "Traceback" not in output + errors

@@ -21,7 +21,7 @@ from audit_pipeline.evidence.dataset_inference import (
     dataset_inference,
     feature_matrix,
 )
-from audit_pipeline.metrics.combine_p import cauchy, twice_median
+from audit_pipeline.metrics.combine_p import twice_median
 
 Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], list[str]]
 NAMES = ["loss", "min_k", "zlib", "noise"]
@@ -50,10 +50,9 @@ def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
     assert done.statistic is not None
     assert done.p_value < 1e-4
     assert done.statistic > 4
-    assert (done.n, done.n_held_out, done.n_groups, done.n_held_out_groups) == (72, 72, 24, 24)
+    assert (done.n, done.n_held_out) == (72, 72)
     assert len(done.split_p_values) == 3
     assert done.p_value == pytest.approx(twice_median(done.split_p_values))
-    assert infer(made(1, effect=2.0), combination="cauchy").p_value == pytest.approx(cauchy(done.split_p_values))
     assert "4 features" in done.method
     assert "twice the median" in done.method
 
@@ -262,7 +261,7 @@ def test_groups_of_both_sides_stay_together() -> None:
     held_out = np.tile([True, False], 40)
     data = (values, held_out, [str(one) for one in group])
     done = infer(data)
-    assert (done.status, done.n_groups, done.n_held_out_groups) == ("ok", 40, 40)
+    assert done.status == "ok"
     assert min(done.split_p_values) > 0.05
     assert infer(data, design="randomised").split_p_values == done.split_p_values
 

@@ -7,13 +7,20 @@ import pytest
 from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.evaluate import MARGIN, evaluate, labelled_examples, score_columns
+from audit_pipeline.evidence.columns import score_columns
+from audit_pipeline.evidence.evaluate import evaluate
+from audit_pipeline.metrics import declared
+from audit_pipeline.metrics.declared import METRICS, OF_SCORES
 from audit_pipeline.metrics.intervals import metric_intervals
-from audit_pipeline.metrics.metrics import FPR_LIMITS, METRICS, metrics
+from audit_pipeline.metrics.metrics import metrics
 from audit_pipeline.metrics.rates import tpr_at_fpr
+from audit_pipeline.separability.assessed import assess
+from audit_pipeline.separability.labelled import labelled_examples
 
 GENERATOR = np.random.default_rng(11)
 WORDS = [f"word{index}" for index in range(300)]
+MARGIN = declared.MARGIN.name
+FPR_LIMITS = {name: metric.at_fpr for name, metric in METRICS.items() if metric.at_fpr is not None}
 K2, K5 = '{"k":0.2}', '{"k":0.5}'
 
 
@@ -40,7 +47,8 @@ def examples_table(rows):
 
 def score(example_id, value, detector="loss", parameters="{}", status="ok", model="m", benchmark="b"):
     reason = None if status == "ok" else "because"
-    fields = (example_id, model, benchmark, detector, parameters, value, status, reason, "r1")
+    is_default = registry.is_default(detector, parameters)
+    fields = (example_id, model, benchmark, detector, parameters, is_default, value, status, reason, "r1")
     return dict(zip(SCORES.names, fields, strict=True))
 
 
@@ -48,15 +56,16 @@ def scores_table(rows):
     return pa.Table.from_pylist(rows, schema=SCORES)
 
 
-def run(scores, examples, **how):
-    how = {"design": "temporal", "language": "en", "resamples": 60, **how}
-    return evaluate(scores_table(scores), examples_table(examples), model="m", benchmark="b", run_id="r2", **how)
+def run(scores, examples, design="temporal", *, matched=False, assessed_on=None, **how):
+    how = {"resamples": 60, **how}
+    split = assess(examples_table(assessed_on or examples), design, "en", matched=matched, **how)
+    return evaluate(scores_table(scores), examples_table(examples), split, model="m", benchmark="b", run_id="r2", **how)
 
 
 def rows_of(found, detector, parameters="{}"):
     rows = [row for row in found.table.to_pylist() if (row["detector"], row["parameters"]) == (detector, parameters)]
     # The margin over the blind control comes last, for detectors, where the control is read.
-    assert [row["metric"] for row in rows if row["metric"] != MARGIN] == list(METRICS)
+    assert [row["metric"] for row in rows if row["metric"] != MARGIN] == list(OF_SCORES)
     return {row["metric"]: row for row in rows}
 
 
@@ -116,7 +125,7 @@ def test_tprs_have_the_bounds_of_a_share(large):
             assert (row["ci_low"], row["ci_high"]) == (expected.interval.low, expected.interval.high)
             assert row["method"].endswith(expected.method)
         values = metrics(column.scores, column.labels)
-        assert [rows[metric]["value"] for metric in METRICS[:3]] == [values[metric] for metric in METRICS[:3]]
+        assert [rows[metric]["value"] for metric in OF_SCORES[:3]] == [values[metric] for metric in OF_SCORES[:3]]
         assert rows["tpr_at_01_fpr"]["value"] is None  # 120 non-members
     assert rows_of(found, "blind_control")["tpr_at_1_fpr"]["method"].startswith("TF-IDF")
 
@@ -134,7 +143,7 @@ def test_a_small_benchmark_has_no_blind_control(small):
         assert row["method"] == "the blind control was not read: 24 labelled examples, it needs 200"
         assert (row["n_members"], row["n_not_scored"]) == (0, 24)
     assert (found.split_verdict, found.claim_level) == ("undetermined", "screening only")
-    assert found.margins == {}
+    assert MARGIN not in found.table["metric"].to_pylist()
     assert [column.key for column in found.columns] == [("min_k", K2), ("min_k", K5)]
 
 
@@ -253,20 +262,18 @@ def test_the_blind_control_is_a_row_and_gives_the_verdict(large):
 
 def test_the_margin_is_paired_and_raises_no_level(large):
     found = run(*large)
-    margin = found.margins["loss", "{}"]
+    margin = rows_of(found, "loss")[MARGIN]
     auroc = rows_of(found, "loss")["auroc"]["value"]
     blind = rows_of(found, "blind_control")["auroc"]["value"]
-    assert margin.value == pytest.approx(auroc - blind)
-    row = rows_of(found, "loss")[MARGIN]
-    assert (row["value"], row["ci_low"], row["ci_high"]) == (margin.value, margin.interval.low, margin.interval.high)
+    assert margin["value"] == pytest.approx(auroc - blind)
     assert MARGIN not in rows_of(found, "blind_control")
-    assert margin.interval.low < margin.value < margin.interval.high < 0
+    assert margin["ci_low"] < margin["value"] < margin["ci_high"] < 0
 
     scores, examples = large
     labels = {row["example_id"]: row["label"] for row in examples}
     perfect = [{**row, "score": float(labels[row["example_id"]])} for row in scores]
     better = run(perfect, examples)
-    assert better.margins["loss", "{}"].interval.low > 0
+    assert rows_of(better, "loss")[MARGIN]["ci_low"] > 0
     assert better.claim_level == found.claim_level == "screening only"
 
 
@@ -279,7 +286,7 @@ def test_the_margin_of_a_partly_scored_detector_is_on_its_own_texts(large):
     kept = np.array([example_id in ids for example_id in order])
     blind_there = metrics(control.scores[kept], control.labels[kept])["auroc"]
     own = rows_of(found, "loss")["auroc"]["value"]
-    assert found.margins["loss", "{}"].value == pytest.approx(own - blind_there)
+    assert rows_of(found, "loss")[MARGIN]["value"] == pytest.approx(own - blind_there)
 
 
 def test_designs_decide_the_claim():
@@ -330,8 +337,10 @@ def test_every_setting_of_the_grid_gets_its_rows(small):
     found = run(scores, examples)
     assert found.table.num_rows == (1 + 10 + 80 + 1) * 5
     assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(5), "blind_control {}"}
-    # A benchmark may fix a parameter: its value is then the default's.
-    found = run(scores, examples, overrides={"infilling": {"m": 1}})
+    # A benchmark may fix a parameter: its value is then the default's, as the scores say.
+    table = scores_table(scores).drop_columns("is_default")
+    table = registry.with_defaults(table, {"infilling": {"m": 1}})
+    found = run(table.to_pylist(), examples)
     assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(1), "blind_control {}"}
     assert {column.detector for column in found.columns if column.is_default} >= {"loss", "min_k", "infilling"}
 
@@ -353,6 +362,20 @@ def test_scores_that_do_not_belong_are_refused(small):
     for bad in (math.nan, math.inf, None):
         with pytest.raises(DataError, match="not a finite number"):
             run([score(examples[0]["example_id"], bad)], examples)
+
+
+def test_scores_that_do_not_say_which_setting_is_the_default_are_refused(small):
+    scores, examples = small
+    with pytest.raises(DataError, match="do not say which setting"):
+        run([{**scores[0], "is_default": None}, *scores[1:]], examples)
+
+
+def test_a_blind_control_of_other_texts_is_refused(large):
+    scores, examples = large
+    with pytest.raises(DataError, match="read on other texts"):
+        run(scores, examples, assessed_on=[*examples[:-1], example(500, 1)])
+    with pytest.raises(DataError, match="read on other texts"):
+        run(scores, examples, assessed_on=[*examples, example(500, 1)])
 
 
 def test_a_detector_that_is_not_ours_is_evaluated_like_any(small):

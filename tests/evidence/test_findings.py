@@ -11,8 +11,9 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, SCHEMAS, SCORES, Pair, canonical_json
 from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.evidence.audited_side import IN_WORDS
-from audit_pipeline.evidence.findings import Design, Findings, find
+from audit_pipeline.evidence.audited_side import IN_WORDS, as_compared
+from audit_pipeline.evidence.findings import Findings, find
+from audit_pipeline.separability.assessed import assess
 
 PAIR = Pair("made_64", "a model")
 TABLES = (
@@ -61,6 +62,7 @@ def made(sides: dict[tuple[int | None, str], tuple[int, float]], *, seed: int = 
                             "benchmark": PAIR.benchmark,
                             "detector": detector,
                             "parameters": canonical_json(parameters),
+                            "is_default": True,
                             "score": float(mean + generator.normal()),
                             "status": "ok",
                             "reason": None,
@@ -85,7 +87,7 @@ def randomised() -> Findings:
             (0, "evaluation"): (60, 0.0),
         }
     )
-    return find(scores, examples, PAIR, Design("randomised", "en"), "found")
+    return find(scores, examples, PAIR, assess(as_compared(examples), "randomised", "en"), "found")
 
 
 def test_every_table_is_as_its_contract_has_it_and_evaluations_come_last(randomised: Findings) -> None:
@@ -124,7 +126,7 @@ def test_a_labelled_benchmark_is_decided_on_its_calibration_split(randomised: Fi
 
 def test_a_temporal_benchmark_without_calibration_says_what_it_cannot_do() -> None:
     scores, examples = made({(1, "evaluation"): (60, 0.5), (0, "evaluation"): (60, 0.0)})
-    found = find(scores, examples, PAIR, Design("temporal", "en"), "found")
+    found = find(scores, examples, PAIR, assess(as_compared(examples), "temporal", "en"), "found")
     assert found.evaluation.claim_level == "screening only"
     assert {row["status"] for row in rows(found, "decisions")} == {"refused"}
     assert not rows(found, "group_tests")
@@ -138,7 +140,7 @@ def test_a_shelf_is_compared_with_what_is_held_out_and_known_members_are_not_aud
     scores, examples = made(
         {(None, "evaluation"): (20, 2.0), (0, "calibration"): (100, 0.0), (1, "calibration"): (30, 2.0)}
     )
-    found = find(scores, examples, PAIR, Design("exchangeable", "en"), "found")
+    found = find(scores, examples, PAIR, assess(as_compared(examples), "exchangeable", "en"), "found")
     assert found.evaluation.reason is None
     evaluations = rows(found, "evaluations", detector="loss", metric="auroc")
     assert [(row["n_members"], row["n_nonmembers"]) for row in evaluations] == [(40, 200)]
@@ -158,7 +160,7 @@ def test_a_shelf_is_compared_with_what_is_held_out_and_known_members_are_not_aud
 
 def test_texts_of_which_nothing_is_known_have_scores_and_no_findings() -> None:
     scores, examples = made({(None, "evaluation"): (10, 0.0)})
-    found = find(scores, examples, PAIR, Design("unlabelled", "en"), "found")
+    found = find(scores, examples, PAIR, assess(as_compared(examples), "unlabelled", "en"), "found")
     assert found.evaluation.reason is not None
     assert {name: table.num_rows for name, table in found.tables.items() if name != "decisions"} == dict.fromkeys(
         [name for name in TABLES if name != "decisions"], 0
@@ -177,8 +179,8 @@ def test_the_order_of_rows_changes_nothing() -> None:
     )
     generator = np.random.default_rng(3)
     shuffled = [table.take(generator.permutation(table.num_rows)) for table in (scores, examples)]
-    first = find(scores, examples, PAIR, Design("randomised", "en"), "found")
-    second = find(*shuffled, PAIR, Design("randomised", "en"), "found")
+    first = find(scores, examples, PAIR, assess(as_compared(examples), "randomised", "en"), "found")
+    second = find(*shuffled, PAIR, assess(as_compared(shuffled[1]), "randomised", "en"), "found")
     for name in TABLES:
         one, other = ([rounded(row) for row in found.tables[name].to_pylist()] for found in (first, second))
         assert sorted(one, key=str) == sorted(other, key=str), name

@@ -11,6 +11,7 @@ from audit_pipeline.catalogue.contracts import (
     GROUP_TESTS,
     SCORES,
 )
+from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.conformal import ledger_q_values
 from audit_pipeline.evidence.group_rows import decide
@@ -52,6 +53,7 @@ def scores_of(examples, detector="loss", parameters="{}", seed=1, shift=4.0, mod
             "benchmark": "b",
             "detector": detector,
             "parameters": parameters,
+            "is_default": registry.is_default(detector, parameters),
             "score": float(generator.normal() + shift * (label == 1)),
             "status": "ok",
             "reason": None,
@@ -220,7 +222,8 @@ def test_only_default_settings_and_ok_scores_of_the_pair_count():
     assert settings == {("loss", "{}"), ("min_k", K2), ("zlib", "{}")}
     assert {row["detector"] for row in found.group_tests.to_pylist()} == {"loss", "min_k"}
     assert {row["n_nonmembers"] for row in found.decisions.to_pylist() if row["detector"] == "zlib"} == {0}
-    overridden = run(table, EXAMPLES_TABLE, overrides={"min_k": {"k": 0.5}})
+    of_benchmark = registry.with_defaults(table.drop_columns("is_default"), {"min_k": {"k": 0.5}})
+    overridden = run(of_benchmark, EXAMPLES_TABLE)
     assert (K5, True) in {(row["parameters"], row["is_default"]) for row in overridden.group_tests.to_pylist()}
 
 

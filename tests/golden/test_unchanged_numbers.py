@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.benchmarks.build import build, read_examples
+from audit_pipeline.benchmarks.build import build
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import Step
@@ -26,8 +27,10 @@ from audit_pipeline.controls.build import texts_table
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.evidence.findings import Design, find
+from audit_pipeline.detectors.registry import with_defaults
+from audit_pipeline.evidence.findings import find
 from audit_pipeline.operate.stages.benchmarks import refresh_source
+from audit_pipeline.separability.assessed import assess
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = Path(__file__).parent / "instrument_check"
@@ -67,9 +70,9 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
     write_json(paths.control_version(entry.name, "golden") / "manifest.json", manifest)
     spec = load_benchmarks(config)[PAIR.benchmark]
     build(spec, paths, step.run_id)
-    examples = read_examples(paths, PAIR.benchmark)
-    scores = pq.read_table(KEPT / "scores.parquet")
-    found = find(scores, examples, PAIR, Design("randomised", "en", overrides={"infilling": {"m": 5}}), step.run_id)
+    examples = read_built(paths, PAIR.benchmark).examples
+    scores = with_defaults(pq.read_table(KEPT / "scores.parquet"), {"infilling": {"m": 5}})
+    found = find(scores, examples, PAIR, assess(examples, "randomised", "en"), step.run_id)
     return {name: found.tables[name] for name in TABLES}
 
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics import intervals
+from audit_pipeline.metrics.declared import RESAMPLED
 from audit_pipeline.metrics.intervals import (
-    RESAMPLED,
     GroupBootstrap,
     Interval,
     metric_intervals,

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.metrics.declared import METRICS, OF_SCORES
 from audit_pipeline.metrics.metrics import (
-    FPR_LIMITS,
-    METRICS,
     metrics,
     rank,
     roc_points,
@@ -61,7 +60,7 @@ def test_by_hand():
     found = metrics(scores, labels)
     tprs = {"tpr_at_5_fpr": 1 / 3, "tpr_at_1_fpr": 1 / 3, "tpr_at_01_fpr": 1 / 3}
     assert found == {"auroc": pytest.approx(6.5 / 9), **tprs, "fpr_at_95_tpr": 2 / 3}
-    assert list(found) == list(METRICS)
+    assert list(found) == list(OF_SCORES)
 
 
 def test_perfect_reversed_and_constant_scores():
@@ -108,7 +107,9 @@ def test_the_threshold_at_a_fpr_is_the_lowest_that_keeps_it():
 def test_the_threshold_gives_the_tpr(case):
     scores, labels, _ = case
     points = roc_points(scores, labels)
-    for name, limit in FPR_LIMITS.items():
+    limits = {name: metric.at_fpr for name, metric in METRICS.items() if metric.at_fpr is not None}
+    assert len(limits) == 3
+    for name, limit in limits.items():
         called = np.array(scores) >= threshold_at(points, limit)
         assert called[np.array(labels) == 1].mean() == pytest.approx(metrics(scores, labels)[name])
 
@@ -172,9 +173,9 @@ def test_many_weightings_at_once():
     found = weighted_metrics(ranking, weights)
     assert found.shape == (3, 5)
     for row, one in zip(found, weights, strict=True):
-        assert dict(zip(METRICS, row, strict=True)) == twin([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0], one)
+        assert dict(zip(OF_SCORES, row, strict=True)) == twin([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0], one)
     some = weighted_metrics(ranking, weights, ["fpr_at_95_tpr", "auroc"])
-    assert (some == found[:, [METRICS.index("fpr_at_95_tpr"), 0]]).all()
+    assert (some == found[:, [OF_SCORES.index("fpr_at_95_tpr"), 0]]).all()
 
 
 @given(cases())

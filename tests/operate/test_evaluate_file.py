@@ -20,10 +20,12 @@ from written import read_all
 from audit_pipeline.catalogue.contracts import SCHEMAS, Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
-from audit_pipeline.evidence.findings import Design, find
-from audit_pipeline.evidence.given_scores import read_given
+from audit_pipeline.evidence.audited_side import as_compared
+from audit_pipeline.evidence.findings import find
 from audit_pipeline.report import html as report_html
 from audit_pipeline.report.pictures import Pictures
+from audit_pipeline.scoring.given_scores import read_given
+from audit_pipeline.separability.assessed import assess
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -245,7 +247,8 @@ def test_no_number_depends_on_what_anything_is_called(tmp_path: Path) -> None:
 
     def numbers(file: Path, pair: Pair, seed: int = 0) -> object:
         given = read_given(kept(file, rows), pair, "run", calibration=0.5, seed=seed, language="en")
-        return numbers_of(find(given.scores, given.examples, pair, Design("randomised", "en"), "run").tables)
+        split = assess(as_compared(given.examples), "randomised", "en")
+        return numbers_of(find(given.scores, given.examples, pair, split, "run").tables)
 
     first = numbers(tmp_path / "one.parquet", Pair("one", "m"))
     for name in ("another name", "x.y", "2024"):

@@ -16,7 +16,7 @@ import pytest
 from made_workspace import Workspace, made_text, make_workspace
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.build import read_examples
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import Pair, text_sha256
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.paths import DataPaths
@@ -97,7 +97,9 @@ def audited_root(
         made.build("made")
         made.build("twin")
         for benchmark in ("made_8", "made_12", "twin_8"):
-            assess_split(benchmark, made.paths, Step.now(f"run-{benchmark}", "split_quality", "1"))
+            assess_split(
+                read_built(made.paths, benchmark), made.paths, Step.now(f"run-{benchmark}", "split_quality", "1")
+            )
             for model in ("one", "two"):
                 audit(made, benchmark, model)
     return root
@@ -128,7 +130,7 @@ def cached(workspace: Workspace, kind: str, model: str) -> dict[str, dict[str, o
 
 
 def texts(workspace: Workspace, benchmark: str) -> set[str]:
-    return {text_sha256(text) for text in read_examples(workspace.paths, benchmark).column("text").to_pylist()}
+    return {text_sha256(text) for text in read_built(workspace.paths, benchmark).examples.column("text").to_pylist()}
 
 
 def take(target: Target, paths: DataPaths) -> list[Gone]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,19 +14,21 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, te
 from tiny_models import forward_of
 from written import read_all
 
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
-from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
 from audit_pipeline.catalogue.lineage import Step
-from audit_pipeline.catalogue.tables import read_json, read_table, write_json
+from audit_pipeline.catalogue.tables import read_json, read_table, table_from_rows, write_json, write_table
+from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence import findings
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.operate.stages.benchmarks import assess_split, refresh_source, require_fit
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split, refresh_source
 from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate_pair
 from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens, statistics_version
 from audit_pipeline.scoring.selection import audit_selection
+from audit_pipeline.separability import assessed, blind_control
+from audit_pipeline.separability.blind_control import BlindControl
 from audit_pipeline.sources.store import read_documents
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -62,7 +65,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     scored = score_pair(PAIR, model, paths, step("scores"))
     evaluated = evaluate_pair(PAIR, model, paths, step("evaluations"))
 
-    examples = read_examples(paths, "made_8")
+    examples = read_built(paths, "made_8").examples
     settings = sum(len(one) for _, one in audit_selection({"infilling": {"m": 1}}))
     table = read_table(paths.run_file("scores", PAIR.partition, "scores"), SCORES, what="scores")
     assert len(table) == scored.rows == len(examples) * settings
@@ -77,7 +80,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     assert evaluated.out_of_range == 0
 
     rows = lineage(workspace)
-    digest = read_manifest(paths, "made_8")["digest"]
+    digest = read_built(paths, "made_8").digest
     upstream = {key: json.loads(str(row["upstream_data_versions"])) for key, row in rows.items()}
     assert upstream["documents", "fetched"] == {}
     documents = rows["documents", "fetched"]["data_version"]
@@ -90,6 +93,8 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
         "examples/made_8": digest,
         "scores/made_8|tiny": scored.data_version,
         "token_statistics/made_8|tiny": statistics,
+        "blind_scores/made_8": rows["blind_scores", "evaluations"]["data_version"],
+        "split_quality/made_8": rows["split_quality", "evaluations"]["data_version"],
     }
     for table_name in ("token_statistics", "scores", "evaluations"):
         [row] = [row for (name, _), row in rows.items() if name == table_name]
@@ -158,7 +163,7 @@ def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
     for check in content["checks"]:
         check["passed"] = check["passed"] and check["blocking"]
     write_json(manifest, content)
-    require_fit("made_8", workspace.paths)
+    read_built(workspace.paths, "made_8").require_fit()
 
 
 def test_rows_are_never_without_their_lineage_entry(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,21 +229,26 @@ def test_out_of_range_counts_values_and_interval_ends(workspace: Workspace) -> N
 def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     paths = workspace.paths
     with pytest.raises(DataError, match="other_8 has not been built"):
-        assess_split("other_8", paths, step("early"))
-    report = assess_split("made_8", paths, step("assessed"))
-    manifest = read_manifest(paths, "made_8")
+        read_built(paths, "other_8")
+    benchmark = read_built(paths, "made_8")
+    manifest = benchmark.manifest
+    report = assess_split(benchmark, paths, step("assessed"))
     written = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, what="the quality")
     assert written.equals(report.quality.table)
     assert set(written.column("run_id").to_pylist()) == {"assessed"}
-    assert (report.benchmark, report.design, report.matched) == ("made_8", "temporal", None)
     rows = lineage(workspace)
-    row = rows["split_quality", "assessed"]
-    assert (row["partition"], row["data_version"]) == ("made_8", report.data_version)
-    assert json.loads(str(row["upstream_data_versions"])) == {"examples/made_8": manifest["digest"]}
-    assert row["benchmark_digest"] == manifest["digest"]
-    assert row["file_sha256"] == file_sha256(paths.split_quality("made_8"))
+    assert rows["split_quality", "assessed"]["data_version"] == report.data_version
+    for table, path in (
+        ("split_quality", paths.split_quality("made_8")),
+        ("blind_scores", paths.blind_scores("made_8")),
+    ):
+        row = rows[table, "assessed"]
+        assert (row["partition"], row["data_version"]) == ("made_8", report.split.versions[f"{table}/made_8"])
+        assert json.loads(str(row["upstream_data_versions"])) == {"examples/made_8": manifest["digest"]}
+        assert row["benchmark_digest"] == manifest["digest"]
+        assert row["file_sha256"] == file_sha256(path)
     # The texts of a side are counted, however few of them are read.
-    few = assess_split("made_8", paths, step("few"), most_per_side=2)
+    few = assess_split(benchmark, paths, step("few"), most_per_side=2)
     members = [row for row in few.quality.table.to_pylist() if (row["measure"], row["side"]) == ("texts", "members")]
     assert members[0]["value"] == manifest["counts"]["members"] > 2
     assert any("read on 2 of" in method for method in few.quality.table["method"].to_pylist())
@@ -248,29 +258,112 @@ def test_the_words_are_those_of_the_benchmarks_unit(workspace: Workspace) -> Non
     manifest = read_json(workspace.paths.benchmark_manifest("made_8"))
     manifest["spec"]["unit"] = "jieba"
     write_json(workspace.paths.benchmark_manifest("made_8"), manifest)
-    found = assess_split("made_8", workspace.paths, step("assessed")).quality.table.to_pylist()
+    found = assess_split(
+        read_built(workspace.paths, "made_8"), workspace.paths, step("assessed")
+    ).quality.table.to_pylist()
     lengths = {row["value"] for row in found if (row["measure"], row["part"]) == ("length_mean", "words")}
     assert lengths == {8.0}, "jieba takes these words as they are"
 
 
-def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(
+def scored(workspace: Workspace, name: str = "tiny") -> TokenizedModel:
+    """The model, which has scored the benchmark in the run ``scores``."""
+    model = workspace.model(name)
+    pair = Pair("made_8", name)
+    run_tokens(pair, model, workspace.paths, lambda: forward_of(model), step("tokens"), kinds=["base"], logits_budget=0)
+    score_pair(pair, model, workspace.paths, step("scores"))
+    return model
+
+
+def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    paths = workspace.paths
+    read: list[int] = []
+    actual = assessed.blind_control
+
+    def counted(*texts: Any, **options: Any) -> BlindControl:
+        read.append(len(texts[0]))
+        return actual(*texts, **options)
+
+    monkeypatch.setattr(assessed, "blind_control", counted)
+    monkeypatch.setattr(blind_control, "MIN_EXAMPLES", 12)
+    model = scored(workspace)
+    first = evaluate_pair(PAIR, model, paths, step("first"))
+    again = evaluate_pair(PAIR, model, paths, step("again"))
+    assert len(read) == 1, "the second evaluation takes it from the tables"
+    assert again.evaluation.columns[-1].detector == "blind_control"
+    assert again.data_version == first.data_version
+    assert ("split_quality", "again") not in lineage(workspace)
+    quality = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, what="the quality").to_pylist()
+    (words,) = (row for row in quality if (row["measure"], row["part"]) == ("blind_auroc", "words"))
+    (blind,) = (
+        row
+        for row in again.evaluation.table.to_pylist()
+        if (row["detector"], row["metric"]) == ("blind_control", "auroc")
+    )
+    same = ("ci_low", "ci_high", "value", "method", "split_verdict")
+    assert [blind[name] for name in same] == [words[name] for name in same]
+    assert blind["value"] is not None
+
+    # Assessed as the asset does it: no evaluation reads it again. Files of a folder of before lack the scores.
+    benchmark = read_built(paths, "made_8")
+    assess_split(benchmark, paths, Step.now("asset", "split_quality", SPLIT_VERSION))
+    evaluate_pair(PAIR, model, paths, step("later"))
+    assert len(read) == 2
+    paths.blind_scores("made_8").unlink()
+    assert known_split(benchmark, paths) is None
+    evaluate_pair(PAIR, model, paths, step("older"))
+    assert len(read) == 3
+    known = known_split(benchmark, paths)
+    assert known is not None
+    assert lineage(workspace)["split_quality", "older"]["data_version"] == known.versions["split_quality/made_8"]
+
+
+def test_a_split_of_another_build_or_version_is_assessed_again_and_a_damaged_one_refused(workspace: Workspace) -> None:
+    paths, benchmark = workspace.paths, read_built(workspace.paths, "made_8")
+    assert known_split(benchmark, paths) is None
+    assess_split(benchmark, paths, Step.now("older", "split_quality", "0"))
+    assert known_split(benchmark, paths) is None, "by the code of another version"
+    assess_split(benchmark, paths, Step.now("now", "split_quality", SPLIT_VERSION))
+    assert known_split(benchmark, paths) is not None
+    workspace.write_benchmarks(made=temporal([8], seed=6))
+    workspace.build("made_8")
+    assert known_split(read_built(paths, "made_8"), paths) is None, "of another build"
+    path = paths.blind_scores("made_8")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(DataError, match="the blind_scores of made_8 is damaged"):
+        known_split(read_built(paths, "made_8"), paths)
+
+
+def test_scores_say_which_setting_is_the_default_and_files_of_before_are_filled(workspace: Workspace) -> None:
+    paths, model = workspace.paths, scored(workspace)
+    path = paths.run_file("scores", PAIR.partition, "scores")
+    kept = read_table(path, SCORES, what="scores")
+    overrides = read_built(paths, "made_8").overrides
+    assert overrides == {"infilling": {"m": 1}}
+    for row in kept.to_pylist():
+        assert row["is_default"] == is_default(row["detector"], row["parameters"], overrides)
+    now = evaluate_pair(PAIR, model, paths, step("now"))
+    # As an earlier version wrote it: without the column, and without a digest of the file.
+    write_table(path, kept.drop_columns("is_default"))
+    for entry in paths.run_file("lineage", f"scores:{PAIR.partition}", "any").parent.glob("*.parquet"):
+        rows = pq.read_table(entry, partitioning=None).to_pylist()
+        unnamed = (with_row_sha256({**row, "file_sha256": None}) for row in rows)
+        write_table(entry, table_from_rows(unnamed, LINEAGE))
+    before = evaluate_pair(PAIR, model, paths, step("before"))
+    for name, table in now.findings.tables.items():
+        assert before.findings.tables[name].drop_columns("run_id").equals(table.drop_columns("run_id")), name
+
+
+def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(workspace: Workspace) -> None:
     workspace.write_benchmarks(made=temporal([8], match={"per_side": 4}))
     workspace.build("made_8")
-    told: dict[str, bool] = {}
-
-    def evaluate(*tables: object, **options: object) -> object:
-        told["matched"] = bool(options["matched"])
-        return actual(*tables, **options)  # type: ignore[arg-type]
-
-    actual = findings.evaluate
-    monkeypatch.setattr(findings, "evaluate", evaluate)
-    model, paths = workspace.model("tiny"), workspace.paths
-    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
-    score_pair(PAIR, model, paths, step("scores"))
+    paths, model = workspace.paths, scored(workspace)
     evaluate_pair(PAIR, model, paths, step("evaluations"))
-    assert told == {"matched": True}
-    report = assess_split("made_8", paths, step("assessed"))
-    assert report.matched is not None
-    assert set(report.matched["achieved"]) == {"before", "at_random", "after", "after_by_all"}
+    known = known_split(read_built(paths, "made_8"), paths)
+    assert known is not None
+    assert known.assessed.matched
+    report = assess_split(read_built(paths, "made_8"), paths, step("assessed"))
+    assert report.split.assessed.matched
+    assert report.benchmark.matched is not None
+    assert set(report.benchmark.matched["achieved"]) == {"before", "at_random", "after", "after_by_all"}

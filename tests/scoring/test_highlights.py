@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.build import read_examples
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import EXCERPT_WORDS, HIGHLIGHTS, SCORES, Pair
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.tables import read_table
@@ -112,7 +112,7 @@ def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(works
     assert [row["example_id"] for row in shown] == highest
     assert [row["place"] for row in shown] == list(range(1, len(highest) + 1))
     texts = dict(
-        zip(*(read_examples(paths, "made_60")[name].to_pylist() for name in ("example_id", "text")), strict=True)
+        zip(*(read_built(paths, "made_60").examples[name].to_pylist() for name in ("example_id", "text")), strict=True)
     )
     index = StatisticsIndex(read_statistics(model, list(texts.values()), paths))
     for row in shown:

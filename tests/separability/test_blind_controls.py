@@ -1,16 +1,16 @@
 import numpy as np
 import pytest
 
-from audit_pipeline.metrics.intervals import metric_intervals
+from audit_pipeline.metrics.intervals import NO_INTERVAL, metric_intervals
 from audit_pipeline.metrics.metrics import metrics
 from audit_pipeline.separability import blind_controls as controls
-from audit_pipeline.separability.blind_control import blind_control
+from audit_pipeline.separability.blind_control import BlindControl, blind_control
 from audit_pipeline.separability.blind_controls import (
     ControlAuroc,
-    blind_controls,
     dense_features,
     length_features,
     measure_controls,
+    other_controls,
     worst,
 )
 
@@ -28,7 +28,8 @@ def made(n=240, seed=0, tell=lambda words, label, generator: words):
 
 def controls_of(names, texts, labels, groups, language="en"):
     counts = [len(text.split()) for text in texts]
-    return blind_controls(names, texts, labels, groups, language=language, word_counts=counts)
+    words = blind_control(names, texts, labels, groups, language=language)
+    return {"words": words, **other_controls(names, texts, labels, groups, language=language, word_counts=counts)}
 
 
 def aurocs(names, texts, labels, groups, language="en", **more):
@@ -82,8 +83,15 @@ def test_the_word_control_is_the_blind_control_and_its_interval():
 
 def test_without_blanks_between_words_characters_are_what_the_word_control_has():
     found = controls_of(*made(), "zh")
-    assert found["characters"] is found["words"]
-    assert "character 1-3-grams" in found["characters"].method
+    assert "characters" not in found
+    assert "character 1-3-grams" in found["words"].method
+
+
+def test_scores_that_are_all_equal_have_no_interval():
+    _, _, labels, groups = made()
+    (found,) = measure_controls({"words": BlindControl(np.zeros(len(labels)), None, "made")}, labels, groups)
+    assert (found.auroc, found.interval) == (0.5, NO_INTERVAL)
+    assert found.method.endswith("all scores are equal, so they tell nothing apart")
 
 
 def test_order_of_rows_does_not_matter():

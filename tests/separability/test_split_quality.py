@@ -1,6 +1,5 @@
 import json
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +10,28 @@ from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, description_of, digest
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.metrics.intervals import RESAMPLES
 from audit_pipeline.separability import quality as module
-from audit_pipeline.separability.quality import MEASURES
-
-split_quality = partial(module.split_quality, run_id="run")
+from audit_pipeline.separability.assessed import assess
 
 WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length64.jsonl"
+
+
+MEASURES = {
+    *("blind_auroc", "worst_blind_auroc", "texts", "groups", "texts_of_collection", "uneven_collections"),
+    *(f"ngram_overlap_{name}" for name in ("mean", "max", "above_20", "above_80")),
+    *("near_duplicate_pairs", "near_duplicate_texts", "near_duplicate_max", "texts_published", "texts_with_year"),
+    *("years_mentioned", "latest_year_mentioned", "length_mean", "length_std", "length_min", "length_max"),
+    *("language_share", "language_mismatch"),
+}
+
+
+MEASURE_OF_ALL = ("blind_auroc", "words")
+
+
+def split_quality(examples, design, language, *, resamples=RESAMPLES, seed=0, matched=False, **how):
+    assessed = assess(examples, design, language, matched=matched, resamples=resamples, seed=seed)
+    return module.split_quality(examples, assessed, language, resamples=resamples, seed=seed, run_id="run", **how)
 
 
 def table(texts, labels, **columns):
@@ -144,9 +159,9 @@ def test_randomised_labels_are_so_by_design():
     assert quality.verdict == "randomised by design"
 
 
-def test_every_measure_is_described_and_there():
+def test_every_measure_is_there():
     quality = split_quality(table(*made()), "temporal", "en", resamples=20)
-    assert set(quality.table["measure"].to_pylist()) == set(MEASURES)
+    assert set(quality.table["measure"].to_pylist()) == MEASURES
     assert quality.table.schema == SPLIT_QUALITY
     assert all(description_of(field) for field in SPLIT_QUALITY)
 
@@ -216,7 +231,7 @@ def test_large_sides_are_sampled_and_counted_whole():
     found = values(quality)
     drawn = "read on 120 of 200 members, drawn at random (seed 0)"
     for key, n in (
-        (("blind_auroc", "words", "both"), 220),
+        (("blind_auroc", "length", "both"), 220),
         (("ngram_overlap_mean", "7", "members"), 120),
         (("near_duplicate_pairs", "all", "between"), 220),
         (("length_mean", "words", "members"), 120),
@@ -232,6 +247,9 @@ def test_large_sides_are_sampled_and_counted_whole():
     ):
         assert found[key]["value"] == value
         assert "drawn" not in found[key]["method"]
+    words = found["blind_auroc", "words", "both"]
+    assert words["n"] == 300, "the control that binds reads all texts, as every evaluation does"
+    assert "drawn" not in words["method"]
     dated = [row for (measure, _, side), row in found.items() if (measure, side) == ("texts_published", "members")]
     assert sum(row["value"] for row in dated) == 200
     order = pa.array(np.random.default_rng(2).permutation(300))
@@ -259,10 +277,14 @@ def test_a_sample_is_what_its_texts_alone_would_give():
     ]
     alone = split_quality(examples.take(pa.array(sorted(kept))), "temporal", "en", resamples=20).table
     measured = [(row["measure"], row["part"], row["side"], row["value"]) for row in sampled.to_pylist()]
-    assert [row for row in measured if not row[0].startswith(("texts", "groups", "uneven"))] == [
+
+    def is_of_sample(measure, part):
+        return not measure.startswith(("texts", "groups", "uneven", "worst")) and (measure, part) != MEASURE_OF_ALL
+
+    assert [row for row in measured if is_of_sample(*row[:2])] == [
         (row["measure"], row["part"], row["side"], row["value"])
         for row in alone.to_pylist()
-        if not row["measure"].startswith(("texts", "groups", "uneven"))
+        if is_of_sample(row["measure"], row["part"])
     ]
 
 

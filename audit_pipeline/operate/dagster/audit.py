@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.rolling import keep_day, roll, utc_today
 from audit_pipeline.benchmarks.staleness import is_stale, up_to_date
@@ -27,9 +27,8 @@ from audit_pipeline.operate.dagster.controls import ensure_control
 from audit_pipeline.operate.dagster.documents import ensure_documents
 from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.stages.benchmarks import require_fit, texts_of
 from audit_pipeline.scoring.passes import in_context, plan_passes
-from audit_pipeline.scoring.selection import audit_selection, overrides_of, passes_of
+from audit_pipeline.scoring.selection import audit_selection, passes_of
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
 from audit_pipeline.token_statistics.run import Kind, Plan
@@ -279,7 +278,7 @@ def _tell_what_a_source_lacks(name: str, paths: DataPaths, on_step: Callable[[st
 
 
 def _tell_skipped_rows(benchmark: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
-    skipped = read_manifest(paths, benchmark)["skipped"]
+    skipped = read_built(paths, benchmark).manifest["skipped"]
     if skipped["rows"]:
         first = skipped["first"][0]
         on_step(f"skipped in {benchmark}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}")
@@ -291,7 +290,7 @@ def _build(spec: BenchmarkSpec, job: dg.JobDefinition, instance: dg.DagsterInsta
     except dg.DagsterError:
         # A blocking check that fails ends the run with an error that only names it.
         if not is_stale(spec, paths):
-            require_fit(spec.name, paths)
+            read_built(paths, spec.name).require_fit()
         raise
 
 
@@ -346,8 +345,8 @@ def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> d
                 f"the benchmark {spec.name} is not built or not up to date, so its texts are not known; "
                 f"build it first: corpus-audit benchmarks --build {spec.name}"
             )
-        texts = texts_of(Pair(spec.name, request.model), paths)
-        passes = passes_of(audit_selection(overrides_of(spec.name, paths)), model, paths)
-        passes = in_context(passes, read_examples(paths, spec.name).column("context").to_pylist())
-        plans[spec.name] = plan_passes(model, texts, paths, passes, request.kinds)
+        built = read_built(paths, spec.name)
+        built.require_fit()
+        passes = in_context(passes_of(audit_selection(built.overrides), model, paths), built.contexts)
+        plans[spec.name] = plan_passes(model, built.texts, paths, passes, request.kinds)
     return plans

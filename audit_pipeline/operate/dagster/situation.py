@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.build import benchmark_digest, current_digest, read_manifest
+from audit_pipeline.benchmarks.build import benchmark_digest, current_digest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import is_on_hub
 from audit_pipeline.catalogue.paths import DataPaths
@@ -81,7 +82,7 @@ def _labelled_now(spec: BenchmarkSpec, built: str | None, paths: DataPaths) -> B
             if built is None:
                 # Its digest holds the hub's answer, which only its build asks for: the entry stands for it once.
                 return BenchmarkNow(benchmark_digest(spec, {}), None)
-            return BenchmarkNow(benchmark_digest(spec, read_manifest(paths, spec.name)["source_versions"]), built)
+            return BenchmarkNow(benchmark_digest(spec, read_built(paths, spec.name).manifest["source_versions"]), built)
         return BenchmarkNow(current_digest(spec, paths), built)
     except AuditError as error:
         return BenchmarkNow(None, built, (), str(error))

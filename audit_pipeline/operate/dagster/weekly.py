@@ -12,7 +12,8 @@ from datetime import date
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.build import current_digest, read_manifest
+from audit_pipeline.benchmarks.build import current_digest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, moved_cutoffs, standing
 from audit_pipeline.benchmarks.rolling import roll
 from audit_pipeline.benchmarks.staleness import is_on_hub
@@ -26,7 +27,6 @@ from audit_pipeline.operate.dagster import in_process, partitions, situation
 from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
 from audit_pipeline.operate.done import built_digests, done_pairs
-from audit_pipeline.operate.stages.benchmarks import require_fit
 from audit_pipeline.sources.config import load_source_settings
 
 Jobs = Callable[[str], dg.JobDefinition]
@@ -158,7 +158,7 @@ def _differs_on_the_hub(spec: BenchmarkSpec, paths: DataPaths) -> bool:
     """Whether rows of the hub, which a sensor does not look at, are others than those the benchmark was built of."""
     if not is_on_hub(spec):
         return False
-    return bool(current_digest(spec, paths) != read_manifest(paths, spec.name)["digest"])
+    return current_digest(spec, paths) != read_built(paths, spec.name).digest
 
 
 def _audit(
@@ -213,7 +213,7 @@ def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: Week, tell: Tel
     fit = []
     for spec in specs:
         try:
-            require_fit(spec.name, paths)
+            read_built(paths, spec.name).require_fit()
         except AuditError as error:
             if spec.name not in week.not_built:
                 _note(week, tell, f"{spec.name}: {error}")

@@ -1,46 +1,54 @@
-"""The stages before a model: documents, benchmarks, and what tells a benchmark's two sides apart.
+"""The stages before a model: documents, benchmarks, and what tells members from non-members without one.
 
-What belongs here: the order of read, compute, record and write, for one partition, and what a benchmark must be for an
-audit. What does not: the computations themselves (the domain packages), and when a stage is run (assets/).
+What belongs here: the order of read, compute, record and write, for one partition. What does not: the computations
+themselves (the domain packages), a benchmark as it was built (benchmarks/built.py), and when a stage is run (assets/).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
-
-from audit_pipeline.benchmarks.build import BuildReport, build, read_examples, read_manifest
+from audit_pipeline.benchmarks.build import BuildReport, build
+from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
-from audit_pipeline.benchmarks.drawn import MATCHED
 from audit_pipeline.benchmarks.rolling import keep_day
 from audit_pipeline.benchmarks.words import word_unit
-from audit_pipeline.catalogue.contracts import Pair, texts_read
-from audit_pipeline.catalogue.lineage import Step, keep, table_version
+from audit_pipeline.catalogue.contracts import BLIND_SCORES, SPLIT_QUALITY
+from audit_pipeline.catalogue.lineage import Step, keep, read_kept, require_as_written, table_version, written_there
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.audited_side import against_held_out
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.evidence.audited_side import as_compared
+from audit_pipeline.separability.assessed import AssessedSplit, assess, assessed_before
 from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, split_quality
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
 
+SPLIT_VERSION = "2"
+"""Of the code that assesses a split: where it is raised, a split is assessed again before it is evaluated on."""
+_TABLES = {"blind_scores": BLIND_SCORES, "split_quality": SPLIT_QUALITY}
+"""What an assessment writes, in this order: where the last is, both are."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
+class KnownSplit:
+    """A benchmark's split as it was assessed, and the data versions of the tables that say so, by table and name."""
+
+    assessed: AssessedSplit
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
 class SplitReport:
-    """What is known of a benchmark's two sides without any model, as written.
+    """What is known of a benchmark's split without any model, as written."""
 
-    ``matched`` is what matching achieved, where the sides were chosen to be hard to tell apart.
-    """
-
-    benchmark: str
+    benchmark: BuiltBenchmark
     quality: Quality
-    design: str
-    matched: Mapping[str, Any] | None
-    data_version: str
+    split: KnownSplit
+
+    @property
+    def data_version(self) -> str:
+        """Of the table split_quality."""
+        return self.split.versions[f"split_quality/{self.benchmark.name}"]
 
 
 def refresh_source(source: str, paths: DataPaths, step: Step) -> SourceReport:
@@ -86,73 +94,69 @@ def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildR
     return build(spec, paths, step.run_id, write=write)
 
 
-def assess_split(benchmark: str, paths: DataPaths, step: Step, *, most_per_side: int = MOST_PER_SIDE) -> SplitReport:
-    """How far the two sides of a built benchmark differ in anything but membership; no model's scores are read.
+def assess_split(
+    benchmark: BuiltBenchmark,
+    paths: DataPaths,
+    step: Step,
+    *,
+    most_per_side: int = MOST_PER_SIDE,
+    assessed: AssessedSplit | None = None,
+) -> SplitReport:
+    """How far members and non-members of a benchmark differ in anything but membership; no model's scores are read.
 
-    Of a side of more than ``most_per_side`` texts so many are read. Raises DataError where it has not been built.
+    The blind control of words reads all texts (``assessed`` where that has been done); of members or non-members that
+    are more than ``most_per_side`` the other measures read so many. Writes split_quality and blind_scores.
     """
-    manifest = read_manifest(paths, benchmark)
-    examples = read_examples(paths, benchmark)
-    spec = manifest["spec"]
-    compared = against_held_out(examples)
+    examples = as_compared(benchmark.examples)
+    if assessed is None:
+        assessed = assess(examples, benchmark.design, benchmark.language, matched=benchmark.matched is not None)
     quality = split_quality(
-        examples if compared is None else compared,
-        manifest["design"],
-        main_language(examples),
-        split=word_unit(spec["unit"]).split,
-        near_duplicate_threshold=spec["near_duplicate_threshold"],
+        examples,
+        assessed,
+        benchmark.language,
+        split=word_unit(benchmark.spec["unit"]).split,
+        near_duplicate_threshold=benchmark.spec["near_duplicate_threshold"],
         run_id=step.run_id,
-        matched=MATCHED in manifest,
         most_per_side=most_per_side,
     )
-    version = table_version(quality.table)
-    keep(
-        paths,
-        step,
-        quality.table,
-        table="split_quality",
-        partition=benchmark,
-        data_version=version,
-        upstream={f"examples/{benchmark}": manifest["digest"]},
-        benchmark_digest=manifest["digest"],
-    )
-    return SplitReport(benchmark, quality, manifest["design"], manifest.get(MATCHED), version)
+    versions = {}
+    for name, rows in zip(_TABLES, (assessed.table(benchmark.name, step.run_id), quality.table), strict=True):
+        versions[f"{name}/{benchmark.name}"] = version = table_version(rows)
+        keep(
+            paths,
+            step,
+            rows,
+            table=name,
+            partition=benchmark.name,
+            data_version=version,
+            upstream={f"examples/{benchmark.name}": benchmark.digest},
+            benchmark_digest=benchmark.digest,
+        )
+    return SplitReport(benchmark, quality, KnownSplit(assessed, versions))
 
 
-def texts_of(pair: Pair, paths: DataPaths) -> list[str]:
-    """The distinct texts that a model reads of the pair's benchmark, in order; contexts are part of them.
+def known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | None:
+    """What was assessed of this very build by the code of now; None where nothing was.
 
-    Raises DataError where it has not been built, or where a check says that numbers on it would be wrong.
+    Raises DataError where one of its tables is not as it was written.
     """
-    require_fit(pair.benchmark, paths)
-    return list(dict.fromkeys(texts_read(read_examples(paths, pair.benchmark))))
+    name, versions = benchmark.name, {}
+    for table in _TABLES:
+        require_as_written(paths, table=table, partition=name, what=f"the {table} of {name}")
+        written = written_there(paths, table, name)
+        if written is None or (written.benchmark_digest, written.code_version) != (benchmark.digest, SPLIT_VERSION):
+            return None
+        versions[f"{table}/{name}"] = written.data_version
+    scores, quality = (
+        read_kept(paths, schema, table=table, partition=name, what=f"the {table} of {name}")
+        for table, schema in _TABLES.items()
+    )
+    return KnownSplit(assessed_before(benchmark.design, benchmark.matched is not None, quality, scores), versions)
 
 
-def require_fit(benchmark: str, paths: DataPaths) -> None:
-    """Raise DataError where a check of the built benchmark says that numbers on it would be wrong."""
-    failed = [check for check in read_manifest(paths, benchmark)["checks"] if check["blocking"] and not check["passed"]]
-    if failed:
-        raise DataError(
-            f"the benchmark {benchmark} is not fit to be audited: {failed[0]['what']}: {failed[0]['counts']}; "
-            "mend its entry in config/benchmarks.yaml or its source and build it again"
-        )
-
-
-def require_belonging(pair: Pair, model: TokenizedModel, paths: DataPaths) -> None:
-    """Raise DataError where one of model and benchmark is a control's and the other is not that control's."""
-    of_benchmark = read_manifest(paths, pair.benchmark)["spec"].get("control")
-    of_model = model.entry.control.name if model.entry.control is not None else None
-    if of_benchmark == of_model:
-        return
-    if of_benchmark is not None:
-        raise DataError(
-            f"the labels of {pair.benchmark} say what the models of the control {of_benchmark} were trained on, "
-            f"and nothing of {pair.model}"
-        )
-    raise DataError(f"{pair.model} was trained here on the texts of the control {of_model}: audit it on those")
-
-
-def main_language(examples: pa.Table) -> str:
-    """The language of most examples."""
-    counted: Counter[str] = Counter(examples.column("language").to_pylist())
-    return max(sorted(counted), key=lambda language: counted[language])
+def split_of(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:
+    """What was assessed of this very build; where that was not done yet, it is done now, once, and written."""
+    known = known_split(benchmark, paths)
+    if known is not None:
+        return known
+    return assess_split(benchmark, paths, Step.now(run_id, "split_quality", SPLIT_VERSION)).split

@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
-from audit_pipeline.benchmarks.drawn import MATCHED
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.lineage import Step, keep, latest_run, read_kept, table_version
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.registry import with_defaults
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.evaluate import MARGIN, Evaluation
-from audit_pipeline.evidence.findings import Design, Findings, find
+from audit_pipeline.evidence.evaluate import Evaluation
+from audit_pipeline.evidence.findings import Findings, find
+from audit_pipeline.metrics.declared import METRICS
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.operate.stages.benchmarks import main_language, require_fit
+from audit_pipeline.operate.stages.benchmarks import split_of
 from audit_pipeline.operate.stages.token_statistics import statistics_version
-from audit_pipeline.scoring.selection import is_extra, overrides_of
+from audit_pipeline.scoring.selection import is_extra
 
 EVALUATIONS_VERSION = "3"
 """Of the code that makes the findings: where it is raised, pairs that are done are done again."""
@@ -40,12 +41,13 @@ class EvaluationReport:
 
     @property
     def out_of_range(self) -> int:
-        """How many metrics or interval ends are not between 0 and 1 (a margin: -1 and 1)."""
+        """How many metrics or interval ends are beyond the bounds of their metric."""
+        bounds = {metric.name: metric.bounds for metric in METRICS.values()}
         return sum(
             1
             for row in self.evaluation.table.to_pylist()
             for number in (row["value"], row["ci_low"], row["ci_high"])
-            if number is not None and not (-1 if row["metric"] == MARGIN else 0) <= number <= 1
+            if number is not None and not bounds[row["metric"]][0] <= number <= bounds[row["metric"]][1]
         )
 
 
@@ -53,13 +55,14 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
     """Everything that is concluded from a pair's latest scores: see :mod:`audit_pipeline.evidence.findings`.
 
     Raises DataError where the pair has not been scored, or was scored on another build of the benchmark, with other
-    weights or under other conventions.
+    weights or under other conventions. What tells members from non-members without a model is read; see
+    :func:`split_of`.
     """
-    require_fit(pair.benchmark, paths)
-    manifest = read_manifest(paths, pair.benchmark)
+    benchmark = read_built(paths, pair.benchmark)
+    benchmark.require_fit()
     written = latest_run(paths, "scores", pair.partition)
-    statistics, version_now = f"token_statistics/{pair.partition}", statistics_version(model, manifest["digest"])
-    if written.benchmark_digest != manifest["digest"]:
+    statistics, version_now = f"token_statistics/{pair.partition}", statistics_version(model, benchmark.digest)
+    if written.benchmark_digest != benchmark.digest:
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
     if written.upstream.get(statistics) != version_now:
         raise DataError(f"the scores of {pair.partition} are of other weights or another start token: score it again")
@@ -71,15 +74,15 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         run_id=written.run_id,
         what=f"the scores of {pair.partition}",
     )
-    examples = read_examples(paths, pair.benchmark)
-    design = Design(
-        manifest["design"], main_language(examples), MATCHED in manifest, overrides_of(pair.benchmark, paths)
-    )
-    found = find(scores, examples, pair, design, step.run_id)
+    # Files of earlier versions do not say which setting is the default.
+    scores = with_defaults(scores, benchmark.overrides)
+    split = split_of(benchmark, paths, step.run_id)
+    found = find(scores, benchmark.examples, pair, split.assessed, step.run_id)
     upstream = {
-        f"examples/{pair.benchmark}": manifest["digest"],
+        f"examples/{pair.benchmark}": benchmark.digest,
         f"scores/{pair.partition}": written.data_version,
         statistics: version_now,
+        **split.versions,
         **{key: version for key, version in written.upstream.items() if is_extra(key)},
     }
     versions = write_findings(
@@ -90,7 +93,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         upstream=upstream,
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
-        benchmark_digest=manifest["digest"],
+        benchmark_digest=benchmark.digest,
     )
     return EvaluationReport(pair, found, versions["evaluations"])
 

@@ -11,15 +11,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.lineage import Step, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.operate.stages.benchmarks import require_belonging, texts_of
 from audit_pipeline.scoring.passes import PassesSummary, in_context, passes_for, run_passes
-from audit_pipeline.scoring.selection import audit_selection, overrides_of, reference_model_of
+from audit_pipeline.scoring.selection import audit_selection, reference_model_of
 from audit_pipeline.token_statistics.encode import KIND_VERSIONS, window_and_stride
 from audit_pipeline.token_statistics.run import Kind, Progress, compute
 
@@ -52,9 +51,16 @@ def _texts_of_all(pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths
     texts: list[str] = []
     for pair in pairs:
         with suppress(DataError):
-            require_belonging(pair, model, paths)
-            texts.extend(texts_of(pair, paths))
+            texts.extend(_auditable(pair, model, paths).texts)
     return texts
+
+
+def _auditable(pair: Pair, model: TokenizedModel, paths: DataPaths) -> BuiltBenchmark:
+    """The pair's benchmark; raises DataError where it is not built, is not fit, or is another control's."""
+    benchmark = read_built(paths, pair.benchmark)
+    benchmark.require_fit()
+    benchmark.require_belonging(pair.model, model.entry.control.name if model.entry.control is not None else None)
+    return benchmark
 
 
 def run_tokens(
@@ -72,14 +78,11 @@ def run_tokens(
 
     The reference model's passes are not among them: see :func:`run_reference`.
     """
-    texts = texts_of(pair, paths)
-    require_belonging(pair, model, paths)
-    benchmark = read_manifest(paths, pair.benchmark)["digest"]
-    passes = passes_for(audit_selection(overrides_of(pair.benchmark, paths)))
-    passes = in_context(passes, read_examples(paths, pair.benchmark).column("context").to_pylist())
+    benchmark = _auditable(pair, model, paths)
+    passes = in_context(passes_for(audit_selection(benchmark.overrides)), benchmark.contexts)
     summary = run_passes(
         model,
-        texts,
+        benchmark.texts,
         paths,
         forward,
         passes,
@@ -92,11 +95,11 @@ def run_tokens(
         step,
         table="token_statistics",
         partition=pair.partition,
-        data_version=statistics_version(model, benchmark),
-        upstream={f"examples/{pair.benchmark}": benchmark},
+        data_version=statistics_version(model, benchmark.digest),
+        upstream={f"examples/{pair.benchmark}": benchmark.digest},
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
-        benchmark_digest=benchmark,
+        benchmark_digest=benchmark.digest,
     )
     return summary
 

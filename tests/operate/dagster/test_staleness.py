@@ -22,7 +22,8 @@ from made_workspace import (
 )
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.build import current_digest, read_examples
+from audit_pipeline.benchmarks.build import current_digest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BUILDER_NAMES, BenchmarkSpec, load_benchmarks, resolve
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.controls.build import build_control
@@ -207,7 +208,7 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     model = built.model("tiny")
     request = AuditRequest("tiny", [spec()], kinds=("base", "topk"))
     before = dry_run(request, model, built.paths)["made_8"]
-    texts = read_examples(built.paths, "made_8").column("text").to_pylist()
+    texts = read_built(built.paths, "made_8").examples.column("text").to_pylist()
     encoded = encode(model, texts)
     windows = [
         one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))

@@ -33,7 +33,7 @@ COMMENT ON COLUMN evaluations.n_nonmembers IS 'non-members with a score';
 COMMENT ON COLUMN evaluations.n_groups IS 'groups that the interval was resampled over';
 COMMENT ON COLUMN evaluations.n_not_scored IS 'labelled examples of the evaluation split without a score';
 COMMENT ON COLUMN evaluations.metric IS
-    'auroc | tpr_at_5_fpr | tpr_at_1_fpr | tpr_at_01_fpr | fpr_at_95_tpr | auroc_margin';
+    'auroc, tpr_at_5_fpr, … (metrics/declared.py, docs/intervals.md)';
 COMMENT ON COLUMN evaluations.value IS 'the metric; null where it is not defined';
 COMMENT ON COLUMN evaluations.ci_low IS 'lower end of the 95% interval';
 COMMENT ON COLUMN evaluations.ci_high IS 'upper end of the 95% interval';

@@ -15,7 +15,7 @@ import pytest
 from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.given_scores import GivenScores, read_given
+from audit_pipeline.scoring.given_scores import GivenScores, read_given
 
 PAIR = Pair("mine", "a model")
 

@@ -1,0 +1,130 @@
+"""A benchmark as it was built: read once by a stage, and handed on.
+
+What belongs here: reading the manifest and the examples of a built benchmark, and the facts that stages ask of them.
+What does not: building one (build.py), and whether it is still what its entry would give now (staleness.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.drawn import MATCHED
+from audit_pipeline.catalogue.contracts import EXAMPLES, texts_read
+from audit_pipeline.catalogue.lineage import read_kept
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json
+from audit_pipeline.detectors import dc_pdd, infilling
+from audit_pipeline.errors import DataError
+
+if TYPE_CHECKING:
+    from audit_pipeline.detectors.registry import Overrides
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltBenchmark:
+    """One benchmark as it lies in the data folder. Its examples are read when they are asked for first."""
+
+    name: str
+    manifest: Mapping[str, Any]
+    paths: DataPaths
+
+    @cached_property
+    def examples(self) -> pa.Table:
+        """The examples (schema EXAMPLES); raises DataError where they are missing, damaged or cannot be read."""
+        what = f"the benchmark {self.name}"
+        return read_kept(self.paths, EXAMPLES, table="examples", partition=self.name, what=what)
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The entry of config/benchmarks.yaml that it was built from."""
+        spec: Mapping[str, Any] = self.manifest["spec"]
+        return spec
+
+    @property
+    def digest(self) -> str:
+        """What it was built from; see :func:`audit_pipeline.benchmarks.build.benchmark_digest`."""
+        return str(self.manifest["digest"])
+
+    @property
+    def design(self) -> str:
+        """How members and non-members came about (metrics/claims.py)."""
+        return str(self.manifest["design"])
+
+    @property
+    def control(self) -> str | None:
+        """The control whose texts these are, where they are a control's."""
+        return self.spec.get("control")
+
+    @property
+    def matched(self) -> Mapping[str, Any] | None:
+        """What matching achieved, where members and non-members were chosen to be hard to tell apart."""
+        return self.manifest.get(MATCHED)
+
+    @cached_property
+    def language(self) -> str:
+        """The language of most examples (ISO 639-1)."""
+        counted: Counter[str] = Counter(self.examples.column("language").to_pylist())
+        return max(sorted(counted), key=lambda language: counted[language])
+
+    @property
+    def overrides(self) -> Overrides:
+        """What it fixes of detectors: infilling's m, by its length or as its entry says, and DC-PDD's a."""
+        steps = self.spec.get("infilling_m") or infilling.steps_for(self.manifest["words"])
+        bound = self.spec.get("dc_pdd_a")
+        return {infilling.NAME: {"m": steps}, **({dc_pdd.NAME: {"a": float(bound)}} if bound is not None else {})}
+
+    @property
+    def contexts(self) -> list[str | None]:
+        """What stands before each example's text, in the examples' order."""
+        contexts: list[str | None] = self.examples.column("context").to_pylist()
+        return contexts
+
+    @property
+    def texts(self) -> list[str]:
+        """The distinct texts that a model reads, in order; contexts are part of them."""
+        return list(dict.fromkeys(texts_read(self.examples)))
+
+    def require_fit(self) -> None:
+        """Raise DataError where a check of the built benchmark says that numbers on it would be wrong."""
+        failed = [check for check in self.manifest["checks"] if check["blocking"] and not check["passed"]]
+        if failed:
+            raise DataError(
+                f"the benchmark {self.name} is not fit to be audited: {failed[0]['what']}: {failed[0]['counts']}; "
+                "mend its entry in config/benchmarks.yaml or its source and build it again"
+            )
+
+    def require_belonging(self, model: str, control: str | None) -> None:
+        """Raise DataError where benchmark or ``model`` is a control's and the other is not that control's.
+
+        ``control`` is the control that the model was trained for; None where it was not trained here.
+        """
+        if self.control == control:
+            return
+        if self.control is not None:
+            raise DataError(
+                f"the labels of {self.name} say what the models of the control {self.control} were trained on, "
+                f"and nothing of {model}"
+            )
+        raise DataError(f"{model} was trained here on the texts of the control {control}: audit it on those")
+
+
+def read_built(paths: DataPaths, name: str) -> BuiltBenchmark:
+    """The benchmark of that name; raises DataError where it is not built or its manifest cannot be read."""
+    path = paths.benchmark_manifest(name)
+    try:
+        manifest = read_json(path)
+    except FileNotFoundError as error:
+        raise DataError(f"the benchmark {name} has not been built yet: {path} is missing") from error
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"the manifest of {name} cannot be read ({path}): {error}; delete it and build it again"
+        ) from error
+    if not isinstance(manifest, dict):
+        raise DataError(f"the manifest of {name} is not a JSON object ({path}); build it again")
+    return BuiltBenchmark(name, manifest, paths)

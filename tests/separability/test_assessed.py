@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from audit_pipeline.catalogue.contracts import BLIND_SCORES, EXAMPLES
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.metrics.metrics import metrics
+from audit_pipeline.separability.assessed import assess, assessed_before
+from audit_pipeline.separability.blind_control import blind_control
+from audit_pipeline.separability.labelled import labelled_examples
+from audit_pipeline.separability.quality import split_quality
+
+
+def made(n: int = 240, seed: int = 0) -> pa.Table:
+    """Texts of made-up words; every second member holds a word of its own. A few are not labelled, or calibrate."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for index in range(n):
+        label: int | None = None if index % 40 == 0 else index % 2
+        words = [f"word{word}" for word in generator.integers(0, 200, 15)] + ["telltale"] * (
+            label == 1 and index % 4 == 1
+        )
+        rows.append(
+            {
+                "example_id": f"{index:05d}",
+                "benchmark": "made",
+                "document_id": f"d{index}",
+                "text": " ".join(words),
+                "label": label,
+                "split": "calibration" if index % 41 == 0 else "evaluation",
+                "words": 15,
+                "language": "en",
+                "collection": "c",
+                "group": f"g{index // 2}",
+                "run_id": "built",
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=EXAMPLES)
+
+
+def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
+    examples = made()
+    labelled = labelled_examples(examples)
+    split = assess(examples, "temporal", "en", resamples=200)
+    alone = blind_control(labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language="en")
+    assert split.example_ids == labelled.example_ids
+    assert split.control.scores is not None
+    assert alone.scores is not None
+    assert (split.control.scores == alone.scores).all()
+    assert split.auroc.auroc == metrics(alone.scores, labelled.labels)["auroc"]
+    assert split.auroc.n == len(labelled)
+
+
+@pytest.mark.parametrize("n", [240, 100])
+def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
+    examples = made(n)
+    split = assess(examples, "exchangeable", "en", matched=True, resamples=50)
+    quality = split_quality(examples, split, "en", run_id="run", resamples=50, most_per_side=60).table
+    scores = split.table("made", "run")
+    assert scores.schema == BLIND_SCORES
+    assert len(scores) == (len(split.example_ids) if n == 240 else 0)
+    again = assessed_before("exchangeable", True, quality, scores)
+    assert (again.verdict, again.claim_level, again.auroc) == (split.verdict, split.claim_level, split.auroc)
+    ids = split.example_ids[::-1]
+    for one, other in ((again.control_of(ids), split.control_of(ids)),):
+        assert (one.reason, one.scores is None) == (other.reason, other.scores is None)
+        if one.scores is not None and other.scores is not None:
+            assert one.method == other.method
+            assert one.scores.tolist() == other.scores.tolist()
+
+
+def test_scores_are_given_in_the_order_asked_for_and_of_these_texts_only() -> None:
+    split = assess(made(), "temporal", "en", resamples=20)
+    ids = list(split.example_ids)
+    forth, back = split.control_of(ids).scores, split.control_of(ids[::-1]).scores
+    assert forth is not None
+    assert back is not None
+    assert (forth == back[::-1]).all()
+    for others in (ids[:-1], [*ids[:-1], "another"], [*ids, "another"]):
+        with pytest.raises(DataError, match="other texts"):
+            split.control_of(others)
+
+
+def test_the_design_decides_what_may_be_claimed() -> None:
+    examples = made()
+    assert assess(examples, "randomised", "en", resamples=20).claim_level == "sound test"
+    assert assess(examples, "temporal", "en", resamples=20).claim_level == "screening only"
+    with pytest.raises(ConfigError, match="no benchmark design"):
+        assess(examples, "secret", "en")
