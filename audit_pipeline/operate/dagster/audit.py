@@ -28,8 +28,7 @@ from audit_pipeline.operate.dagster.documents import ensure_documents
 from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
 from audit_pipeline.operate.stages.benchmarks import require_fit, texts_of
-from audit_pipeline.scoring.passes import in_context, plan_passes
-from audit_pipeline.scoring.selection import audit_selection, overrides_of, passes_of
+from audit_pipeline.scoring.selection import audit_session
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
 from audit_pipeline.token_statistics.run import Kind, Plan
@@ -347,7 +346,6 @@ def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> d
                 f"build it first: corpus-audit benchmarks --build {spec.name}"
             )
         texts = texts_of(Pair(spec.name, request.model), paths)
-        passes = passes_of(audit_selection(overrides_of(spec.name, paths)), model, paths)
-        passes = in_context(passes, read_examples(paths, spec.name).column("context").to_pylist())
-        plans[spec.name] = plan_passes(model, texts, paths, passes, request.kinds)
+        contexts = read_examples(paths, spec.name).column("context").to_pylist()
+        plans[spec.name] = audit_session(spec.name, model, paths, contexts).plan(texts, request.kinds)
     return plans

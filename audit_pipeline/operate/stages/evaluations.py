@@ -19,7 +19,8 @@ from audit_pipeline.evidence.findings import Design, Findings, find
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.stages.benchmarks import main_language, require_fit
 from audit_pipeline.operate.stages.token_statistics import statistics_version
-from audit_pipeline.scoring.selection import is_extra, overrides_of
+from audit_pipeline.scoring.needs.registry import is_extra
+from audit_pipeline.scoring.selection import overrides_of
 
 EVALUATIONS_VERSION = "3"
 """Of the code that makes the findings: where it is raised, pairs that are done are done again."""

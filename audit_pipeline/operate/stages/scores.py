@@ -21,10 +21,8 @@ from audit_pipeline.evidence.evaluate import ScoreColumn, score_columns
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.stages.benchmarks import require_fit
 from audit_pipeline.operate.stages.token_statistics import statistics_version
-from audit_pipeline.scoring.cached import score_from_cache
 from audit_pipeline.scoring.highlights import highlights
-from audit_pipeline.scoring.passes import in_context
-from audit_pipeline.scoring.selection import audit_selection, overrides_of, passes_of
+from audit_pipeline.scoring.selection import audit_session, overrides_of
 
 SCORES_VERSION = "2"
 """Of the code that makes the scores: where it is raised, pairs that are done are done again."""
@@ -51,11 +49,9 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
     examples = read_examples(paths, pair.benchmark)
     benchmark = read_manifest(paths, pair.benchmark)["digest"]
     overrides = overrides_of(pair.benchmark, paths)
-    selection = audit_selection(overrides)
     contexts = examples.column("context").to_pylist()
-    passes = in_context(passes_of(selection, model, paths), contexts)
-    ids, texts = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
-    scored = score_from_cache(model, ids, texts, paths, selection, passes, contexts)
+    session = audit_session(pair.benchmark, model, paths, contexts)
+    scored = session.score(examples.column("example_id").to_pylist(), examples.column("text").to_pylist(), contexts)
     table = (
         scored.append_column("model", pa.repeat(pair.model, len(scored)))
         .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
@@ -71,7 +67,7 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
     written = {
         "highlights": (highlighted, table_version(highlighted), {**upstream, f"scores/{pair.partition}": version}),
         # Last: where they are, everything is that later stages read.
-        "scores": (table, version, {**upstream, **passes.upstream}),
+        "scores": (table, version, {**upstream, **session.upstream}),
     }
     for name, (rows, data_version, from_what) in written.items():
         keep(
