@@ -22,7 +22,7 @@ from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Kind
 CODE_VERSION = "1"
 
 
-class TokenStatisticsConfig(dg.Config):
+class PassConfig(dg.Config):
     """What is cached of a pass besides the statistics of every token."""
 
     topk: bool = Field(default=False, description="also the 20 best tokens of every position")
@@ -65,11 +65,7 @@ class TokenStatisticsConfig(dg.Config):
     ],
 )
 def token_statistics(
-    context: dg.AssetExecutionContext,
-    config: TokenStatisticsConfig,
-    data: AuditData,
-    models: Models,
-    progress: ProgressTeller,
+    context: dg.AssetExecutionContext, config: PassConfig, data: AuditData, models: Models, progress: ProgressTeller
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Bring the cache up to the texts of every pair in the run, each model loaded at most once."""
     paths, log = data.paths, context.log

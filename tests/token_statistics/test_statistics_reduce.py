@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import twin_of_logits
 
+from audit_pipeline.catalogue.contracts import MEASURED
 from audit_pipeline.token_statistics.reduce import Reduced, Workspace, reduce_logits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,8 +60,8 @@ def test_extreme_and_impossible_tokens(others: list[float], anchor: float) -> No
 
 def test_impossible_tokens_weigh_nothing() -> None:
     half = reduce(torch.tensor([[0.0, 0.0, -torch.inf]]), [0])
-    assert half.mean.item() == pytest.approx(np.log(0.5), abs=1e-6)
-    assert half.std.item() == pytest.approx(0.0, abs=1e-6)
+    assert half["mean"].item() == pytest.approx(np.log(0.5), abs=1e-6)
+    assert half["std"].item() == pytest.approx(0.0, abs=1e-6)
     impossible = reduce(torch.tensor([[0.0, 0.0, -torch.inf]]), [2])
     assert impossible["logprob"].item() == -np.inf
     assert impossible["rank"].item() == 2
@@ -91,7 +92,7 @@ def test_a_large_vocabulary_in_a_nearly_flat_state() -> None:
 
 def test_ties_share_the_better_rank() -> None:
     logits = torch.tensor([[1.0, 3.0, 3.0, 2.0, 1.0]] * 5)
-    assert reduce(logits, [0, 1, 2, 3, 4]).rank.tolist() == [3, 0, 0, 2, 3]
+    assert reduce(logits, [0, 1, 2, 3, 4])["rank"].tolist() == [3, 0, 0, 2, 3]
     assert set(reduce(logits, [0, 1, 2, 3, 4])["argmax_id"].tolist()) <= {1, 2}
 
 
@@ -132,3 +133,11 @@ def test_topk_is_sorted_and_equals_the_twin() -> None:
     assert (np.diff(ours["topk_logprob"].numpy(), axis=1) <= 0).all()
     np.testing.assert_array_equal(ours["topk_id"][:, 0].numpy(), ours["argmax_id"].numpy())
     assert "topk_id" not in reduce(logits, [0] * 50)
+
+
+def test_every_declared_statistic_is_computed_in_its_type() -> None:
+    ours = reduce(torch.randn(4, 30, generator=torch.Generator().manual_seed(6)), [0, 1, 2, 3])
+    assert set(ours) == set(MEASURED.names)
+    for field in MEASURED:
+        assert ours[field.name].shape == (4,)
+        assert ours[field.name].numpy().dtype == field.type.value_type.to_pandas_dtype(), field.name
