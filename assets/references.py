@@ -3,6 +3,7 @@
 What belongs here: wiring, and what the UI shows of a count. What does not: counting (audit_pipeline/references).
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,10 +20,10 @@ from audit_pipeline.operate.dagster.retries import with_retries
 from audit_pipeline.references.build import FrequencyReport, build_frequencies
 from audit_pipeline.references.config import DEFAULT, load_references
 from audit_pipeline.references.count import CorpusCount
-from audit_pipeline.references.frequencies import read_frequencies
 
 CODE_VERSION = "1"
 CORPUS = "corpus"
+_LOGGED = 20
 
 
 def _corpora() -> list[str]:
@@ -66,42 +67,45 @@ corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(_corpo
 )
 def token_frequencies(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Bring the table of every corpus and model of the run up to date."""
-    references = load_references()
+    references, keys = load_references(), context.partition_keys
     step = Step.now(context.run.run_id, "token_frequencies", CODE_VERSION)
-    wrong: dict[str, str] = {}
+    done: dict[str, FrequencyReport] = {}
     left_out: dict[str, str] = {}
-    skipped: dict[str, int] = {}
-    for key in context.partition_keys:
+    for key in keys:
         corpus, _, name = key.partition("|")
         try:
-            entry = references.named(corpus)
-            model = models.tokenized(name, data.paths)
+            model, entry = models.tokenized(name, data.paths), references.named(corpus)
             build = partial(build_frequencies, entry, model, data.paths, step, on_progress=partial(_tell, context, key))
-            report = with_retries(build, f"counting {key}", context.log)
-            if read_frequencies(report.path, model).counts.sum() <= 0:
-                wrong[key] = "the table holds no token"
+            done[key] = with_retries(build, f"counting {key}", context.log)
         except AuditError as error:
-            if len(context.partition_keys) == 1:
+            if len(keys) == 1:
                 raise
             context.log.error(f"{key}: {error}")
             left_out[key] = str(error)
             context.add_asset_metadata({"status": "not_applicable", "reason": str(error)}, partition_key=key)
-            continue
-        for row in report.count.skipped[:20] if report.count else ():
-            context.log.warning(f"{key}: skipped {row.location}: {row.reason}")
-        skipped[key] = report.skipped_rows
-        context.add_asset_metadata(_metadata(report), partition_key=key)
-    return dg.MaterializeResult(
-        check_results=[
-            dg.AssetCheckResult(check_name="counts_belong_to_tokenizer", passed=not wrong, metadata={"wrong": wrong}),
-            dg.AssetCheckResult(
-                check_name="every_row_counted",
-                passed=not any(skipped.values()) and not left_out,
-                severity=dg.AssetCheckSeverity.WARN,
-                metadata={"skipped rows": skipped, "not counted": left_out},
-            ),
-        ]
-    )
+        else:
+            _show(context, key, done[key])
+    return dg.MaterializeResult(check_results=_checks(done, left_out))
+
+
+def _show(context: dg.AssetExecutionContext, key: str, report: FrequencyReport) -> None:
+    for row in report.count.skipped[:_LOGGED] if report.count else ():
+        context.log.warning(f"{key}: skipped {row.location}: {row.reason}")
+    context.add_asset_metadata(_metadata(report), partition_key=key)
+
+
+def _checks(done: Mapping[str, FrequencyReport], left_out: Mapping[str, str]) -> list[dg.AssetCheckResult]:
+    wrong = {key: report.problem for key, report in done.items() if report.problem is not None}
+    skipped = {key: report.skipped_rows for key, report in done.items()}
+    return [
+        dg.AssetCheckResult(check_name="counts_belong_to_tokenizer", passed=not wrong, metadata={"wrong": wrong}),
+        dg.AssetCheckResult(
+            check_name="every_row_counted",
+            passed=not any(skipped.values()) and not left_out,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={"skipped rows": skipped, "not counted": dict(left_out)},
+        ),
+    ]
 
 
 def _tell(context: dg.AssetExecutionContext, key: str, count: CorpusCount) -> None:

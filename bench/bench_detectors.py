@@ -20,13 +20,12 @@ from bench_token_statistics import texts_from_addresses
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import z_scores
-from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
-from audit_pipeline.scoring.passes import Statistics, passes_for, run_passes
+from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -46,7 +45,7 @@ def main() -> None:
     given = parse()
     texts = texts_from_addresses(given.texts, given.words)
     examples = [(str(number), text) for number, text in enumerate(texts)]
-    one_pass = [name for name, one in REGISTRY.items() if one.needs == {Need.ONE_PASS}]
+    one_pass = [name for name, one in REGISTRY.items() if not one.needs]
     cached = [*one_pass, "lowercase", "infilling"]
     selection = select(cached, overrides={"infilling": {"m": given.steps}})
     tokens: dict[str, dict[str, np.ndarray]] = {}
@@ -56,20 +55,19 @@ def main() -> None:
             paths = DataPaths(Path(folder))
             model = load_tokenizer(with_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
             forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
-            own = run_passes(model, texts, paths, lambda forward=forward: forward, passes_for(select(one_pass))).own
+            own = Session(model, select(one_pass), paths).run(texts, lambda _, ready=forward: ready).own
             if dtype == "float32":
                 started = time.perf_counter()
-                grid = select(one_pass, grid=True)
-                table = score_texts(Statistics(model, texts, paths, passes_for(grid)).of_examples(examples), grid)
+                table = Session(model, select(one_pass, grid=True), paths).score([one for one, _ in examples], texts)
                 seconds = time.perf_counter() - started
                 print(
                     f"load {os.getloadavg()[0]:.1f}; {', '.join(one_pass)}: {len(table):,} scores in {seconds:.3f} s,"
                 )
                 share = seconds / own.seconds
                 print(f"  {share:.2%} of the pass over {own.tokens_computed:,} tokens ({own.seconds:.1f} s)")
-            passes = passes_for(selection)
-            run_passes(model, texts, paths, lambda forward=forward: forward, passes)
-            statistics = Statistics(model, texts, paths, passes)
+            session = Session(model, selection, paths)
+            session.run(texts, lambda _, ready=forward: ready)
+            statistics = session.statistics(texts)
             found = [one for _, one in statistics.of_examples(examples) if one is not None]
             tokens[dtype] = {
                 "log-probability": np.concatenate([one.logprob for one in found]),

@@ -132,7 +132,7 @@ def main() -> None:
         windows = [one for number, text in enumerate(encoded) for one in windows_of(number, text, 8192, 4096)]
         bench = Bench(forward, encoded, windows, given.whole)
         share = bench.share()
-        modes = [one.argmax_id for window in windows for one in forward.run(encoded, [window])]
+        modes = [one.values["argmax_id"] for window in windows for one in forward.run(encoded, [window])]
         timed: dict[str, list[float]] = {}
 
         def take(name: str, work: Callable[[], None], timed: dict[str, list[float]] = timed) -> None:

@@ -41,7 +41,7 @@ from tiny_models import save_model
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.dagster import partitions
-from audit_pipeline.operate.stages.benchmarks import texts_of
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 
@@ -113,7 +113,7 @@ class Kills:
 
     @property
     def texts(self) -> int:
-        return len(set(texts_of(Pair(BENCHMARK, "any"), self.paths)))
+        return len(read_built(self.paths, BENCHMARK).texts)
 
     def parts(self) -> list[Path]:
         return sorted(self.paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))

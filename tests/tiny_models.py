@@ -32,8 +32,8 @@ SENTENCES = (
     "Le café était fermé, les élèves attendaient sous la pluie.",
     "If the wind turns, we sail; if it does not turn, we mend the nets and wait.",
 )
-MEASURED = ("logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
-COLUMNS = ("token_id", *MEASURED)
+TWINS = ("token_id", "logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
+"""The statistics that are recomputed here."""
 
 
 def save_tokenizer(folder: Path, *, adds_bos: bool = False) -> transformers.PreTrainedTokenizerFast:
@@ -172,7 +172,7 @@ def forward_of(model: TokenizedModel) -> ForwardPass:
 
 def twin_of_logits(logits: np.ndarray, target: Sequence[int]) -> dict[str, np.ndarray]:
     """Statistics of each row of ``logits`` [n, V] in float64, spelled out; 0 log 0 = 0."""
-    rows: dict[str, list[float]] = {name: [] for name in COLUMNS}
+    rows: dict[str, list[float]] = {name: [] for name in TWINS}
     for row, token in zip(np.asarray(logits, dtype=np.float64), target, strict=True):
         log_p = row - (np.log(np.sum(np.exp(row - row.max()))) + row.max())
         p = np.exp(log_p)
@@ -223,9 +223,7 @@ def score(
     rows = []
     for parts in done:
         parts.sort(key=lambda part: part.window.begin)
-        names = [*MEASURED, *(["topk_id", "topk_logprob"] if kinds.get("topk") else [])]
-        names += ["logits"] if kinds.get("logits") else []
-        rows.append({name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+        rows.append({name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values})
     return rows
 
 

@@ -100,17 +100,8 @@ EXAMPLES = pa.schema(
     ]
 )
 
-TOKEN_STATISTICS = pa.schema(
+MEASURED = pa.schema(
     [
-        _column(
-            "key",
-            pa.string(),
-            "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version",
-        ),
-        _column("text_sha256", pa.string(), "sha256 of the UTF-8 text"),
-        _column("token_id", _list(pa.int32()), "the scored tokens, in order"),
-        _column("char_start", _list(pa.int32()), "first character of the token in the text"),
-        _column("char_end", _list(pa.int32()), "one past the last character of the token"),
         _column("logprob", _list(pa.float32()), "log p(x_t | x_<t), natural logarithm"),
         _column("mean", _list(pa.float32()), "mu_t: the expectation of log p(z | x_<t) over z drawn from p"),
         _column(
@@ -123,6 +114,29 @@ TOKEN_STATISTICS = pa.schema(
         _column(
             "rank", _list(pa.int32()), "how many tokens of the vocabulary have a strictly larger logit (0: the argmax)"
         ),
+    ]
+)
+"""The per-token statistics: what is kept of the model's distribution at every scored token.
+
+A further one is declared here and computed in token_statistics/reduce.py; everything else reads this list. Rows that
+are in the cache lack it: raise the version of the kind ``base``.
+"""
+
+KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1}
+"""The version of each kind of cached statistics; it is part of the cache keys."""
+
+TOKEN_STATISTICS = pa.schema(
+    [
+        _column(
+            "key",
+            pa.string(),
+            "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version",
+        ),
+        _column("text_sha256", pa.string(), "sha256 of the UTF-8 text"),
+        _column("token_id", _list(pa.int32()), "the scored tokens, in order"),
+        _column("char_start", _list(pa.int32()), "first character of the token in the text"),
+        _column("char_end", _list(pa.int32()), "one past the last character of the token"),
+        *MEASURED,
     ]
 )
 

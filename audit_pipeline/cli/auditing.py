@@ -261,8 +261,8 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
     time = ("time", lambda row: f"about {row['seconds']:,.0f} s")
     show_table("plans", rows, [("benchmark", "benchmark"), *numbers, time])
     say(
-        "Nothing was run. Passes and tokens: the texts and their lower case; branches: about. Time: the model's "
-        "arithmetic at this machine's measured speed; loading and a reference model's passes left out."
+        "Nothing was run. Passes and tokens: the texts and their lower case; branches are an estimate. Time: the "
+        "model's arithmetic at this machine's measured speed; loading and a reference model's passes left out."
     )
 
 

@@ -20,6 +20,7 @@ from audit_pipeline.operate.console import Row, show_table, tell
 @json_option
 def detectors() -> None:
     """The detectors: what each needs and what it costs."""
+    from audit_pipeline.detectors.needs import in_words
     from audit_pipeline.detectors.registry import REGISTRY
 
     rows = [
@@ -27,7 +28,7 @@ def detectors() -> None:
             "detector": one.name,
             "on_request": one.on_request,
             "paper": one.source,
-            "needs": sorted(one.needs),
+            "needs": in_words(one.needs),
             "forward_tokens": one.passes,
             "own_logprobs_suffice": one.own_logprobs_suffice,
             "parameters": {name: parameter.default for name, parameter in one.parameters.items()},

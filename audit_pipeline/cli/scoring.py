@@ -84,7 +84,8 @@ def score(
     # Not before the file has been looked at: importing what works on scores takes a second.
     from audit_pipeline.models.load import load_tokenizer, with_overrides
     from audit_pipeline.operate.progress import file_bar
-    from audit_pipeline.scoring.file import Beside, Told, score_file
+    from audit_pipeline.scoring.file import Told, score_file
+    from audit_pipeline.scoring.needs.provider import Beside
 
     entry = with_overrides(configured, dtype=dtype, start_token_policy=policy, reference_model=reference_model)
     tokenized = load_tokenizer(entry, paths)

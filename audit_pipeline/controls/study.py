@@ -26,12 +26,11 @@ from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, select, with_defaults
-from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.evidence.evaluate import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.weights import default_device, load_weights
-from audit_pipeline.scoring.passes import Statistics, passes_for, run_passes
+from audit_pipeline.scoring.session import Session
 from audit_pipeline.separability.assessed import assess
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -127,13 +126,11 @@ def measure(
         manifest = train_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
         model = load_tokenizer(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
-        selection = select(list(detectors), overrides=overrides)
-        passes = passes_for(selection)
+        session = Session(model, select(list(detectors), overrides=overrides), scratch)
         examples = examples_of(texts, entry)
         ids, asked = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
-        run_passes(model, asked, scratch, lambda: forward, passes)
-        statistics = Statistics(model, asked, scratch, passes)
-        scored = score_texts(statistics.of_examples(zip(ids, asked, strict=True)), selection)
+        session.run(asked, lambda _: forward)
+        scored = session.score(ids, asked)
     benchmark: str = examples.column("benchmark")[0].as_py()
     scores = with_defaults(scored, overrides).append_column("model", pa.repeat(entry.name, len(scored)))
     scores = scores.append_column("benchmark", pa.repeat(benchmark, len(scored)))

@@ -23,9 +23,12 @@ from audit_pipeline.detectors.detector import (
     switch,
 )
 from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.statistics import TextStatistics, TokenFrequencies
 
 NAME = "dc_pdd"
+
+FREQUENCY_TABLE: Need[TokenFrequencies] = Need("frequencies", "frequency table")
+"""How often each token occurs in a reference corpus."""
 
 
 def calibrated(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -39,9 +42,7 @@ def first_occurrences(token_ids: npt.ArrayLike) -> npt.NDArray[np.intp]:
 
 
 def _dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
-    frequencies = statistics.extras.frequencies
-    assert frequencies is not None
-    log_frequency = frequencies.log_frequency
+    log_frequency = statistics.of(FREQUENCY_TABLE).log_frequency
     outside = (statistics.token_id < 0) | (statistics.token_id >= len(log_frequency))
     if outside.any():
         token = int(statistics.token_id[outside][0])
@@ -68,7 +69,7 @@ DC_PDD = Detector(
     name=NAME,
     summary="mean of p(x) * -log f(x) over each token's first occurrence, bounded by a; f from a reference corpus",
     source="Zhang et al., EMNLP 2024, eq. 4-8 (DC-PDD)",
-    needs=frozenset({Need.ONE_PASS, Need.FREQUENCY_TABLE}),
+    needs=(FREQUENCY_TABLE,),
     passes="1",
     own_logprobs_suffice=True,
     compute=_dc_pdd,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from audit_pipeline.catalogue.contracts import ScoreStatus, canonical_json
 from audit_pipeline.detectors.needs import Need
@@ -92,21 +92,21 @@ class Parameter:
 class Detector:
     """A detector: what it is, what it needs and costs, and its score of one text under each of several settings.
 
-    ``compute`` gets the statistics of a text with at least one scored token and all that ``needs`` names, and returns
-    one outcome a setting, in order; taking them all at once, it can share work between settings (a whole k grid costs
-    one sort). ``passes`` are the forward tokens a token of the text, in words. ``own_logprobs_suffice``: whether it
-    works where only the log-probabilities of the text's own tokens are known. ``on_request``: never scored unless it is
-    named.
+    ``needs`` are those besides the text's own pass. ``compute`` gets the statistics of a text with at least one scored
+    token and all that ``needs`` names, and returns one outcome a setting, in order; taking them all at once, it can
+    share work between settings (a whole k grid costs one sort). ``passes`` are the forward tokens a token of the text,
+    in words. ``own_logprobs_suffice``: whether it works where only the log-probabilities of the text's own tokens are
+    known. ``on_request``: never scored unless it is named.
     """
 
     name: str
     summary: str
     source: str
-    needs: frozenset[Need]
     passes: str
     own_logprobs_suffice: bool
     compute: Callable[[TextStatistics, Sequence[Settings]], Sequence[Outcome]]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    needs: tuple[Need[Any], ...] = ()
     on_request: bool = False
 
     @property
@@ -130,8 +130,8 @@ class Detector:
         """
         if not len(statistics):
             return [Outcome.not_applicable("the text has no scored token")] * len(settings)
-        for need in sorted(self.needs):
-            lacking = statistics.extras.lacking(need)
+        for need in self.needs:
+            lacking = statistics.lacking(need)
             if lacking is not None:
                 return [Outcome.not_applicable(lacking)] * len(settings)
         return self.compute(statistics, [{**self.default, **setting} for setting in settings])

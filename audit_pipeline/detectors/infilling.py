@@ -30,6 +30,9 @@ Floats = npt.NDArray[np.float64]
 NAME = "infilling"
 _SHORT_TEXT_WORDS = 32
 
+BRANCHES: Need[Branches] = Need("branches", "extra passes (branches)")
+"""The counterfactual branches of the text's tokens."""
+
 
 def steps_for(words: int | None) -> int:
     """The number of future tokens m for texts of so many words: 1 up to 32 words, else 5 (paper 000, section 4).
@@ -71,8 +74,7 @@ def token_ratios(
 
 
 def _infilling(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    branches = statistics.extras.branches
-    assert branches is not None
+    branches = statistics.of(BRANCHES)
     if not (np.isfinite(statistics.std).all() and np.isfinite(branches.z).all()):
         return [Outcome.failed("a token's standard deviation or a branch is not a finite number")] * len(settings)
 
@@ -101,7 +103,7 @@ INFILLING = Detector(
     name=NAME,
     summary="mean of the k% lowest ratios of the text's own token to the model's first choice, by what follows each",
     source="Raoof et al., Infilling Score, eq. 10 and 11",
-    needs=frozenset({Need.ONE_PASS, Need.BRANCHES}),
+    needs=(BRANCHES,),
     passes="1 + m × the share of tokens that are not the argmax",
     own_logprobs_suffice=False,
     compute=_infilling,

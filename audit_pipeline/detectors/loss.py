@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Settings
-from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 
 
@@ -38,7 +37,6 @@ LOSS = Detector(
     name="loss",
     summary="mean log-likelihood of the text's tokens (the negative loss)",
     source="Yeom et al., CSF 2018; as used in Shi et al., ICLR 2024, section 4.2",
-    needs=frozenset({Need.ONE_PASS}),
     passes="1",
     own_logprobs_suffice=True,
     compute=_loss,
@@ -48,7 +46,6 @@ ZLIB = Detector(
     name="zlib",
     summary="mean log-likelihood divided by the bytes of the zlib-compressed text",
     source="Carlini et al., USENIX Security 2021; as used in Shi et al., ICLR 2024, section 4.2",
-    needs=frozenset({Need.ONE_PASS}),
     passes="1",
     own_logprobs_suffice=True,
     compute=_zlib,

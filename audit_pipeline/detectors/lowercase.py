@@ -14,6 +14,9 @@ from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 
+LOWERCASED: Need[TextStatistics] = Need("lowercase", "extra pass (the text in lower case)")
+"""The statistics of the text in lower case."""
+
 
 def has_cased_characters(text: str) -> bool:
     """Whether any character of ``text`` is one of an upper-case, lower-case or title-case form (Chinese has none)."""
@@ -35,8 +38,7 @@ def _lowercase(statistics: TextStatistics, settings: Sequence[Settings]) -> list
 
 
 def _outcome(statistics: TextStatistics) -> Outcome:
-    lowercased = statistics.extras.lowercased
-    assert lowercased is not None, "Detector.score has checked the needs"
+    lowercased = statistics.of(LOWERCASED)
     if not has_cased_characters(statistics.text):
         return Outcome.not_applicable("the text has no cased characters")
     if not len(lowercased):
@@ -51,7 +53,7 @@ LOWERCASE = Detector(
     name="lowercase",
     summary="mean log-likelihood of the text in lower case divided by that of the text",
     source="Carlini et al., USENIX Security 2021; as used in Zhang et al., ICLR 2025, section 5.1",
-    needs=frozenset({Need.ONE_PASS, Need.LOWERCASED}),
+    needs=(LOWERCASED,),
     passes="2",
     own_logprobs_suffice=True,
     compute=_lowercase,

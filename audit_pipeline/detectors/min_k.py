@@ -21,7 +21,6 @@ from audit_pipeline.detectors.detector import (
     outcomes,
     switch,
 )
-from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 
 SIGMA_FLOOR = 1e-6
@@ -98,7 +97,6 @@ MIN_K = Detector(
     name="min_k",
     summary="mean log-likelihood of the k% least likely tokens",
     source="Shi et al., ICLR 2024, eq. 1 (Min-K% Prob)",
-    needs=frozenset({Need.ONE_PASS}),
     passes="1",
     own_logprobs_suffice=True,
     compute=_min_k,
@@ -109,7 +107,6 @@ MIN_K_PLUS_PLUS = Detector(
     name="min_k_plus_plus",
     summary="mean of the k% lowest log-likelihoods, each standardised by its position's mean and standard deviation",
     source="Zhang et al., ICLR 2025, eq. 3 and 4 (Min-K%++)",
-    needs=frozenset({Need.ONE_PASS}),
     passes="1",
     own_logprobs_suffice=False,
     compute=_min_k_plus_plus,

@@ -1,25 +1,39 @@
 """What detectors can need besides a text's own forward pass.
 
-What belongs here: the names of the needs, and whether a need is met by running a model. What does not: how a need is
-met (operate/stages/ and the packages that it calls).
+What belongs here: how a need is named, and how it is said that one is not met. What does not: the needs themselves
+(each stands in the module of the detector that has it) and how one is met (scoring/needs/, a provider each).
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+OWN_PASS = "one pass"
 
 
-class Need(StrEnum):
-    """A declared need of a detector, so that an audit's cost is known before it starts.
+@dataclass(frozen=True)
+class Need(Generic[T]):
+    """Something that a detector reads besides a text's own statistics: a ``T`` per text.
 
-    ``ONE_PASS`` is the pass over the text itself. ``LOWERCASED``, ``NEIGHBOURS`` and ``BRANCHES`` are extra passes of
-    the same model: over the text in lower case, over made-up neighbours of the text, and over counterfactual branches.
+    ``name`` is that of the module in scoring/needs/ that provides it; ``summary`` says in the list of detectors what it
+    is, so that an audit's cost is known before it starts.
     """
 
-    ONE_PASS = "one pass"
-    LOWERCASED = "extra pass (the text in lower case)"
-    NEIGHBOURS = "extra passes (neighbours)"
-    BRANCHES = "extra passes (branches)"
-    REFERENCE_MODEL = "reference model"
-    FREQUENCY_TABLE = "frequency table"
-    CALIBRATION_SET = "calibration set"
+    name: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """That a need is not met for a text, and why."""
+
+    reason: str
+
+
+def in_words(needs: Iterable[Need[Any]]) -> list[str]:
+    """The text's own pass and ``needs``, as they stand in the list of detectors."""
+    return sorted([OWN_PASS, *(need.summary for need in needs)])

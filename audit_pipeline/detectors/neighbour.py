@@ -15,13 +15,16 @@ from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 
+NEIGHBOURS: Need[Sequence[TextStatistics]] = Need("neighbours", "extra passes (neighbours)")
+"""The statistics of each neighbour that the model was run on, in order; at least one."""
+
 
 def _neighbour(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
     """mean l(x) - the mean, over the first n neighbours, of mean l(neighbour): the loss of Mattern et al., negated.
 
     A neighbour without a scored token does not count. One running sum serves every n.
     """
-    means = [mean_logprob(one) for one in statistics.extras.neighbours if len(one)]
+    means = [mean_logprob(one) for one in statistics.of(NEIGHBOURS) if len(one)]
     sums = np.cumsum(np.array(means, dtype=np.float64))
     own = mean_logprob(statistics)
     return [_outcome(own, sums, int(setting["n"])) for setting in settings]
@@ -41,7 +44,7 @@ NEIGHBOUR = Detector(
     name="neighbour",
     summary="mean log-likelihood of the text less that of texts which differ from it in a word",
     source="Mattern et al., Findings of ACL 2023; n = 25 as in Duan et al., 2024",
-    needs=frozenset({Need.ONE_PASS, Need.NEIGHBOURS}),
+    needs=(NEIGHBOURS,),
     passes="1 + n, and making the neighbours",
     own_logprobs_suffice=True,
     compute=_neighbour,

@@ -14,6 +14,9 @@ from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 
+REFERENCE_MODEL: Need[TextStatistics] = Need("reference", "reference model")
+"""The statistics of the text under the reference model."""
+
 DIFFERENCE = "difference"
 RATIO = "ratio"
 _FORMS = (DIFFERENCE, RATIO)
@@ -27,8 +30,7 @@ def _reference(statistics: TextStatistics, settings: Sequence[Settings]) -> list
     sign it would be the ratio of the losses, which falls as the text gets likelier (paper 002, A.1: a low ratio
     suggests a member); the minus turns it.
     """
-    reference = statistics.extras.reference
-    assert reference is not None, "Detector.score has checked the needs"
+    reference = statistics.of(REFERENCE_MODEL)
     if not len(reference):
         return [Outcome.not_applicable("the text has no scored token under the reference model")] * len(settings)
     own, other = mean_logprob(statistics), mean_logprob(reference)
@@ -49,7 +51,7 @@ REFERENCE = Detector(
     name="reference",
     summary="mean log-likelihood of the text compared with that under a reference model",
     source="Carlini et al., USENIX Security 2021; as used in Shi et al., ICLR 2024, section 4.2",
-    needs=frozenset({Need.ONE_PASS, Need.REFERENCE_MODEL}),
+    needs=(REFERENCE_MODEL,),
     passes="1, and 1 of the reference model",
     own_logprobs_suffice=True,
     compute=_reference,

@@ -6,18 +6,18 @@ What belongs here: reading rows of the table without copying their values. What 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.contracts import MEASURED, TOKEN_STATISTICS, text_sha256
 from audit_pipeline.catalogue.tables import checked
-from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.needs import Lacking, Need
 from audit_pipeline.errors import DataError
 
 Float32s = npt.NDArray[np.float32]
@@ -25,7 +25,9 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
-_LISTS = ("token_id", "logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
+T = TypeVar("T")
+
+_LISTS = ("token_id", *MEASURED.names)
 _REMEDY = "clear the cache and run the model again"
 _READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", "char_end", *_LISTS)])
 
@@ -64,50 +66,37 @@ class TokenFrequencies:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Extras:
-    """What detectors need beyond a text's own pass; ``absent`` says why a need is not met."""
-
-    branches: Branches | None = None
-    lowercased: TextStatistics | None = None
-    reference: TextStatistics | None = None
-    neighbours: Sequence[TextStatistics] = ()
-    frequencies: TokenFrequencies | None = None
-    absent: Mapping[Need, str] = field(default_factory=dict)
-
-    def lacking(self, need: Need) -> str | None:
-        """Why ``need`` is not met; None where it is."""
-        met = {
-            Need.ONE_PASS: True,
-            Need.BRANCHES: self.branches is not None,
-            Need.LOWERCASED: self.lowercased is not None,
-            Need.REFERENCE_MODEL: self.reference is not None,
-            Need.NEIGHBOURS: len(self.neighbours) > 0,
-            Need.FREQUENCY_TABLE: self.frequencies is not None,
-            Need.CALIBRATION_SET: False,
-        }
-        return None if met[need] else self.absent.get(need, f"there is no {need.value} for the text")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class TextStatistics:
     """One text and, for each of its n scored tokens (n may be 0), what the forward pass left; all arrays are [n].
 
-    ``logprob`` is l_t = log p(x_t | x_<t) in nats; ``mean`` and ``std`` are mu_t and sigma_t of log p(z | x_<t) over z
-    drawn from p, sigma not clamped (Min-K%++, eq. 3); ``rank`` is 0 where the token is the argmax.
+    ``columns`` are ``token_id`` and all that contracts.MEASURED declares, float32 or int32; each can be read as an
+    attribute: ``statistics.logprob`` is l_t = log p(x_t | x_<t) in nats. ``extras`` is what the needs of detectors have
+    brought for the text, or why they have not.
     """
 
     text: str
-    token_id: Int32s
-    logprob: Float32s
-    mean: Float32s
-    std: Float32s
-    max_logprob: Float32s
-    argmax_id: Int32s
-    rank: Int32s
-    extras: Extras = field(default_factory=Extras)
+    columns: Mapping[str, npt.NDArray[Any]]
+    extras: Mapping[Need[Any], object] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> npt.NDArray[Any]:
+        # Reached for what is no field; a field that is not set yet (while one is copied) must not come here again.
+        columns: Mapping[str, npt.NDArray[Any]] = object.__getattribute__(self, "columns")
+        try:
+            return columns[name]
+        except KeyError:
+            raise AttributeError(f"there is no token statistic '{name}', there are: {', '.join(columns)}") from None
 
     def __len__(self) -> int:
-        return len(self.logprob)
+        return len(self.columns["logprob"])
+
+    def of(self, need: Need[T]) -> T:
+        """What ``need`` has brought; to be asked for where nothing is lacking."""
+        return cast(T, self.extras[need])
+
+    def lacking(self, need: Need[Any]) -> str | None:
+        """Why ``need`` is not met; None where it is."""
+        found = self.extras.get(need, Lacking(f"there is no {need.summary} for the text"))
+        return found.reason if isinstance(found, Lacking) else None
 
 
 class _Rows:
@@ -138,8 +127,7 @@ class _Rows:
             first = int(np.searchsorted(self._char_end[row].values.to_numpy(), behind, side="right"))
         return TextStatistics(
             text[behind:],
-            extras=Extras(),
-            **{
+            {
                 name: values[offsets[row] + first : offsets[row + 1]]
                 for name, values, offsets in zip(_LISTS, self._values, self._offsets, strict=True)
             },

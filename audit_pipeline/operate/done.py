@@ -27,7 +27,8 @@ from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.token_statistics import statistics_version
 from audit_pipeline.references.frequencies import corpus_to_count
-from audit_pipeline.scoring.selection import is_extra, upstream_now
+from audit_pipeline.scoring.needs.registry import is_extra
+from audit_pipeline.scoring.selection import upstream_now
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
 from audit_pipeline.warehouse.query import open_read_only

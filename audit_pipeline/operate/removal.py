@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.tables import open_parquet, read_json, read_parquet, write_json
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.kept import converted_of
-from audit_pipeline.scoring.passes import lowercased
+from audit_pipeline.scoring.needs.registry import derived
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, discard, no_compaction, weigh
 
 Dimension = Literal["benchmark", "model"]
@@ -323,7 +323,7 @@ def _texts(paths: DataPaths, benchmark: str) -> tuple[set[str], set[str]]:
     """The digests of a benchmark's texts, and of all that a model is run on for them: in lower case, too."""
     texts = texts_read(_column(paths.examples(benchmark), "text", "context"))
     own = {text_sha256(text) for text in texts}
-    return own, own | {text_sha256(text) for text in lowercased(texts)}
+    return own, own | {text_sha256(text) for text in derived(texts)}
 
 
 def _column(path: Path, *names: str) -> pa.Table:

@@ -26,7 +26,7 @@ from audit_pipeline.references.count import (
     count_documents,
     table_of,
 )
-from audit_pipeline.references.frequencies import data_version, partition_of, read_kept_frequencies, read_metadata
+from audit_pipeline.references.frequencies import data_version, partition_of, read_kept_frequencies
 from audit_pipeline.references.hub import hub_corpus
 
 
@@ -48,6 +48,11 @@ class FrequencyReport:
     def tokens(self) -> int:
         """N: occurrences of all tokens but special ones."""
         return int(self.metadata["tokens"])
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the table; None where it can be used."""
+        return None if self.tokens > 0 else "the table holds no token"
 
     @property
     def vocabulary(self) -> int:
@@ -122,7 +127,9 @@ def build_frequencies(
         tokenizer_fingerprint=tokenizer,
     )
     checkpoint.unlink(missing_ok=True)
-    return FrequencyReport(entry.name, tokenizer, path, version, read_metadata(path), count)
+    # Read again, and so compared with what was to be written, tokenizer and all.
+    _, metadata = read_kept_frequencies(entry.name, model, paths)
+    return FrequencyReport(entry.name, tokenizer, path, version, metadata, count)
 
 
 def _up_to_date(corpus: str, paths: DataPaths, model: TokenizedModel, version: str) -> Mapping[str, str] | None:

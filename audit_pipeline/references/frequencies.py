@@ -84,11 +84,6 @@ def read_kept_frequencies(
     return _frequencies(table, metadata, path, model), metadata
 
 
-def read_metadata(path: Path) -> Mapping[str, str]:
-    """What a table says of itself (count.py, table_of); raises DataError as :func:`read_frequencies` does."""
-    return _read(path)[1]
-
-
 def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> FrequencyLookup:
     """The table of the corpus named ``reference`` for the model's tokenizer; or why there is none.
 

@@ -12,12 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from audit_pipeline.fetch.rows import TextRow
-from audit_pipeline.scoring.passes import Passes
 
 _TEXTS = 8192
 _CHARACTERS = 4_000_000
-# Branches of so many tokens take about as much memory as the statistics of the text itself.
-_STEPS_AS_LARGE_AS_THE_TEXT = 10
 
 
 @dataclass(frozen=True)
@@ -28,10 +25,9 @@ class Bounds:
     characters: int = _CHARACTERS
 
 
-def bounds_for(passes: Passes) -> Bounds:
-    """The bounds of a chunk for which these passes are run: what is kept of a text grows with them."""
-    share = 1 + passes.n_neighbours + passes.branch_steps // _STEPS_AS_LARGE_AS_THE_TEXT
-    return Bounds(characters=_CHARACTERS // share)
+def bounds_for(held_a_text: int) -> Bounds:
+    """The bounds of a chunk where so many times a text's own statistics are held for it (Session.held_a_text)."""
+    return Bounds(characters=_CHARACTERS // held_a_text)
 
 
 def chunks(texts: Iterable[TextRow], bounds: Bounds) -> Iterator[list[TextRow]]:

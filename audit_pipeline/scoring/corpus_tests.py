@@ -7,9 +7,8 @@ evidence/sharded_permutation.py), making canaries (evidence/canaries.py), and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -18,9 +17,7 @@ import numpy as np
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.registry import REGISTRY, select
-from audit_pipeline.detectors.statistics import StatisticsIndex
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.canaries import BY_CHANCE, CanarySet, read_canaries, read_seal
 from audit_pipeline.evidence.canary_rank import ALPHA, canary_rank
@@ -37,11 +34,9 @@ from audit_pipeline.evidence.sharded_permutation import (
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.cached import score_from_cache
-from audit_pipeline.scoring.passes import Passes
+from audit_pipeline.scoring.needs.provider import ForwardOf, Tell
+from audit_pipeline.scoring.session import Session, Statistics
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.run import Progress, compute, read_statistics
 
 CANARY_RANK = "canary_rank"
 SHARDED_PERMUTATION = "sharded_permutation"
@@ -50,9 +45,6 @@ SEPARATOR = "\n"
 
 _USUAL_SHARDS = 50
 _USUAL_ITEMS_A_SHARD = 10
-
-ForwardOf = Callable[[TokenizedModel], ForwardPass]
-Tell = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
@@ -98,9 +90,9 @@ def canary_test(
     chosen = _one_pass_detector(detector)
     sets, seal = read_canaries(file), read_seal(file)
     texts = {canary.name: canary.text for one in sets for canary in one.canaries}
-    compute(model, list(texts.values()), paths, partial(forward_of, model), on_progress=on_progress)
-    selection = [(chosen, [chosen.default])]
-    table = score_from_cache(model, list(texts), list(texts.values()), paths, selection, Passes())
+    session = Session(model, [(chosen, [chosen.default])], paths)
+    session.run(list(texts.values()), forward_of, on_progress=on_progress)
+    table = session.score(list(texts), list(texts.values()))
     columns = (table.column(name).to_pylist() for name in ("example_id", "score"))
     scores = {name: np.nan if score is None else score for name, score in zip(*columns, strict=True)}
     tested = canary_rank(*_scores_by_set(sets, scores), alpha=alpha)
@@ -155,8 +147,9 @@ def ordered_test(
         tested = plan
     else:
         texts = list(chain.from_iterable(plan))
-        compute(model, texts, paths, partial(forward_of, model), on_progress=on_progress)
-        found = StatisticsIndex(read_statistics(model, texts, paths))
+        session = Session(model, [], paths)
+        session.run(texts, forward_of, on_progress=on_progress)
+        found = session.statistics(texts)
         likelihood = [[_log_likelihood(found, text) for text in row] for row in plan]
         tested = sharded_permutation([row[0] for row in likelihood], [row[1:] for row in likelihood], rule=rule)
     return CorpusTest(
@@ -177,8 +170,8 @@ def ordered_test(
 
 def _one_pass_detector(name: str) -> Detector:
     [(chosen, _)] = select([name])
-    if chosen.needs != {Need.ONE_PASS}:
-        usable = ", ".join(one.name for one in REGISTRY.values() if one.needs == {Need.ONE_PASS})
+    if chosen.needs:
+        usable = ", ".join(one.name for one in REGISTRY.values() if not one.needs)
         raise ConfigError(f"canaries are ranked by a detector that needs the text's own pass alone: {usable}")
     return chosen
 
@@ -254,7 +247,7 @@ def _tokens(text: EncodedText) -> int:
     return len(text.token_id) + (text.start_token_id is not None)
 
 
-def _log_likelihood(found: StatisticsIndex, text: str) -> float:
+def _log_likelihood(found: Statistics, text: str) -> float:
     statistics = found.find(text)
     if statistics is None:
         raise DataError("a shard that the model was run over is not in the cache: run the test again")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,22 +19,17 @@ import pyarrow.parquet as pq
 from audit_pipeline.catalogue.contracts import SCORES
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_atomically
-from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.detectors.score import score_texts
-from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
-from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.chunks import Bounds, bounds_for, chunks
 from audit_pipeline.scoring.labelled import LabelledScores
-from audit_pipeline.scoring.neighbours import own_topk
-from audit_pipeline.scoring.neighbours.proposer import Proposer, Remembering
+from audit_pipeline.scoring.needs.provider import Beside, ForwardOf
 from audit_pipeline.scoring.pace import FileProgress, Pace, Weight
-from audit_pipeline.scoring.passes import Passes, PassesSummary, Selection, Statistics, costs, run_passes, together
-from audit_pipeline.scoring.selection import passes_of
-from audit_pipeline.token_statistics.run import SHARE_WITH_BRANCH, Caches, Progress, RunSummary, compute, joined
+from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
+from audit_pipeline.token_statistics.run import SHARE_WITH_BRANCH, Caches, Progress, RunSummary, joined
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.forward import ForwardPass
@@ -64,17 +58,6 @@ class FileScores:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What the user gives beside the texts: a token-frequency table, and how neighbours are proposed (``own-topk``, or
-    a masked language model's name, hub id or path)."""
-
-    frequencies: Path | None = None
-    proposer: str = own_topk.NAME
-    seed: int = 0
-    device: str | None = None
-
-
-@dataclass(frozen=True)
 class Told:
     """Whom to tell: of steps, in words, and of how far the file is."""
 
@@ -88,7 +71,7 @@ def score_file(
     model: TokenizedModel,
     selection: Selection,
     paths: DataPaths,
-    forward_of: Callable[[TokenizedModel], ForwardPass],
+    forward_of: ForwardOf,
     *,
     beside: Beside | None = None,
     label_column: str = "label",
@@ -103,20 +86,17 @@ def score_file(
     rows that cannot be read have no rows in the table.
     """
     told, caches = told or Told(), Caches(paths)
-    passes = _passes(selection, model, paths, beside or Beside(), caches)
-    bounds = bounds or bounds_for(passes)
+    session = Session(model, selection, caches, beside=beside or Beside())
+    bounds = bounds or bounds_for(session.held_a_text)
     loaded = _OneAtATime(forward_of)
-    extra = {}
-    if passes.reference is not None:
-        # Over the whole file first: one model at a time is in memory, and changing them once a chunk would take hours.
-        extra["reference"] = _run_reference(texts, passes.reference, caches, loaded, bounds, told)
+    extra = _run_other_models(texts, session, loaded, bounds, told)
     settings = [(detector.name, detector.label(one)) for detector, own in selection for one in own]
     labelled = LabelledScores(settings, label_column, overrides)
-    run = _Run(model, selection, passes, caches, partial(loaded, model), labelled, told)
+    run = _Run(session, loaded, labelled, told)
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table:
-            for part in _parts(texts, bounds, _weights(passes), told):
+            for part in _parts(texts, bounds, _weights(session), told):
                 run.over(part, table)
 
     write_atomically(out, write)
@@ -129,11 +109,8 @@ def score_file(
 class _Run:
     """The audited model over one chunk after another: run, score, write."""
 
-    model: TokenizedModel
-    selection: Selection
-    passes: Passes
-    caches: Caches
-    forward: Callable[[], ForwardPass]
+    session: Session
+    forward_of: ForwardOf
     labelled: LabelledScores
     told: Told
     summaries: list[PassesSummary] = field(default_factory=list)
@@ -141,21 +118,18 @@ class _Run:
 
     def over(self, part: _Part, table: pq.ParquetWriter) -> None:
         texts = [row.text for row in part.rows]
-        passes = _with_fresh_proposer(self.passes)
         if not self.summaries:
             of = "" if part.is_last else f"the first {len(texts):,} texts, "
-            for words in costs(self.model, texts, self.caches, passes):
+            for words in self.session.costs(texts):
                 self.told.step(of + words)
-        self.summaries.append(
-            run_passes(self.model, texts, self.caches, self.forward, passes, on_progress=part.pace),
-        )
-        statistics = Statistics(self.model, texts, self.caches, passes)
+        self.summaries.append(self.session.run(texts, self.forward_of, on_progress=part.pace))
+        statistics = self.session.statistics(texts)
         a_text = max(1, len(self.labelled.settings))
         for piece in _pieces(part.rows, max(1, _SCORES_AT_A_TIME // a_text)):
             self._score(piece, statistics, table)
 
     def _score(self, rows: Sequence[TextRow], statistics: Statistics, table: pq.ParquetWriter) -> None:
-        scored = score_texts(statistics.of_examples((str(row.index), row.text) for row in rows), self.selection)
+        scored = score_texts(statistics.of_examples((str(row.index), row.text) for row in rows), self.session.selection)
         index = pc.cast(scored.column("example_id"), pa.int64())
         table.write_table(scored.drop_columns("example_id").add_column(0, SCHEMA.field(0), index).cast(SCHEMA))
         scores = scored.column("score").to_numpy()
@@ -163,17 +137,17 @@ class _Run:
         self.written += len(scored)
 
 
-def _run_reference(
-    texts: TextStream, reference: TokenizedModel, caches: Caches, loaded: _OneAtATime, bounds: Bounds, told: Told
-) -> RunSummary:
-    return joined(
-        [
-            compute(
-                reference, [one.text for one in part.rows], caches, partial(loaded, reference), on_progress=part.pace
-            )
-            for part in _parts(texts, bounds, [Weight()], told)
-        ]
-    )
+def _run_other_models(
+    texts: TextStream, session: Session, loaded: _OneAtATime, bounds: Bounds, told: Told
+) -> dict[str, RunSummary]:
+    """Over the whole file first: one model at a time is in memory, and changing them once a chunk would take hours."""
+    if not session.runs_other_models:
+        return {}
+    done = [
+        session.run_other_models([one.text for one in part.rows], loaded, on_progress=part.pace)
+        for part in _parts(texts, bounds, [Weight()], told)
+    ]
+    return {name: joined([one[name] for one in done]) for name in done[0]}
 
 
 @dataclass(frozen=True)
@@ -196,17 +170,16 @@ def _parts(texts: TextStream, bounds: Bounds, passes: Sequence[Weight], told: To
         pace.end()
 
 
-def _weights(passes: Passes) -> list[Weight]:
-    """What each pass over a chunk takes, in the order of passes.run_passes."""
-    own = Weight(time=1 + SHARE_WITH_BRANCH * passes.branch_steps)
-    lower = [Weight()] if passes.lowercased else []
-    return [own, *lower, *([Weight(passes.n_neighbours, passes.n_neighbours)] if passes.n_neighbours else [])]
+def _weights(session: Session) -> list[Weight]:
+    """What each pass over a chunk takes, in the order of Session.run."""
+    own = Weight(time=1 + SHARE_WITH_BRANCH * session.branch_steps)
+    return [own, *(Weight(passes, passes) for passes in session.further_passes)]
 
 
 class _OneAtATime:
     """Loads a model when it is first wanted; the one before it goes."""
 
-    def __init__(self, load: Callable[[TokenizedModel], ForwardPass]) -> None:
+    def __init__(self, load: ForwardOf) -> None:
         self._load = load
         self._fingerprint: str | None = None
         self._ready: ForwardPass | None = None
@@ -217,31 +190,6 @@ class _OneAtATime:
             self._ready = self._load(model)
             self._fingerprint = model.identity.model_fingerprint
         return self._ready
-
-
-def _passes(selection: Selection, model: TokenizedModel, paths: DataPaths, beside: Beside, caches: Caches) -> Passes:
-    """The passes of ``selection``, with the proposer of neighbours where a detector wants some."""
-    passes = passes_of(selection, model, paths, frequencies=beside.frequencies)
-    if model.entry.reference_model is not None and Need.REFERENCE_MODEL in passes.absent:
-        # The user, or the entry, has named one: a typing error must not pass for a detector that does not apply.
-        raise ModelError(f"the reference model: {passes.absent[Need.REFERENCE_MODEL]}")
-    if not passes.n_neighbours:
-        return passes
-    proposer: Proposer
-    if beside.proposer == own_topk.NAME:
-        proposer = own_topk.OwnTopkProposer(model, caches)
-    else:
-        # A model of its own: torch is imported where one is asked for.
-        from audit_pipeline.scoring.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
-
-        entry = resolve_model(beside.proposer, load_models())
-        proposer = MaskedModelProposer(entry, paths, device=beside.device)
-    return replace(passes, proposer=proposer, seed=beside.seed)
-
-
-def _with_fresh_proposer(passes: Passes) -> Passes:
-    """``passes`` with a proposer that remembers the neighbours of one chunk, and none of those before it."""
-    return replace(passes, proposer=Remembering(passes.proposer)) if passes.proposer is not None else passes
 
 
 def _pieces(rows: Sequence[TextRow], size: int) -> Iterator[Sequence[TextRow]]:

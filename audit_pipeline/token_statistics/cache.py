@@ -44,6 +44,10 @@ _Take = Callable[[Any], Any]
 """What is wanted of a record batch."""
 
 
+class _EarlierColumnsError(DamagedError):
+    """A part was written before its kind had all of its columns: its rows have the keys of that version."""
+
+
 @dataclass(frozen=True)
 class Weight:
     """Rows, and about how many bytes of part files they take."""
@@ -169,11 +173,16 @@ class PartCache:
                         yield path, table
 
     def _part_as(self, path: Path, columns: Sequence[str], take: _Take = lambda batch: batch) -> pa.Table | None:
-        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then."""
+        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then.
+
+        None, too, where an earlier version of the kind, which lacked a column, wrote it: it stays as it is.
+        """
         # Without a digest in its name a part is known to be whole when every column has been read.
         read = columns if digest_in_name(path) is not None else self.schema.names
         try:
             return _pieces_of(path, read, take).select(columns)
+        except _EarlierColumnsError:
+            return None
         except DamagedError:
             self.unreadable.append(set_aside(path))
             return None
@@ -191,6 +200,8 @@ def _pieces_of(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Tab
     """As :func:`read_part`, what ``take`` takes of it."""
     require_part(path)
     with _damage_told(path), open_parquet(path, buffer_size=_READ_BYTES) as part:
+        if not set(columns or ()) <= set(part.schema_arrow.names):
+            raise _EarlierColumnsError(f"{path} has not all of the columns that its kind has now")
         taken = map(take, part.iter_batches(_READ_ROWS, columns=None if columns is None else list(columns)))
         schema = part.schema_arrow if columns is None else pa.schema([part.schema_arrow.field(one) for one in columns])
         return pa.Table.from_batches([batch for batch in taken if len(batch)], schema.remove_metadata())

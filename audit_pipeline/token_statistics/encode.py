@@ -12,14 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.catalogue.contracts import digest, text_sha256
+from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 
 IntArray = npt.NDArray[np.int32]
 _Tokens = tuple[list[int], list[tuple[int, int]], list[int]]
 
-KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1}
 TOPK = 20
 _TEXTS_A_CALL = 1024
 

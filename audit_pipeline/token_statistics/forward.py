@@ -5,7 +5,7 @@ What belongs here: tensors, devices, the split of a model into body and head. Wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,20 +36,17 @@ _HEAD_BYTES_CUDA = 1 << 30
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WindowStatistics:
-    """What one window leaves behind: one value a scored token, in order."""
+    """What one window leaves behind: ``values`` by the name of their column (contracts.MEASURED), one a scored token,
+    in order.
+
+    Where they were asked for, ``topk_id``, ``topk_logprob`` [scored tokens, k] and ``logits`` [scored tokens, V] are
+    among them.
+    """
 
     window: Window
-    logprob: FloatArray
-    mean: FloatArray
-    std: FloatArray
-    max_logprob: FloatArray
-    argmax_id: IntArray
-    rank: IntArray
-    topk_id: IntArray | None
-    topk_logprob: FloatArray | None
-    logits: npt.NDArray[np.float16] | None
+    values: Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -202,7 +199,7 @@ class ForwardPass:
         """
         cache = DynamicCache() if self.packed else None
         statistics = self._base(encoded, batch, topk, logits, cache)
-        modes = [one.argmax_id for one in statistics] if argmax is None else argmax
+        modes = [one.values["argmax_id"] for one in statistics] if argmax is None else argmax
         return statistics, self._branches(encoded, batch, modes, steps, cache)
 
     @torch.inference_mode()
@@ -247,7 +244,7 @@ class ForwardPass:
             if keep_logits:
                 kept.append(chunk.half().cpu())
         lengths = [len(target) for target in targets]
-        return _by_window(batch, lengths, joined(reduced), torch.cat(kept) if kept else None)
+        return _by_window(batch, lengths, {**joined(reduced), **({"logits": torch.cat(kept)} if kept else {})})
 
     def _logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Iterator[torch.Tensor]:
         """The logits at the places ``rows`` of the flattened batch, in chunks [at most so many, V]."""
@@ -393,14 +390,10 @@ def _has_local_attention(config: Any) -> bool:
     return "local" in (getattr(config, "attention_layers", None) or ())
 
 
-def _by_window(
-    batch: Sequence[Window], lengths: Sequence[int], reduced: Reduced, logits: torch.Tensor | None
-) -> list[WindowStatistics]:
-    columns = {
-        name: None if tensor is None else np.split(tensor.cpu().numpy(), np.cumsum(lengths)[:-1])
-        for name, tensor in {**vars(reduced), "logits": logits}.items()
-    }
+def _by_window(batch: Sequence[Window], lengths: Sequence[int], reduced: Reduced) -> list[WindowStatistics]:
+    ends = np.cumsum(lengths)[:-1]
+    columns = {name: np.split(tensor.cpu().numpy(), ends) for name, tensor in reduced.items()}
     return [
-        WindowStatistics(window, **{name: None if parts is None else parts[i] for name, parts in columns.items()})  # type: ignore[arg-type]
-        for i, window in enumerate(batch)
+        WindowStatistics(window, {name: parts[number] for name, parts in columns.items()})
+        for number, window in enumerate(batch)
     ]

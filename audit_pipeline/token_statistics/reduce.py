@@ -1,12 +1,12 @@
 """From a position's logits to the handful of numbers that detectors need.
 
-What belongs here: reductions over the vocabulary, in float32. What does not: running the model (forward.py).
+What belongs here: reductions over the vocabulary, in float32, each under the name of its column in
+contracts.MEASURED. What does not: running the model (forward.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -17,18 +17,9 @@ SIGMA_FLOOR = 1e-6
 """A standard deviation is at least this much where something is divided by it (the papers' published code)."""
 
 
-@dataclass(frozen=True)
-class Reduced:
-    """Statistics of ``n`` positions, each a tensor [n] on the logits' device."""
-
-    logprob: torch.Tensor
-    mean: torch.Tensor
-    std: torch.Tensor
-    max_logprob: torch.Tensor
-    argmax_id: torch.Tensor
-    rank: torch.Tensor
-    topk_id: torch.Tensor | None
-    topk_logprob: torch.Tensor | None
+Reduced = Mapping[str, torch.Tensor]
+"""Statistics of ``n`` positions by the name of their column (contracts.MEASURED), each a tensor [n] on the logits'
+device; and ``topk_id`` and ``topk_logprob`` [n, k] where they were asked for."""
 
 
 class Workspace:
@@ -92,21 +83,7 @@ def _moments(log_p: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 def joined(pieces: Sequence[Reduced]) -> Reduced:
     """The statistics of consecutive positions, one after the other."""
-
-    def column(name: str) -> torch.Tensor:
-        return torch.cat([getattr(piece, name) for piece in pieces])
-
-    with_topk = pieces[0].topk_id is not None
-    return Reduced(
-        logprob=column("logprob"),
-        mean=column("mean"),
-        std=column("std"),
-        max_logprob=column("max_logprob"),
-        argmax_id=column("argmax_id"),
-        rank=column("rank"),
-        topk_id=column("topk_id") if with_topk else None,
-        topk_logprob=column("topk_logprob") if with_topk else None,
-    )
+    return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
 def _reduce_rows(logits: torch.Tensor, target: torch.Tensor, workspace: Workspace, topk: int) -> Reduced:
@@ -120,13 +97,12 @@ def _reduce_rows(logits: torch.Tensor, target: torch.Tensor, workspace: Workspac
     best_k = log_p.topk(topk, dim=-1) if topk else None
     torch.softmax(logits, dim=-1, out=p)
     mean, variance = _moments(log_p, p)
-    return Reduced(
-        logprob=logprob,
-        mean=mean,
-        std=variance.sqrt_(),
-        max_logprob=max_logprob,
-        argmax_id=argmax.to(torch.int32),
-        rank=larger.to(torch.int32),
-        topk_id=best_k.indices.to(torch.int32) if best_k is not None else None,
-        topk_logprob=best_k.values if best_k is not None else None,
-    )
+    return {
+        "logprob": logprob,
+        "mean": mean,
+        "std": variance.sqrt_(),
+        "max_logprob": max_logprob,
+        "argmax_id": argmax.to(torch.int32),
+        "rank": larger.to(torch.int32),
+        **({"topk_id": best_k.indices.to(torch.int32), "topk_logprob": best_k.values} if best_k is not None else {}),
+    }

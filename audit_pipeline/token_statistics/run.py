@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import BRANCHES, LOGITS, TOKEN_STATISTICS, TOPK, text_sha256
+from audit_pipeline.catalogue.contracts import BRANCHES, LOGITS, MEASURED, TOKEN_STATISTICS, TOPK, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
@@ -32,7 +32,9 @@ Kind = Literal["base", "topk", "logits", "branches"]
 KINDS: Mapping[Kind, pa.Schema] = {"base": TOKEN_STATISTICS, "topk": TOPK, "logits": LOGITS, "branches": BRANCHES}
 DEFAULT_LOGITS_BUDGET = 20 << 30
 TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
-_BASE_BYTES_A_TOKEN = 36
+_BASE_BYTES_A_TOKEN = sum(
+    field.type.value_type.bit_width // 8 for field in TOKEN_STATISTICS if pa.types.is_list(field.type)
+)
 # About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it.
 SHARE_WITH_BRANCH = 0.6
 _PROGRESS_SECONDS = 1.0
@@ -134,14 +136,14 @@ class Caches:
     parts are merged when all runs are done."""
 
     def __init__(self, paths: DataPaths) -> None:
-        self._paths = paths
+        self.paths = paths
         self._open: dict[tuple[Kind, str], PartCache] = {}
 
     def of(self, model: TokenizedModel, kind: Kind) -> PartCache:
         """The part cache of ``kind`` for this model."""
         place = kind, model.identity.model_fingerprint
         if place not in self._open:
-            self._open[place] = PartCache(self._paths.token_statistics(*place), KINDS[kind])
+            self._open[place] = PartCache(self.paths.token_statistics(*place), KINDS[kind])
         return self._open[place]
 
     def compact(self) -> None:
@@ -413,18 +415,17 @@ def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], v
     scored = slice(text.first_scored, None)
     if kind == "base":
         own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
-        measured = ("logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
         return {
             **{name: values[scored] for name, values in own.items()},
-            **{name: _joined([getattr(part, name) for part in parts]) for name in measured},
+            **{name: _joined([part.values[name] for part in parts]) for name in MEASURED.names},
         }
     if kind == "topk":
         return {
             "k": TOPK_ENTRIES,
-            "token_id": _joined([part.topk_id for part in parts]),
-            "logprob": _joined([part.topk_logprob for part in parts]),
+            "token_id": _joined([part.values["topk_id"] for part in parts]),
+            "logprob": _joined([part.values["topk_logprob"] for part in parts]),
         }
-    halves = [part.logits.astype("<f2", copy=False) for part in parts if part.logits is not None]
+    halves = [part.values["logits"].astype("<f2", copy=False) for part in parts]
     return {"vocab_size": vocab_size, "logits": _joined(halves).tobytes()}
 
 
@@ -434,9 +435,8 @@ def _size(value: object) -> int:
     return len(value) if isinstance(value, bytes) else 0
 
 
-def _joined(arrays: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any]:
-    present = [array.reshape(-1) for array in arrays if array is not None]
-    return np.concatenate(present) if present else np.empty(0)
+def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0)
 
 
 def read_statistics(model: TokenizedModel, texts: Sequence[str], where: Where, kind: Kind = "base") -> pa.Table:

@@ -15,7 +15,6 @@ import pytest
 from made_workspace import COLLECTIONS, SOURCE, Workspace, count_loads, made_documents, made_text, temporal
 from written import read_all
 
-from assets.scores import _decision_metadata
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
@@ -24,6 +23,7 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.stages.shown import decided
 from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.store import read_documents
@@ -419,6 +419,6 @@ def test_groups_are_counted_where_scores_do_not_run_against_training(direction: 
         "group_tests": table_from_rows(tests, GROUP_TESTS),
         "contamination_rates": CONTAMINATION_RATES.empty_table(),
     }
-    told = _decision_metadata(tables)
+    told = decided(tables)
     assert ("groups with q <= 0.05" in told) == (direction != "opposite")
     assert ("no group is said to stand out" in str(told.get("direction"))) == (direction == "opposite")

@@ -4,27 +4,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.contracts import MEASURED, TOKEN_STATISTICS, text_sha256
 from audit_pipeline.detectors.statistics import TextStatistics
 
-INTS = ("token_id", "argmax_id", "rank")
-FLOATS = ("logprob", "mean", "std", "max_logprob")
+INTS = ("token_id", *(field.name for field in MEASURED if pa.types.is_integer(field.type.value_type)))
+FLOATS = tuple(field.name for field in MEASURED if pa.types.is_floating(field.type.value_type))
+PLAIN = {"mean": -5.0, "std": 2.0}
 
 
 @pytest.fixture(scope="session")
 def text_statistics() -> Callable[..., TextStatistics]:
-    """Statistics of one text; what is not given is filled with plain values."""
+    """Statistics of one text, by column; what is not given is filled with plain values."""
 
-    def make(
-        logprob: Sequence[float],
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        text: str = "some text",
-    ) -> TextStatistics:
+    def make(logprob: Sequence[float], text: str = "some text", **given: Sequence[float]) -> TextStatistics:
         n = len(logprob)
-        given = {"logprob": logprob, "mean": mean or [-5.0] * n, "std": std or [2.0] * n, "max_logprob": [-0.1] * n}
-        floats = {name: np.array(values, dtype=np.float32) for name, values in given.items()}
-        return TextStatistics(text=text, **floats, **{name: np.arange(n, dtype=np.int32) for name in INTS})
+        plain = {**{name: [PLAIN.get(name, -0.1)] * n for name in FLOATS}, **{name: range(n) for name in INTS}}
+        columns = {**plain, "logprob": logprob, **given}
+        types = {**dict.fromkeys(FLOATS, np.float32), **dict.fromkeys(INTS, np.int32)}
+        return TextStatistics(text, {name: np.array(values, types[name]) for name, values in columns.items()})
 
     return make
 

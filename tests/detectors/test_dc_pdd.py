@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.dc_pdd import DC_PDD, calibrated, first_occurrences
+from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, calibrated, first_occurrences
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.detectors.statistics import Extras, TextStatistics, TokenFrequencies
+from audit_pipeline.detectors.statistics import TextStatistics, TokenFrequencies
 from audit_pipeline.errors import ConfigError
 
 Make = Callable[..., TextStatistics]
@@ -27,7 +27,8 @@ VOCABULARY = 7
 
 def with_table(statistics: TextStatistics, ids: Sequence[int], counts: Sequence[int], v: int) -> TextStatistics:
     table = TokenFrequencies(np.array(counts, dtype=np.int64), v)
-    return dataclasses.replace(statistics, token_id=np.array(ids, dtype=np.int32), extras=Extras(frequencies=table))
+    columns = {**statistics.columns, "token_id": np.array(ids, dtype=np.int32)}
+    return dataclasses.replace(statistics, columns=columns, extras={FREQUENCY_TABLE: table})
 
 
 def twin(ids: Sequence[int], logprobs: Sequence[float], counts: Sequence[int], v: int, setting: Settings) -> float:
@@ -69,21 +70,17 @@ def test_the_vocabulary_is_the_models_not_the_tables(text_statistics: Make) -> N
 
 
 @given(
-    st.lists(st.integers(1, 500), min_size=VOCABULARY, max_size=VOCABULARY),
-    st.lists(st.tuples(st.integers(0, VOCABULARY - 1), st.floats(-20, -1e-3)), min_size=1, max_size=30),
-    st.sampled_from([0.001, 0.01, 0.1, 1.0, 10.0]),
-    st.sampled_from([{}, CLD, LUP, {"lup": False}]),
+    counts=st.lists(st.integers(1, 500), min_size=VOCABULARY, max_size=VOCABULARY),
+    tokens=st.lists(st.tuples(st.integers(0, VOCABULARY - 1), st.floats(-20, -1e-3)), min_size=1, max_size=30),
+    a=st.sampled_from([0.001, 0.01, 0.1, 1.0, 10.0]),
+    switches=st.sampled_from([{}, CLD, LUP, {"lup": False}]),
 )
 def test_the_twin_agrees(
-    counts: list[int], tokens: list[tuple[int, float]], a: float, switches: dict[str, bool]
+    text_statistics: Make, counts: list[int], tokens: list[tuple[int, float]], a: float, switches: dict[str, bool]
 ) -> None:
     ids = [token for token, _ in tokens]
     logprobs = np.array([logprob for _, logprob in tokens], dtype=np.float32)
-    n = len(ids)
-    fields = {name: np.zeros(n, dtype=np.float32) for name in ("mean", "std", "max_logprob")}
-    ints = {name: np.zeros(n, dtype=np.int32) for name in ("token_id", "argmax_id", "rank")}
-    plain = TextStatistics(text="a text", logprob=logprobs, **fields, **ints)
-    statistics = with_table(plain, ids, counts, VOCABULARY)
+    statistics = with_table(text_statistics(logprobs), ids, counts, VOCABULARY)
     setting = {"a": a, **switches}
     [outcome] = DC_PDD.score(statistics, [setting])
     assert outcome.status == "ok"
@@ -93,7 +90,9 @@ def test_the_twin_agrees(
     if switches.get("lup", True):
         assert outcome.score <= a * (1 + 1e-12)
     # Higher means more likely a member: a model that finds every token likelier never scores the text lower.
-    likelier = dataclasses.replace(statistics, logprob=np.minimum(logprobs + 0.5, 0).astype(np.float32))
+    likelier = dataclasses.replace(
+        statistics, columns={**statistics.columns, "logprob": np.minimum(logprobs + 0.5, 0).astype(np.float32)}
+    )
     higher = DC_PDD.score(likelier, [setting])[0].score
     assert higher is not None
     assert higher >= outcome.score * (1 - 1e-12)
@@ -126,7 +125,7 @@ def test_the_bound_hides_no_broken_number(text_statistics: Make, bad: float) -> 
 def test_without_a_table_it_does_not_apply(text_statistics: Make) -> None:
     statistics = text_statistics([-1.0])
     assert DC_PDD.score(statistics, [{}])[0].status == "not_applicable"
-    extras = Extras(absent={Need.FREQUENCY_TABLE: "count the corpus first"})
+    extras = {FREQUENCY_TABLE: Lacking("count the corpus first")}
     outcome = DC_PDD.score(dataclasses.replace(statistics, extras=extras), [{}])[0]
     assert (outcome.score, outcome.status, outcome.reason) == (None, "not_applicable", "count the corpus first")
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors import registry
+from audit_pipeline.detectors import infilling, registry
 from audit_pipeline.detectors.infilling import INFILLING, steps_for, token_ratios
-from audit_pipeline.detectors.statistics import Branches, Extras, TextStatistics
+from audit_pipeline.detectors.statistics import Branches, TextStatistics
 
 
 def floats(*values: float) -> np.ndarray:
@@ -25,15 +25,17 @@ def ints(*values: int) -> np.ndarray:
 # Three tokens; the second is the model's own choice, the last has nothing behind it.
 BRANCHES = Branches(m=2, offsets=ints(0, 2, 2, 2), logprob=floats(-2.5, -5), z=floats(0.1, -2))
 TEXT = TextStatistics(
-    text="three tokens here",
-    token_id=ints(0, 1, 2),
-    logprob=floats(-1, -2, -4),
-    mean=floats(-3, -3, -3),
-    std=floats(1, 2, 1),
-    max_logprob=floats(-0.5, -2, -1),
-    argmax_id=ints(9, 1, 7),
-    rank=ints(3, 0, 5),
-    extras=Extras(branches=BRANCHES),
+    "three tokens here",
+    {
+        "token_id": ints(0, 1, 2),
+        "logprob": floats(-1, -2, -4),
+        "mean": floats(-3, -3, -3),
+        "std": floats(1, 2, 1),
+        "max_logprob": floats(-0.5, -2, -1),
+        "argmax_id": ints(9, 1, 7),
+        "rank": ints(3, 0, 5),
+    },
+    extras={infilling.BRANCHES: BRANCHES},
 )
 
 
@@ -64,13 +66,13 @@ def test_a_longer_m_than_was_run_says_so() -> None:
     assert two.status == "ok"
     assert (three.status, three.score) == ("not_applicable", None)
     assert "m=3 needs branches of 3 tokens, the cached ones have 2" in str(three.reason)
-    [lacking] = INFILLING.score(replace(TEXT, extras=Extras()), [{}])
+    [lacking] = INFILLING.score(replace(TEXT, extras={}), [{}])
     assert lacking.status == "not_applicable"
 
 
 def test_numbers_that_are_none_fail() -> None:
     broken = replace(BRANCHES, z=floats(0.1, np.nan))
-    [found] = INFILLING.score(replace(TEXT, extras=Extras(branches=broken)), [{"m": 2}])
+    [found] = INFILLING.score(replace(TEXT, extras={infilling.BRANCHES: broken}), [{"m": 2}])
     assert found.status == "failed"
 
 
@@ -102,14 +104,16 @@ def texts(draw: st.DrawFn) -> tuple[TextStatistics, Branches]:
     )
     logprob = -np.abs(number.normal(4, 2, n)).astype(np.float32)
     statistics = TextStatistics(
-        text="made up",
-        token_id=np.arange(n, dtype=np.int32),
-        logprob=logprob,
-        mean=number.normal(-6, 1, n).astype(np.float32),
-        std=np.abs(number.normal(2, 1, n)).astype(np.float32),
-        max_logprob=np.where(is_argmax, logprob, 0).astype(np.float32),
-        argmax_id=np.where(is_argmax, np.arange(n), n + 1).astype(np.int32),
-        rank=np.zeros(n, dtype=np.int32),
+        "made up",
+        {
+            "token_id": np.arange(n, dtype=np.int32),
+            "logprob": logprob,
+            "mean": number.normal(-6, 1, n).astype(np.float32),
+            "std": np.abs(number.normal(2, 1, n)).astype(np.float32),
+            "max_logprob": np.where(is_argmax, logprob, 0).astype(np.float32),
+            "argmax_id": np.where(is_argmax, np.arange(n), n + 1).astype(np.int32),
+            "rank": np.zeros(n, dtype=np.int32),
+        },
     )
     return statistics, branches
 

@@ -5,19 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.lowercase import LOWERCASE, has_cased_characters
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import Extras, TextStatistics
+from audit_pipeline.detectors.lowercase import LOWERCASE, LOWERCASED, has_cased_characters
+from audit_pipeline.detectors.needs import Lacking
+from audit_pipeline.detectors.statistics import TextStatistics
 
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
 
 
-def with_extras(statistics: TextStatistics, **extras) -> TextStatistics:
-    return dataclasses.replace(statistics, extras=Extras(**extras))
+def beside(statistics: TextStatistics, lowercased: TextStatistics | Lacking) -> TextStatistics:
+    return dataclasses.replace(statistics, extras={LOWERCASED: lowercased})
 
 
 def scored(text_statistics, own, lowercased, text="Some Text"):
-    statistics = with_extras(text_statistics(own, text=text), lowercased=text_statistics(lowercased, text=text.lower()))
+    statistics = beside(text_statistics(own, text=text), text_statistics(lowercased, text=text.lower()))
     (outcome,) = LOWERCASE.score(statistics, [{}])
     return outcome
 
@@ -66,7 +66,7 @@ def test_where_there_is_nothing_to_divide(text_statistics):
 
 def test_without_its_pass_it_says_so(text_statistics):
     assert LOWERCASE.score(text_statistics([-1.0]), [{}])[0].status == "not_applicable"
-    absent = with_extras(text_statistics([-1.0]), absent={Need.LOWERCASED: "not run"})
+    absent = beside(text_statistics([-1.0]), Lacking("not run"))
     assert LOWERCASE.score(absent, [{}]) == [(None, "not_applicable", "not run")]
 
 

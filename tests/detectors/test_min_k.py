@@ -75,7 +75,7 @@ def test_min_k_plus_plus_equals_its_twin(text_statistics, data, values):
     means = data.draw(st.lists(st.floats(-12, 0, width=32), min_size=n, max_size=n))
     stds = data.draw(st.lists(st.floats(0, 8, width=32), min_size=n, max_size=n))
     z = [(value - mean) / max(std, 1e-6) for value, mean, std in zip(values, means, stds, strict=True)]
-    found = scores(MIN_K_PLUS_PLUS, text_statistics(values, means, stds), GRID)
+    found = scores(MIN_K_PLUS_PLUS, text_statistics(values, mean=means, std=stds), GRID)
     largest = max(map(abs, z))
     assert found == pytest.approx([twin(z, one["k"]) for one in GRID], rel=1e-9, abs=1e-12 * largest + 1e-300)
 

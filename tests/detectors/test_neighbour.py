@@ -6,16 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.neighbour import NEIGHBOUR
-from audit_pipeline.detectors.statistics import Extras
+from audit_pipeline.detectors.needs import Lacking
+from audit_pipeline.detectors.neighbour import NEIGHBOUR, NEIGHBOURS
 from audit_pipeline.errors import ConfigError
 
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=12)
 
 
 def scored(text_statistics, own, neighbours, ns):
-    extras = Extras(neighbours=[text_statistics(one) for one in neighbours])
+    extras = {NEIGHBOURS: [text_statistics(one) for one in neighbours]}
     statistics = dataclasses.replace(text_statistics(own), extras=extras)
     return NEIGHBOUR.score(statistics, [{"n": n} for n in ns])
 
@@ -70,7 +69,7 @@ def test_it_runs_on_request_only(text_statistics):
     assert NEIGHBOUR.on_request
     assert "neighbour" not in [one.name for one, _ in registry.select()]
     assert [one.name for one, _ in registry.select(["neighbour"])] == ["neighbour"]
-    absent = Extras(absent={Need.NEIGHBOURS: "neighbours were not asked for"})
+    absent = {NEIGHBOURS: Lacking("neighbours were not asked for")}
     statistics = dataclasses.replace(text_statistics([-1.0]), extras=absent)
     assert NEIGHBOUR.score(statistics, [{}]) == [(None, "not_applicable", "neighbours were not asked for")]
 

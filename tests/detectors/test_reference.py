@@ -6,16 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.reference import REFERENCE
-from audit_pipeline.detectors.statistics import Extras
+from audit_pipeline.detectors.needs import Lacking
+from audit_pipeline.detectors.reference import REFERENCE, REFERENCE_MODEL
 
 BOTH = [{"form": "difference"}, {"form": "ratio"}]
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
 
 
 def scored(text_statistics, own, reference, settings=BOTH):
-    extras = Extras(reference=text_statistics(reference))
+    extras = {REFERENCE_MODEL: text_statistics(reference)}
     return REFERENCE.score(dataclasses.replace(text_statistics(own), extras=extras), settings)
 
 
@@ -62,7 +61,7 @@ def test_a_reference_loss_of_exactly_zero(text_statistics):
 def test_where_the_reference_is_lacking(text_statistics):
     assert {one.status for one in scored(text_statistics, [-1.0], [])} == {"not_applicable"}
     assert {one.status for one in REFERENCE.score(text_statistics([-1.0]), BOTH)} == {"not_applicable"}
-    absent = Extras(absent={Need.REFERENCE_MODEL: "the model's entry names no reference model"})
+    absent = {REFERENCE_MODEL: Lacking("the model's entry names no reference model")}
     outcomes = REFERENCE.score(dataclasses.replace(text_statistics([-1.0]), extras=absent), BOTH)
     assert {one.reason for one in outcomes} == {"the model's entry names no reference model"}
 

@@ -10,9 +10,8 @@ import pytest
 from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select, settings_up_to
-from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.scoring.passes import Selection, Statistics, passes_for, run_passes
+from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"
@@ -55,12 +54,11 @@ def test_every_golden_score_is_met(
     paths = DataPaths(tmp_path)
     # The papers' code takes the tokenizer as it is: without a start token here, the first token is not scored.
     model = load_tokenizer(with_overrides(always.entry, start_token_policy="tokenizer"), real_data)
-    passes = passes_for(selection)
-    run_passes(model, list(texts.values()), paths, lambda: forward, passes)
+    session = Session(model, selection, paths)
+    session.run(list(texts.values()), lambda wanted: forward)
     assert len(texts) >= 20
 
-    statistics = Statistics(model, list(texts.values()), paths, passes)
-    scores = score_texts(statistics.of_examples(texts.items()), selection).to_pylist()
+    scores = session.score(list(texts), list(texts.values())).to_pylist()
     ours = {(row["example_id"], row["detector"], row["parameters"]): row["score"] for row in scores}
     far = []
     for row in rows:

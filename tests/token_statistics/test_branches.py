@@ -69,7 +69,7 @@ def prepared(model: TokenizedModel, forward: ForwardPass, steps: int, texts: tup
         one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))
     ]
     statistics, branches = forward.run_with_branches(encoded, windows, steps)
-    return Prepared(encoded, windows, [one.argmax_id for one in statistics], branches)
+    return Prepared(encoded, windows, [one.values["argmax_id"] for one in statistics], branches)
 
 
 @torch.inference_mode()
@@ -145,7 +145,10 @@ def test_modes_from_the_cache_are_taken_as_they_are(
     run = forward_module.ForwardPass._base
 
     def other_modes(*given: object, **options: object) -> list[WindowStatistics]:
-        return [replace(one, argmax_id=one.argmax_id * 0 + 7) for one in run(*given, **options)]  # type: ignore[arg-type]
+        return [
+            replace(one, values={**one.values, "argmax_id": one.values["argmax_id"] * 0 + 7})
+            for one in run(*given, **options)  # type: ignore[arg-type]
+        ]
 
     monkeypatch.setattr(forward_module.ForwardPass, "_base", other_modes)
     compute(model, texts, paths, lambda: forward, kinds=("base", "topk"), branch_steps=2)

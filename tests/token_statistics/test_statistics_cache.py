@@ -261,6 +261,21 @@ def test_a_part_of_an_earlier_version_is_read_and_named_anew_by_the_next_compact
     assert stored(tmp_path) == {"a": [1.0], "bb": [2.0], "ccc": [3.0]}
 
 
+def test_a_part_that_lacks_a_new_column_is_neither_read_nor_damaged_nor_merged(tmp_path: Path) -> None:
+    """Its rows have the keys of an earlier version of the kind, which nobody asks for any more."""
+    write_parts(tmp_path, [["a"], ["bb"]])
+    earlier = parts(tmp_path)
+    wider = SCHEMA.append(pa.field("more", pa.int32(), nullable=False))
+    cache = PartCache(tmp_path, wider)
+    cache.add({**row("ccc", 1.0), "more": 7}, 8)
+    cache.flush()
+    assert PartCache(tmp_path, wider).read(["a", "ccc"]).to_pylist() == [{"key": "ccc", "value": [1.0], "more": 7}]
+    cache.compact()
+    assert cache.unreadable == []
+    assert set(earlier) <= set(parts(tmp_path))
+    assert stored(tmp_path).keys() >= {"a", "bb"}, "who goes back a version finds them"
+
+
 def test_one_part_is_not_rewritten(tmp_path: Path) -> None:
     write_parts(tmp_path, [["a", "b"]])
     [before] = parts(tmp_path)

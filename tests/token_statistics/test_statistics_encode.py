@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tiny_models import CONTEXT, SENTENCES, save_model, tokenized
 from transformers import AutoTokenizer
 
-from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.catalogue.contracts import KIND_VERSIONS, text_sha256
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.encode import KIND_VERSIONS, EncodedText, cache_key, encode, window_and_stride
+from audit_pipeline.token_statistics.encode import EncodedText, cache_key, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import twin_of_logits
 
+from audit_pipeline.catalogue.contracts import MEASURED
 from audit_pipeline.token_statistics.reduce import Reduced, Workspace, reduce_logits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -23,15 +24,15 @@ def reduce(logits: torch.Tensor, target: list[int], topk: int = 0) -> Reduced:
 def assert_like_twin(logits: torch.Tensor, target: list[int], tolerance: float = 2e-5) -> None:
     ours, twin = reduce(logits, target), twin_of_logits(logits.float().numpy(), target)
     for name in ("logprob", "mean", "std", "max_logprob"):
-        values = getattr(ours, name).numpy()
+        values = ours[name].numpy()
         assert values.dtype == np.float32
         scale = np.maximum(1.0, np.abs(np.where(np.isfinite(twin[name]), twin[name], 1.0)))
         with np.errstate(invalid="ignore"):  # -inf - -inf, equal by the first comparison
             same = (values == twin[name]) | (np.abs(values - twin[name]) <= tolerance * scale)
         assert same.all(), (name, values, twin[name])
     for name in ("argmax_id", "rank"):
-        assert getattr(ours, name).dtype == torch.int32
-        np.testing.assert_array_equal(getattr(ours, name).numpy(), twin[name])
+        assert ours[name].dtype == torch.int32
+        np.testing.assert_array_equal(ours[name].numpy(), twin[name])
 
 
 @settings(deadline=None, max_examples=60)
@@ -59,29 +60,29 @@ def test_extreme_and_impossible_tokens(others: list[float], anchor: float) -> No
 
 def test_impossible_tokens_weigh_nothing() -> None:
     half = reduce(torch.tensor([[0.0, 0.0, -torch.inf]]), [0])
-    assert half.mean.item() == pytest.approx(np.log(0.5), abs=1e-6)
-    assert half.std.item() == pytest.approx(0.0, abs=1e-6)
+    assert half["mean"].item() == pytest.approx(np.log(0.5), abs=1e-6)
+    assert half["std"].item() == pytest.approx(0.0, abs=1e-6)
     impossible = reduce(torch.tensor([[0.0, 0.0, -torch.inf]]), [2])
-    assert impossible.logprob.item() == -np.inf
-    assert impossible.rank.item() == 2
-    assert torch.isfinite(impossible.mean).all()
+    assert impossible["logprob"].item() == -np.inf
+    assert impossible["rank"].item() == 2
+    assert torch.isfinite(impossible["mean"]).all()
 
 
 def test_one_certain_token() -> None:
     certain = reduce(torch.tensor([[0.0, -torch.inf, -torch.inf], [1000.0, 0.0, 0.0]]), [0, 0])
-    assert certain.logprob.tolist() == [0.0, 0.0]
-    assert certain.mean.tolist() == [0.0, 0.0]
-    assert certain.std.tolist() == [0.0, 0.0]
-    assert certain.max_logprob.tolist() == [0.0, 0.0]
+    assert certain["logprob"].tolist() == [0.0, 0.0]
+    assert certain["mean"].tolist() == [0.0, 0.0]
+    assert certain["std"].tolist() == [0.0, 0.0]
+    assert certain["max_logprob"].tolist() == [0.0, 0.0]
 
 
 def test_flat_distributions_have_no_spread() -> None:
     flat = reduce(torch.full((3, 49152), 7.25), [0, 5, 49151])
-    np.testing.assert_allclose(flat.logprob.numpy(), -np.log(49152), rtol=1e-6)
-    np.testing.assert_allclose(flat.mean.numpy(), -np.log(49152), rtol=1e-5)
+    np.testing.assert_allclose(flat["logprob"].numpy(), -np.log(49152), rtol=1e-6)
+    np.testing.assert_allclose(flat["mean"].numpy(), -np.log(49152), rtol=1e-5)
     # E[x^2] - E[x]^2 in float32 would leave about 1e-3 here.
-    assert flat.std.max() < 1e-4
-    assert flat.rank.tolist() == [0, 0, 0]
+    assert flat["std"].max() < 1e-4
+    assert flat["rank"].tolist() == [0, 0, 0]
 
 
 def test_a_large_vocabulary_in_a_nearly_flat_state() -> None:
@@ -91,8 +92,8 @@ def test_a_large_vocabulary_in_a_nearly_flat_state() -> None:
 
 def test_ties_share_the_better_rank() -> None:
     logits = torch.tensor([[1.0, 3.0, 3.0, 2.0, 1.0]] * 5)
-    assert reduce(logits, [0, 1, 2, 3, 4]).rank.tolist() == [3, 0, 0, 2, 3]
-    assert set(reduce(logits, [0, 1, 2, 3, 4]).argmax_id.tolist()) <= {1, 2}
+    assert reduce(logits, [0, 1, 2, 3, 4])["rank"].tolist() == [3, 0, 0, 2, 3]
+    assert set(reduce(logits, [0, 1, 2, 3, 4])["argmax_id"].tolist()) <= {1, 2}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -116,21 +117,27 @@ def test_pieces_of_rows_make_no_difference() -> None:
     workspace = Workspace(CPU, 64)
     for row in range(100):
         alone = reduce_logits(logits[row : row + 1], torch.tensor(target[:1]), workspace, 4)
-        for name, value in vars(alone).items():
-            assert torch.allclose(value[0].double(), getattr(whole, name)[row].double(), atol=1e-6), name
+        for name, value in alone.items():
+            assert torch.allclose(value[0].double(), whole[name][row].double(), atol=1e-6), name
 
 
 def test_topk_is_sorted_and_equals_the_twin() -> None:
     generator = torch.Generator().manual_seed(5)
     logits = torch.randn(50, 200, generator=generator) * 3
     ours = reduce(logits, [0] * 50, topk=20)
-    assert ours.topk_id is not None
-    assert ours.topk_logprob is not None
-    assert ours.topk_id.shape == (50, 20)
+    assert ours["topk_id"].shape == (50, 20)
     log_p = torch.log_softmax(logits.double(), -1).numpy()
     order = np.argsort(-log_p, axis=1)[:, :20]
-    np.testing.assert_array_equal(ours.topk_id.numpy(), order)
-    np.testing.assert_allclose(ours.topk_logprob.numpy(), np.take_along_axis(log_p, order, 1), atol=1e-5)
-    assert (np.diff(ours.topk_logprob.numpy(), axis=1) <= 0).all()
-    np.testing.assert_array_equal(ours.topk_id[:, 0].numpy(), ours.argmax_id.numpy())
-    assert reduce(logits, [0] * 50).topk_id is None
+    np.testing.assert_array_equal(ours["topk_id"].numpy(), order)
+    np.testing.assert_allclose(ours["topk_logprob"].numpy(), np.take_along_axis(log_p, order, 1), atol=1e-5)
+    assert (np.diff(ours["topk_logprob"].numpy(), axis=1) <= 0).all()
+    np.testing.assert_array_equal(ours["topk_id"][:, 0].numpy(), ours["argmax_id"].numpy())
+    assert "topk_id" not in reduce(logits, [0] * 50)
+
+
+def test_every_declared_statistic_is_computed_in_its_type() -> None:
+    ours = reduce(torch.randn(4, 30, generator=torch.Generator().manual_seed(6)), [0, 1, 2, 3])
+    assert set(ours) == set(MEASURED.names)
+    for field in MEASURED:
+        assert ours[field.name].shape == (4,)
+        assert ours[field.name].numpy().dtype == field.type.value_type.to_pandas_dtype(), field.name

@@ -20,14 +20,14 @@ import pytest
 import torch
 from tiny_models import SENTENCES, tokenized, twin_logits, twin_statistics
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.contracts import KIND_VERSIONS, TOKEN_STATISTICS, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics import run as run_module
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import KIND_VERSIONS, EncodedText, encode
+from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
 from audit_pipeline.token_statistics.run import Kind, Progress, compute, plan, read_statistics
 from audit_pipeline.token_statistics.windows import Window

@@ -27,8 +27,7 @@ from audit_pipeline.operate.dagster.controls import ensure_control
 from audit_pipeline.operate.dagster.documents import ensure_documents
 from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.scoring.passes import in_context, plan_passes
-from audit_pipeline.scoring.selection import audit_selection, passes_of
+from audit_pipeline.scoring.selection import audit_session
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import is_stale as source_is_stale
 from audit_pipeline.token_statistics.run import Kind, Plan
@@ -347,6 +346,5 @@ def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> d
             )
         built = read_built(paths, spec.name)
         built.require_fit()
-        passes = in_context(passes_of(audit_selection(built.overrides), model, paths), built.contexts)
-        plans[spec.name] = plan_passes(model, built.texts, paths, passes, request.kinds)
+        plans[spec.name] = audit_session(built, model, paths).plan(built.texts, request.kinds)
     return plans

@@ -20,7 +20,7 @@ from audit_pipeline.metrics.declared import METRICS
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.stages.benchmarks import split_of
 from audit_pipeline.operate.stages.token_statistics import statistics_version
-from audit_pipeline.scoring.selection import is_extra
+from audit_pipeline.scoring.needs.registry import is_extra
 
 EVALUATIONS_VERSION = "3"
 """Of the code that makes the findings: where it is raised, pairs that are done are done again."""

@@ -21,10 +21,8 @@ from audit_pipeline.detectors.registry import with_defaults
 from audit_pipeline.evidence.columns import ScoreColumn, score_columns
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.stages.token_statistics import statistics_version
-from audit_pipeline.scoring.cached import score_from_cache
 from audit_pipeline.scoring.highlights import highlights
-from audit_pipeline.scoring.passes import in_context
-from audit_pipeline.scoring.selection import audit_selection, passes_of
+from audit_pipeline.scoring.selection import audit_session
 
 SCORES_VERSION = "2"
 """Of the code that makes the scores: where it is raised, pairs that are done are done again."""
@@ -49,11 +47,10 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_fit()
-    examples, contexts = benchmark.examples, benchmark.contexts
-    selection = audit_selection(benchmark.overrides)
-    passes = in_context(passes_of(selection, model, paths), contexts)
+    examples = benchmark.examples
+    session = audit_session(benchmark, model, paths)
     ids, texts = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
-    scored = score_from_cache(model, ids, texts, paths, selection, passes, contexts)
+    scored = session.score(ids, texts, benchmark.contexts)
     table = (
         with_defaults(scored, benchmark.overrides)
         .append_column("model", pa.repeat(pair.model, len(scored)))
@@ -70,7 +67,7 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
     written = {
         "highlights": (highlighted, table_version(highlighted), {**upstream, f"scores/{pair.partition}": version}),
         # Last: where they are, everything is that later stages read.
-        "scores": (table, version, {**upstream, **passes.upstream}),
+        "scores": (table, version, {**upstream, **session.upstream}),
     }
     for name, (rows, data_version, from_what) in written.items():
         keep(

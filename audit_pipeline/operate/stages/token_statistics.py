@@ -6,45 +6,61 @@ pass (token_statistics/), and what detectors need besides (scoring/).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
-from audit_pipeline.catalogue.contracts import Pair, digest
+from audit_pipeline.catalogue.contracts import KIND_VERSIONS, Pair, digest
 from audit_pipeline.catalogue.lineage import Step, record
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.passes import PassesSummary, in_context, passes_for, run_passes
-from audit_pipeline.scoring.selection import audit_selection, reference_model_of
-from audit_pipeline.token_statistics.encode import KIND_VERSIONS, window_and_stride
-from audit_pipeline.token_statistics.run import Kind, Progress, compute
+from audit_pipeline.scoring.needs.provider import ForwardOf
+from audit_pipeline.scoring.selection import audit_session
+from audit_pipeline.scoring.session import PassesSummary, Session
+from audit_pipeline.token_statistics.encode import window_and_stride
+from audit_pipeline.token_statistics.run import Kind, Progress
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.forward import ForwardPass
 
 
-def run_reference(
-    pairs: Sequence[Pair],
-    model: TokenizedModel,
-    paths: DataPaths,
-    forward_of: Callable[[TokenizedModel], ForwardPass],
-) -> str | None:
-    """Run the model's reference model over the texts of ``pairs``; why that could not be, where it could not.
+class OtherModels:
+    """What audits need of other models than the audited ones (a reference model), run for the pairs of a run.
 
-    One detector goes without then. Pairs that cannot be audited are left to their own run to tell. Raises the error of
-    a hub that could not be reached: it may be reached later.
+    ``pairs`` are the run's, by the name of their model. ``tell`` is told why something could not be run: some detectors
+    go without then.
     """
-    try:
-        reference = reference_model_of(model, paths)
-        compute(reference, _texts_of_all(pairs, model, paths), paths, partial(forward_of, reference))
-    except AuditError as error:
-        if isinstance(error, TransientError):
+
+    def __init__(
+        self, pairs: Mapping[str, Sequence[Pair]], paths: DataPaths, forward_of: ForwardOf, tell: Callable[[str], None]
+    ) -> None:
+        self._pairs, self._paths, self._forward_of, self._tell = pairs, paths, forward_of, tell
+        self._done: set[str] = set()
+
+    def run_for(self, name: str, model: TokenizedModel) -> None:
+        """Run them over the texts of all pairs of ``model``, which is called ``name``; the second time nothing.
+
+        To be called before the first of its pairs is run: the models would take turns otherwise. Pairs that cannot be
+        audited are left to their own run to tell. Raises TransientError where a hub could not be reached: it may be
+        reached later.
+        """
+        if name in self._done:
+            return
+        session = Session(model, select(), self._paths)
+        try:
+            if session.runs_other_models:
+                session.run_other_models(_texts_of_all(self._pairs[name], model, self._paths), self._forward_of)
+            problems = session.missing_of_other_models
+        except TransientError:
             raise
-        return str(error)
-    return None
+        except AuditError as error:
+            problems = [str(error)]
+        for problem in problems:
+            self._tell(f"{name} goes without: {problem}")
+        self._done.add(name)
 
 
 def _texts_of_all(pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths) -> list[str]:
@@ -76,19 +92,11 @@ def run_tokens(
 ) -> PassesSummary:
     """Bring the caches of token statistics up to the benchmark's texts, and to what detectors need besides.
 
-    The reference model's passes are not among them: see :func:`run_reference`.
+    Passes of other models are not among them: see :class:`OtherModels`.
     """
     benchmark = _auditable(pair, model, paths)
-    passes = in_context(passes_for(audit_selection(benchmark.overrides)), benchmark.contexts)
-    summary = run_passes(
-        model,
-        benchmark.texts,
-        paths,
-        forward,
-        passes,
-        kinds=kinds,
-        logits_budget=logits_budget,
-        on_progress=on_progress,
+    summary = audit_session(benchmark, model, paths).run(
+        benchmark.texts, lambda _: forward(), kinds=kinds, logits_budget=logits_budget, on_progress=on_progress
     )
     record(
         paths,

@@ -74,37 +74,6 @@ class Proposer(Protocol):
         ...
 
 
-class Remembering:
-    """A proposer that makes the neighbours of a text once: they are wanted to be run, and again to be scored."""
-
-    def __init__(self, proposer: Proposer) -> None:
-        self._proposer = proposer
-        self._made: dict[tuple[str, int, int], Sequence[str]] = {}
-
-    @property
-    def name(self) -> str:
-        return self._proposer.name
-
-    @property
-    def fingerprint(self) -> str:
-        return self._proposer.fingerprint
-
-    @property
-    def kinds(self) -> Sequence[Kind]:
-        return self._proposer.kinds
-
-    def cost(self, texts: Sequence[str], n: int) -> Cost:
-        return self._proposer.cost(texts, n)
-
-    def propose(self, texts: Sequence[str], n: int, seed: int) -> Sequence[Sequence[str]]:
-        """As Proposer.propose."""
-        new = [text for text in dict.fromkeys(texts) if (text, n, seed) not in self._made]
-        if new:
-            for text, neighbours in zip(new, self._proposer.propose(new, n, seed), strict=True):
-                self._made[text, n, seed] = neighbours
-        return [self._made[text, n, seed] for text in texts]
-
-
 def generator_of(text: str, seed: int) -> np.random.Generator:
     """Random numbers that depend on the text and ``seed`` alone, not on the texts beside it."""
     return np.random.default_rng(int(digest(text_sha256(text), seed), 16))

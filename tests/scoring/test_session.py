@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from made_files import write_rows
 from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.detectors.score import score_texts
-from audit_pipeline.detectors.statistics import TokenFrequencies
+from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
-from audit_pipeline.scoring.passes import Passes, Selection, Statistics, costs, in_context, passes_for, run_passes
+from audit_pipeline.references.count import count_to_file
+from audit_pipeline.scoring.needs.provider import Beside
+from audit_pipeline.scoring.needs.registry import PROVIDERS, is_extra
+from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -28,28 +32,24 @@ TEXTS = [*SENTENCES[:4], "The", "a a a a a a", "😀🎉👩‍👩‍👧", "�
 EVERY = select(list(REGISTRY), overrides={"neighbour": {"n": 3}, "infilling": {"m": 4}})
 
 
-def never() -> ForwardPass:
-    raise AssertionError("a model was loaded")
-
-
 class World:
-    """A model with a reference model, made-up frequencies and a proposer, over one data folder."""
+    """A model whose entry names a reference model, with a table of frequencies, over one data folder."""
 
     def __init__(self, model: TokenizedModel, reference: TokenizedModel, data: Path) -> None:
-        self.model, self.reference = model, reference
+        entry = model.entry.model_copy(update={"reference_model": str(reference.entry.path)})
+        self.model = replace(model, located=replace(model.located, entry=entry))
         self.paths = DataPaths(data)
-        counts = np.random.default_rng(0).integers(0, 50, size=model.vocab_size)
-        self.frequencies = TokenFrequencies(counts, model.vocab_size)
+        data.mkdir()
+        corpus = write_rows(data / "corpus.jsonl", [{"text": text} for text in SENTENCES])
+        table = data / "counts.parquet"
+        count_to_file(model, corpus, table)
+        self.beside = Beside(frequencies=table)
 
-    def passes(self, selection: Selection) -> Passes:
-        passes = passes_for(selection, reference=self.reference, frequencies=self.frequencies)
-        if not passes.n_neighbours:
-            return passes
-        return Passes(**{**vars(passes), "proposer": OwnTopkProposer(self.model, self.paths)})
+    def session(self, selection: Selection) -> Session:
+        return Session(self.model, selection, self.paths, beside=self.beside)
 
     def scores(self, texts: Sequence[str], selection: Selection) -> pa.Table:
-        statistics = Statistics(self.model, texts, self.paths, self.passes(selection))
-        return score_texts(statistics.of_examples([(str(i), text) for i, text in enumerate(texts)]), selection)
+        return self.session(selection).score([str(place) for place in range(len(texts))], texts)
 
 
 @pytest.fixture
@@ -62,9 +62,15 @@ def world(tiny: Tiny, tmp_path: Path) -> Callable[[str], World]:
 
 def run(world: World, texts: Sequence[str], selection: Selection, tiny: Tiny | None) -> list[int]:
     """Tokens that went through a model, by pass; without ``tiny`` no model may be loaded."""
-    forward, reference = (never, never) if tiny is None else (lambda: tiny("llama")[1], lambda: tiny("gpt2")[1])
-    summary = run_passes(world.model, texts, world.paths, forward, world.passes(selection), forward_reference=reference)
-    return [one.tokens_computed + one.branch_tokens for one in summary.all]
+
+    def load(model: TokenizedModel) -> ForwardPass:
+        assert tiny is not None, "a model was loaded"
+        is_audited = model.identity == world.model.identity
+        return tiny("llama" if is_audited else "gpt2")[1]
+
+    session = world.session(selection)
+    others = session.run_other_models(texts, load)
+    return [one.tokens_computed + one.branch_tokens for one in (*others.values(), *session.run(texts, load).all)]
 
 
 def by_row(table: pa.Table) -> dict[tuple[str, str, str], dict[str, object]]:
@@ -111,19 +117,13 @@ def test_the_cache_gives_what_a_run_from_scratch_gives(world: Callable[[str], Wo
 def test_more_settings_and_one_pass_detectors_run_no_model(world: Callable[[str], World], tiny: Tiny) -> None:
     one = world("one")
     run(one, TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}), tiny)
-    one_pass = [name for name, detector in REGISTRY.items() if detector.needs == {Need.ONE_PASS}]
+    one_pass = [name for name, detector in REGISTRY.items() if not detector.needs]
     assert run(one, TEXTS, select(one_pass, grid=True), tiny=None) == [0]
     assert run(one, TEXTS, select(["dc_pdd"], grid=True), tiny=None) == [0]
     for m in (0, 1, 3, 4):
         assert run(one, TEXTS, select(["infilling"], grid=True, overrides={"infilling": {"m": m}}), tiny=None) == [0]
-    forward = tiny("llama")[1]
-    summary = run_passes(
-        one.model,
-        TEXTS,
-        one.paths,
-        lambda: forward,
-        one.passes(select(["infilling"], overrides={"infilling": {"m": 9}})),
-    )
+    longer = one.session(select(["infilling"], overrides={"infilling": {"m": 9}}))
+    summary = longer.run(TEXTS, lambda model: tiny("llama")[1])
     assert summary.own.texts_computed == 0, "no text's own statistics"
     assert summary.own.branch_tokens > 0
 
@@ -144,26 +144,75 @@ def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny:
 def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
-    selection = select(["loss", "reference", "dc_pdd", "infilling"])
-    passes = passes_for(selection, absent={Need.REFERENCE_MODEL: "no reference model is named"})
-    run_passes(model, TEXTS[:2], paths, lambda: forward, Passes())
-    statistics = Statistics(model, TEXTS[:2], paths, passes)
-    [found, _] = [one for _, one in statistics.of_examples([("a", TEXTS[0]), ("b", TEXTS[1])])]
-    assert found is not None
-    [loss, reference, dc_pdd, infilling] = [detector.score(found, some)[0] for detector, some in selection]
-    assert loss.status == "ok"
-    assert reference.reason == "no reference model is named"
-    assert (dc_pdd.status, infilling.status) == ("not_applicable", "not_applicable")
-    assert "branches" in str(infilling.reason)
+    session = Session(model, select(["loss", "reference", "dc_pdd", "infilling", "lowercase", "neighbour"]), paths)
+    assert {need.name for need in session.missing} == {"reference", "frequencies", "neighbours"}
+    Session(model, [], paths).run(TEXTS[:2], lambda wanted: forward)
+    rows = {row["detector"]: row for row in session.score(["a"], TEXTS[:1]).to_pylist()}
+    assert rows.pop("loss")["status"] == "ok"
+    assert {row["status"] for row in rows.values()} == {"not_applicable"}
+    said = {
+        "reference": "no reference model: give",
+        "dc_pdd": "the tokens of sotu have not been counted",
+        "infilling": "no branches of the text that are long enough are cached",
+        "lowercase": "has not been run on the text in lower case",
+        "neighbour": "no neighbours that the model was run on",
+    }
+    for detector, words in said.items():
+        assert words in rows[detector]["reason"]
+
+
+def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path: Path) -> None:
+    """A user who waits is told at once; an audit goes on without, and its scores say why."""
+    model = tiny("llama")[0]
+    entry = model.entry.model_copy(update={"reference_model": str(tmp_path / "nowhere")})
+    model = replace(model, located=replace(model.located, entry=entry))
+    audit = Session(model, select(["reference"]), DataPaths(tmp_path))
+    [reason] = audit.missing.values()
+    assert "nowhere" in reason
+    assert audit.missing_of_other_models == [reason]
+    assert (audit.runs_other_models, audit.upstream) == (False, {})
+    with pytest.raises(ModelError, match=r"the reference model: .*nowhere"):
+        _ = Session(model, select(["reference"]), DataPaths(tmp_path), beside=Beside()).missing
+
+
+def test_what_the_scores_come_from_is_kept(world: Callable[[str], World], tiny: Tiny) -> None:
+    upstream = world("one").session(EVERY).upstream
+    identity = tiny("gpt2")[0].identity
+    assert list(upstream.values()) == [f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"]
+    assert all(map(is_extra, upstream))
+    assert is_extra("token_frequencies/sotu|abc")
+    assert not is_extra("examples/made_8")
+
+
+def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
+    assert set(PROVIDERS) == {need.name for detector in REGISTRY.values() for need in detector.needs}
+    for name, provider in PROVIDERS.items():
+        assert provider.__module__.endswith(f".needs.{name}"), "a need is found by the name of its module"
 
 
 def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     model = tokenized(save_model(tmp_path / "llama"), tmp_path)
     world = World(model, model, tmp_path / "data")
-    told = costs(model, TEXTS, world.paths, world.passes(EVERY))
-    assert len(told) == 2
-    assert "branches of 4 tokens" in told[0]
-    assert "30" in told[1], "three neighbours of ten texts"
+    session = world.session(EVERY)
+    branches, neighbours = sorted(session.costs(TEXTS))
+    assert "branches of 4 tokens" in branches
+    assert "30" in neighbours, "three neighbours of ten texts"
+    assert (session.branch_steps, sorted(session.further_passes), session.held_a_text) == (4, [1, 3], 5)
+    longer = world.session(select(["infilling"], overrides={"infilling": {"m": 100}}))
+    assert longer.held_a_text == 11
+
+
+def test_a_plan_counts_what_a_run_then_runs(world: Callable[[str], World], tiny: Tiny) -> None:
+    one = world("one")
+    selection = select(["loss", "lowercase", "infilling"], overrides={"infilling": {"m": 4}})
+    planned = one.session(selection).plan(TEXTS)
+    summary = one.session(selection).run(TEXTS, lambda model: tiny("llama")[1])
+    assert (planned.texts, planned.cached_texts) == (len(TEXTS), 0)
+    assert planned.tokens_to_run == sum(part.tokens_computed for part in summary.all)
+    assert planned.passes == sum(part.passes for part in summary.all)
+    assert planned.branch_tokens > 0
+    after = one.session(selection).plan(TEXTS)
+    assert (after.tokens_to_run, after.passes, after.bytes_to_write) == (0, 0, {})
 
 
 def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:
@@ -171,9 +220,9 @@ def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Ti
     model, forward = tiny("llama")
     paths, context, text = DataPaths(tmp_path), f"{SENTENCES[0]} ", SENTENCES[1]
     selection = select(["loss", "zlib", "min_k", "min_k_plus_plus", "infilling", "lowercase"])
-    passes = in_context(passes_for(selection), [None, context])
-    run_passes(model, [context + text], paths, lambda: forward, passes)
-    statistics = Statistics(model, [context + text], paths, passes)
+    session = Session(model, selection, paths, in_context=True)
+    session.run([context + text], lambda wanted: forward)
+    statistics = session.statistics([context + text])
 
     whole, found = statistics.find(context + text), statistics.find(text, context)
     assert whole is not None
@@ -185,9 +234,7 @@ def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Ti
     assert found.text == text
     assert 0 < len(found) == len(kept) < len(whole)
     np.testing.assert_allclose(found.logprob, twin["logprob"][kept], atol=1e-4)
-    own, all_branches = found.extras.branches, whole.extras.branches
-    assert own is not None
-    assert all_branches is not None
+    own, all_branches = found.of(BRANCHES), whole.of(BRANCHES)
     assert len(own.offsets) == len(found) + 1
     np.testing.assert_array_equal(own.z, all_branches.z[len(all_branches.z) - len(own.z) :])
 

@@ -1,0 +1,76 @@
+"""Counterfactual branches of the text's tokens.
+
+What belongs here: how long they have to be, and finding a text's own. What does not: running them, which goes with the
+text's own pass (token_statistics/), and the score (detectors/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.infilling import BRANCHES
+from audit_pipeline.detectors.needs import Lacking
+from audit_pipeline.detectors.statistics import Branches
+from audit_pipeline.scoring.needs.provider import Provider, Read, Scope, Scored
+from audit_pipeline.token_statistics.run import plan, read_branches
+
+_NOT_RUN = Lacking("no branches of the text that are long enough are cached: run the model on it again")
+
+
+class LongEnoughBranches(Provider[Branches]):
+    """Branches of as many tokens as the largest ``m`` of the settings asks for."""
+
+    need = BRANCHES
+
+    def __init__(self, scope: Scope, settings: Sequence[Settings]) -> None:
+        self._model, self._where = scope.model, scope.where
+        # Even m = 0 has its row: that it was run is then known.
+        self._steps = max(1, *(int(setting["m"]) for setting in settings))
+
+    @property
+    def branch_steps(self) -> int:
+        return self._steps
+
+    def missing(self) -> None:
+        return None
+
+    def cost(self, texts: Sequence[str]) -> str | None:
+        if self._steps == 1:
+            return None
+        tokens = plan(self._model, texts, self._where, branch_steps=self._steps).branch_tokens
+        return f"infilling: branches of {self._steps} tokens, about {tokens:,} tokens in all" if tokens else None
+
+    def read(self, texts: Sequence[str]) -> Read[Branches]:
+        by_text = _by_text(read_branches(self._model, texts, self._where, self._steps))
+
+        def find(scored: Scored) -> Branches | Lacking:
+            branches = by_text.get(text_sha256(scored.whole))
+            if branches is None or len(branches.offsets) != scored.context_tokens + len(scored.own) + 1:
+                return _NOT_RUN
+            branches = branches.behind(scored.context_tokens)
+            begun = np.diff(branches.offsets) > 0
+            # They start from other modes than the text has where a part of the cache was lost and the text run again:
+            # near-ties may then turn out otherwise.
+            return _NOT_RUN if (begun & (scored.own.argmax_id == scored.own.token_id)).any() else branches
+
+        return find
+
+
+def _by_text(table: pa.Table) -> dict[str, Branches]:
+    """The rows of the kind ``branches``, by their text's sha256."""
+    found = {}
+    for batch in table.to_batches():
+        lists = {name: batch.column(name) for name in ("offsets", "logprob", "z")}
+        values = {name: column.values.to_numpy(zero_copy_only=True) for name, column in lists.items()}
+        ends = {name: column.offsets.to_numpy() for name, column in lists.items()}
+        for row, (sha256, m) in enumerate(
+            zip(batch.column("text_sha256").to_pylist(), batch.column("m").to_pylist(), strict=True)
+        ):
+            own = {name: values[name][ends[name][row] : ends[name][row + 1]] for name in lists}
+            found[sha256] = Branches(m=m, **{name: np.asarray(one) for name, one in own.items()})
+    return found

@@ -1,0 +1,62 @@
+"""How often each token occurs in a reference corpus.
+
+What belongs here: finding the table for a model. What does not: counting it (references/), the score (detectors/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from audit_pipeline.detectors.dc_pdd import FREQUENCY_TABLE
+from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.statistics import TokenFrequencies
+from audit_pipeline.errors import AuditError, TransientError
+from audit_pipeline.references.frequencies import FrequencyLookup, frequencies_of, read_frequencies
+from audit_pipeline.scoring.needs.provider import Provider, Read, Scope
+
+
+class Frequencies(Provider[TokenFrequencies]):
+    """The table that the user gives, else that of the corpus which the model's entry names; the same for every text.
+
+    Raises DataError where the user's table cannot be read or was counted with another tokenizer.
+    """
+
+    need = FREQUENCY_TABLE
+    source = "token_frequencies"
+
+    def __init__(self, scope: Scope, settings: Sequence[Settings]) -> None:
+        self._scope = scope
+
+    @cached_property
+    def _found(self) -> FrequencyLookup:
+        entry = self._scope.model.entry
+        given = self._scope.beside.frequencies if self._scope.beside is not None else None
+        if entry.start_token_policy != "always":
+            return _none("dc_pdd scores the first token too: it needs the start-token policy 'always'")
+        if given is not None:
+            return FrequencyLookup(read_frequencies(given, self._scope.model), None, {})
+        if entry.reference_corpus is None:
+            return _none(f"no reference corpus: give {entry.name} a reference_corpus in config/models.yaml")
+        try:
+            return frequencies_of(entry.reference_corpus, self._scope.model, self._scope.paths)
+        except TransientError:
+            raise
+        except AuditError as error:
+            return _none(str(error))
+
+    def missing(self) -> str | None:
+        return self._found.reason
+
+    @property
+    def upstream(self) -> Mapping[str, str]:
+        return self._found.upstream
+
+    def read(self, texts: Sequence[str]) -> Read[TokenFrequencies]:
+        table = self._found.frequencies
+        assert table is not None, "asked only where nothing is missing"
+        return lambda scored: table
+
+
+def _none(reason: str) -> FrequencyLookup:
+    return FrequencyLookup(None, reason, {})

@@ -1,0 +1,78 @@
+"""The same text under a reference model.
+
+What belongs here: finding the reference model, and its pass over the texts. What does not: the score (detectors/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+
+from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.needs import Lacking
+from audit_pipeline.detectors.reference import REFERENCE_MODEL
+from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.errors import AuditError, ModelError, TransientError
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.scoring.needs.provider import ForwardOf, Provider, Read, Scope, Scored, Tell
+from audit_pipeline.token_statistics.run import RunSummary, compute, read_statistics
+
+_NOT_RUN = Lacking("the reference model has not been run on the text: run the audit again")
+
+
+class Reference(Provider[TextStatistics]):
+    """The statistics of the text under the reference model that the audited model's entry names.
+
+    Where a user waits, one that is named and cannot be had is an error: a typing error must not pass for a detector
+    that does not apply.
+    """
+
+    need = REFERENCE_MODEL
+    other_model = True
+    source = "reference_model"
+
+    def __init__(self, scope: Scope, settings: Sequence[Settings]) -> None:
+        self._scope, self._where = scope, scope.where
+
+    @cached_property
+    def _found(self) -> TokenizedModel | str:
+        """The reference model, or why there is none."""
+        entry = self._scope.model.entry
+        if entry.reference_model is None:
+            return f"no reference model: give {entry.name} a reference_model in config/models.yaml"
+        try:
+            return load_tokenizer(resolve_model(entry.reference_model, load_models()), self._scope.paths)
+        except TransientError:
+            raise
+        except AuditError as error:
+            if self._scope.beside is not None:
+                raise ModelError(f"the reference model: {error}") from error
+            return str(error)
+
+    @property
+    def _model(self) -> TokenizedModel:
+        if isinstance(self._found, str):
+            raise ModelError(self._found)
+        return self._found
+
+    def missing(self) -> str | None:
+        return self._found if isinstance(self._found, str) else None
+
+    @property
+    def upstream(self) -> Mapping[str, str]:
+        identity = self._model.identity
+        version = f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"
+        return {f"{self.source}/{self._model.entry.name}": version}
+
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None) -> RunSummary:
+        return compute(self._model, texts, self._where, partial(forward_of, self._model), on_progress=on_progress)
+
+    def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
+        index = StatisticsIndex(read_statistics(self._model, texts, self._where))
+
+        def find(scored: Scored) -> TextStatistics | Lacking:
+            found = index.find(scored.whole, len(scored.whole) - len(scored.own.text))
+            return _NOT_RUN if found is None else found
+
+        return find

@@ -1,0 +1,36 @@
+"""The provider of every need, by its name.
+
+What belongs here: finding them. What does not: any one of them (its own module).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from audit_pipeline.scoring import needs
+from audit_pipeline.scoring.needs.provider import Provider
+
+
+def _found() -> dict[str, type[Provider[Any]]]:
+    """The providers in the modules of this package: a new one needs no entry here."""
+    names = [one.name for one in pkgutil.iter_modules(needs.__path__)]
+    modules = [importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry"]
+    values = [value for module in modules for value in vars(module).values()]
+    classes: list[type[Provider[Any]]] = [one for one in values if isinstance(one, type) and Provider in one.__mro__]
+    return {one.need.name: one for one in classes if one is not Provider}
+
+
+PROVIDERS: Mapping[str, type[Provider[Any]]] = _found()
+
+
+def derived(texts: Sequence[str]) -> list[str]:
+    """Other texts that models are run over for the needs of ``texts``: see Provider.derived."""
+    return [text for one in PROVIDERS.values() for text in one.derived(texts)]
+
+
+def is_extra(upstream: str) -> bool:
+    """Whether an entry of a lineage row's upstream names something that a need brought: a reference model, say."""
+    return upstream.partition("/")[0] in {one.source for one in PROVIDERS.values()}

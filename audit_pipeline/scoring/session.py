@@ -1,0 +1,285 @@
+"""A scoring session: one model, a selection of detectors, and what they need besides the texts' own pass.
+
+What belongs here: what is missing, running what is not cached, and scores from the cache; for audits, files, studies
+and tests of a corpus alike. What does not: how one need is met (needs/), the passes themselves (token_statistics/),
+what an audit selects (selection.py), and where scores are written (operate/stages/, file.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.detector import Detector, Settings
+from audit_pipeline.detectors.needs import Lacking, Need
+from audit_pipeline.detectors.score import score_texts
+from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.errors import DataError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.needs.provider import Beside, ForwardOf, Provider, Read, Scope, Scored, Tell
+from audit_pipeline.scoring.needs.registry import PROVIDERS
+from audit_pipeline.token_statistics.run import (
+    KINDS,
+    Caches,
+    Kind,
+    Plan,
+    RunSummary,
+    Where,
+    compute,
+    joined,
+    plan,
+    read_statistics,
+)
+
+Selection = Sequence[tuple[Detector, Sequence[Settings]]]
+
+# Branches of so many tokens take about as much memory as the statistics of the text itself.
+_STEPS_AS_LARGE_AS_THE_TEXT = 10
+
+
+@dataclass(frozen=True)
+class PassesSummary:
+    """What the texts' own pass came to, and the extra ones by the need that they were for."""
+
+    own: RunSummary
+    extra: Mapping[str, RunSummary]
+
+    @property
+    def all(self) -> list[RunSummary]:
+        return [self.own, *self.extra.values()]
+
+    @property
+    def numbers(self) -> dict[str, object]:
+        """The numbers of the texts' own pass, the tokens of each other one, and whether there was anything to score."""
+        own = {name: value for name, value in asdict(self.own).items() if name != "unreadable_parts"}
+        extra = {f"tokens_{what}": of.tokens_computed for what, of in self.extra.items()}
+        return {**own, **extra, "status": "ok" if self.own.texts > self.own.texts_without_tokens else "not_applicable"}
+
+    @property
+    def in_words(self) -> str:
+        """How many texts were run, and how many were there."""
+        return f"{self.own.texts_from_cache} texts from the cache, {self.own.texts_computed} computed"
+
+    @property
+    def unreadable_parts(self) -> tuple[str, ...]:
+        """Parts of any of the caches that were damaged and set aside."""
+        return tuple(dict.fromkeys(part for summary in self.all for part in summary.unreadable_parts))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that went through a model, those of branches included."""
+        return sum(summary.tokens_computed + summary.branch_tokens for summary in self.all)
+
+
+def together(summaries: Sequence[PassesSummary]) -> PassesSummary:
+    """What several runs over different texts came to together."""
+    names = dict.fromkeys(name for one in summaries for name in one.extra)
+    extra = {name: joined([one.extra[name] for one in summaries if name in one.extra]) for name in names}
+    return PassesSummary(joined([one.own for one in summaries]), extra)
+
+
+class Session:
+    """The scoring of texts by ``selection``, over what ``where`` keeps.
+
+    ``benchmark``, ``in_context`` and ``beside`` are those of :class:`Scope`. A need is looked for when it is first
+    wanted; methods raise what its provider's ``missing`` raises.
+    """
+
+    def __init__(
+        self,
+        model: TokenizedModel,
+        selection: Selection,
+        where: Where,
+        *,
+        benchmark: str | None = None,
+        in_context: bool = False,
+        beside: Beside | None = None,
+    ) -> None:
+        paths: DataPaths = where.paths if isinstance(where, Caches) else where
+        scope = Scope(model, where, paths, benchmark, in_context, beside)
+        self.model, self.selection, self.where = model, selection, where
+        wanted: dict[Need[Any], list[Settings]] = {}
+        for detector, settings in selection:
+            for need in detector.needs:
+                wanted.setdefault(need, []).extend(settings)
+        self._providers = {need: PROVIDERS[need.name](scope, settings) for need, settings in wanted.items()}
+        self._reasons: dict[Need[Any], str | None] = {}
+
+    @property
+    def missing(self) -> Mapping[Need[Any], str]:
+        """Why needs are not met, of those that are not."""
+        reasons = {need: self._missing(need) for need in self._providers}
+        return {need: reason for need, reason in reasons.items() if reason is not None}
+
+    @property
+    def upstream(self) -> Mapping[str, str]:
+        """Data versions of the tables and models besides the audited one that the scores come from."""
+        return {name: version for one in self._met() for name, version in one.upstream.items()}
+
+    @property
+    def runs_other_models(self) -> bool:
+        """Whether another model than the audited one has to be run, too."""
+        return bool(self._met(other_model=True))
+
+    @property
+    def missing_of_other_models(self) -> Sequence[str]:
+        """Why needs of other models are not met, of those that are not."""
+        reasons = [self._missing(need) for need, one in self._providers.items() if one.other_model]
+        return [reason for reason in reasons if reason is not None]
+
+    @property
+    def branch_steps(self) -> int:
+        """How many tokens branches have that are run with a text's own pass; 0: there are none."""
+        return max((one.branch_steps for one in self._met(other_model=False)), default=0)
+
+    @property
+    def further_passes(self) -> Sequence[int]:
+        """How many passes over a text like it follow its own, for each need that takes some, in their order."""
+        return [one.passes for one in self._met(other_model=False) if one.passes]
+
+    @property
+    def held_a_text(self) -> int:
+        """What is in memory of a text while it is scored, as a multiple of its own statistics."""
+        return 1 + sum(self.further_passes) + self.branch_steps // _STEPS_AS_LARGE_AS_THE_TEXT
+
+    def costs(self, texts: Sequence[str]) -> list[str]:
+        """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
+        words = (one.cost(texts) for one in self._met(other_model=False))
+        return [one for one in words if one is not None]
+
+    def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> Plan:
+        """What :meth:`run` would run: the texts' own pass with their branches, and what further passes are known.
+
+        Texts are counted once; the tokens are those of all.
+        """
+        total = plan(self.model, texts, self.where, kinds, self.branch_steps)
+        for one in self._met(other_model=False):
+            more = one.plan(texts)
+            if more is not None:
+                total = _with(total, more)
+        return total
+
+    def run_other_models(
+        self, texts: Sequence[str], forward_of: ForwardOf, *, on_progress: Tell | None = None
+    ) -> Mapping[str, RunSummary]:
+        """Bring the caches of other models up to ``texts``, by need.
+
+        To be called for all texts before :meth:`run`: one model at a time is in memory, and changing them text by text
+        would take hours.
+        """
+        return self._compute(texts, forward_of, on_progress, other_model=True)
+
+    def run(
+        self,
+        texts: Sequence[str],
+        forward_of: ForwardOf,
+        *,
+        kinds: Sequence[Kind] = ("base",),
+        logits_budget: int = 0,
+        on_progress: Tell | None = None,
+    ) -> PassesSummary:
+        """Bring the cache of the audited model up to ``texts``; it is loaded only where something of it is missing."""
+        asked = [kind for one in self._met(other_model=False) for kind in one.kinds]
+        own = compute(
+            self.model,
+            texts,
+            self.where,
+            partial(forward_of, self.model),
+            kinds=list(dict.fromkeys([*kinds, *asked])),
+            branch_steps=self.branch_steps,
+            logits_budget=logits_budget,
+            on_progress=on_progress,
+        )
+        return PassesSummary(own, self._compute(texts, forward_of, on_progress, other_model=False))
+
+    def statistics(self, texts: Sequence[str]) -> Statistics:
+        """The cached statistics of ``texts``, with what was brought for them; runs no model.
+
+        A text behind a context is given, and has to have been run, as one text with it.
+        """
+        own = StatisticsIndex(read_statistics(self.model, texts, self.where))
+        found = {need: one.read(texts) for need, one in self._providers.items() if self._missing(need) is None}
+        return Statistics(own, found, {need: Lacking(reason) for need, reason in self.missing.items()})
+
+    def score(self, ids: Sequence[str], texts: Sequence[str], contexts: Sequence[str | None] | None = None) -> pa.Table:
+        """Scores of ``texts``, behind their ``contexts`` where given, from the cache: see detectors/score.py.
+
+        ``ids`` name the texts in the column example_id. Raises DataError where the model has been run on none of them.
+        """
+        before = [None] * len(texts) if contexts is None else contexts
+        statistics = self.statistics([(context or "") + text for context, text in zip(before, texts, strict=True)])
+        if texts and not len(statistics):
+            raise DataError(f"{self.model.entry.name} has been run on none of these texts: run token_statistics first")
+        return score_texts(statistics.of_examples_in_context(zip(ids, texts, before, strict=True)), self.selection)
+
+    def _compute(
+        self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None, *, other_model: bool
+    ) -> dict[str, RunSummary]:
+        done = {one.need.name: one.compute(texts, forward_of, on_progress) for one in self._met(other_model)}
+        return {name: summary for name, summary in done.items() if summary is not None}
+
+    def _met(self, other_model: bool | None = None) -> list[Provider[Any]]:
+        """The providers of the needs that are met: those that run other models, those that do not, or all."""
+        chosen = {
+            need: one for need, one in self._providers.items() if other_model is None or one.other_model is other_model
+        }
+        return [one for need, one in chosen.items() if self._missing(need) is None]
+
+    def _missing(self, need: Need[Any]) -> str | None:
+        if need not in self._reasons:
+            self._reasons[need] = self._providers[need].missing()
+        return self._reasons[need]
+
+
+class Statistics:
+    """The cached statistics of a session's texts with their extras, found by text."""
+
+    def __init__(
+        self, own: StatisticsIndex, found: Mapping[Need[Any], Read[Any]], lacking: Mapping[Need[Any], Lacking]
+    ) -> None:
+        self._own, self._found, self._lacking = own, found, lacking
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def find(self, text: str, context: str | None = None) -> TextStatistics | None:
+        """The statistics of ``text`` with their extras; None where the model has not been run on it.
+
+        With a ``context`` they are those of ``text`` as the model read it behind the context (paper 001, appendix C).
+        """
+        before = context or ""
+        whole = before + text
+        own = self._own.find(whole, len(before))
+        if own is None:
+            return None
+        all_tokens = self._own.find(whole) if before else own
+        scored = Scored(whole, own, len(all_tokens) - len(own) if all_tokens is not None else 0)
+        return replace(own, extras={**self._lacking, **{need: read(scored) for need, read in self._found.items()}})
+
+    def of_examples(self, examples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, TextStatistics | None]]:
+        """For each (example_id, text) its id and statistics, None where there are none, in the given order."""
+        for example_id, text in examples:
+            yield example_id, self.find(text)
+
+    def of_examples_in_context(
+        self, examples: Iterable[tuple[str, str, str | None]]
+    ) -> Iterator[tuple[str, TextStatistics | None]]:
+        """For each (example_id, text, context) its id and statistics, as :meth:`of_examples`."""
+        for example_id, text, context in examples:
+            yield example_id, self.find(text, context)
+
+
+def _with(total: Plan, more: Plan) -> Plan:
+    """``total`` and the passes of ``more``, over texts that are made of the same ones."""
+    sizes = {kind: total.bytes_to_write.get(kind, 0) + more.bytes_to_write.get(kind, 0) for kind in KINDS}
+    return replace(
+        total,
+        tokens_to_run=total.tokens_to_run + more.tokens_to_run,
+        passes=total.passes + more.passes,
+        bytes_to_write={kind: size for kind, size in sizes.items() if size},
+    )
