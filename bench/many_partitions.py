@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from live_workspace import LiveWorkspace, family, graphql, make
 
-from audit_pipeline.benchmarks.build import read_examples, read_manifest
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, OUTCOMES, SCORES, Pair, canonical_json, digest
 from audit_pipeline.catalogue.integrity import with_row_sha256
@@ -135,8 +135,8 @@ class Findings:
         identities = {name: self._identity(name) for name in models}
         failed = 0
         for benchmark in benchmarks:
-            examples = read_examples(self.paths, benchmark)
-            built = str(read_manifest(self.paths, benchmark)["digest"])
+            benchmark_built = read_built(self.paths, benchmark)
+            examples, built = benchmark_built.examples, benchmark_built.digest
             for model in models:
                 pair, run_id = Pair(benchmark, model), digest(benchmark, model)[:32]
                 if int(run_id[:8], 16) % FAILED_EVERY == 0:
