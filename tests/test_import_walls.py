@@ -32,9 +32,9 @@ WALLS = {
     "catalogue": {*ours_but("errors", "catalogue"), *TORCH, "dagster"},
     "metrics": {*ours_but("errors", "catalogue", "metrics"), *TORCH, "dagster"},
     "detectors": {*only("sources", "connectors", "models", "warehouse", "report", "operate"), *TORCH, "dagster"},
-    "separability": {*only("sources", "connectors", "models", "warehouse", "report", "operate"), *TORCH, "dagster"},
     "scoring": {"audit_pipeline.operate", "audit_pipeline.warehouse", "audit_pipeline.report", "dagster"},
-    "evidence": {*only("sources", "connectors", "models", "warehouse", "report", "operate"), *TORCH, "dagster"},
+    "separability": {*ours_but("errors", "catalogue", "metrics", "separability"), *TORCH, "dagster"},
+    "evidence": {*ours_but("errors", "catalogue", "fetch", "metrics", "separability", "evidence"), *TORCH, "dagster"},
     "benchmarks": {*only("sources", "connectors")},
     "sources": {*only("connectors", "warehouse", "report", "operate")},
 }

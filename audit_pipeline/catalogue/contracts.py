@@ -516,7 +516,7 @@ SPLIT_QUALITY = pa.schema(
         _column(
             "split_verdict",
             pa.string(),
-            "by the blind control of words, of the texts that were read; as in evaluations",
+            "by the blind control of words, of all texts that are evaluated; the evaluations take it from here",
         ),
         RUN_ID,
     ]

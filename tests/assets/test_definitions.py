@@ -44,7 +44,7 @@ EDGES = {
     "token_frequencies": {"documents/sotu"},
     "token_statistics": {"benchmark"},
     "scores": {"benchmark", "token_statistics", "token_frequencies"},
-    "evaluations": {"benchmark", "scores"},
+    "evaluations": {"benchmark", "split_quality", "scores"},
     "warehouse": {"benchmark", "split_quality", "control_study", "scores", "evaluations"},
     "contamination_report": {"warehouse"},
 }

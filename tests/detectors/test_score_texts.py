@@ -58,7 +58,7 @@ def test_texts_without_a_score_say_why(table):
 def test_the_columns_are_those_of_the_contract(table):
     assert table.schema == SCORE_COLUMNS
     assert all(SCORES.field(name).equals(table.schema.field(name)) for name in table.column_names)
-    assert set(SCORES.names) - set(table.column_names) == {"model", "benchmark", "run_id"}
+    assert set(SCORES.names) - set(table.column_names) == {"model", "benchmark", "is_default", "run_id"}
 
 
 def test_no_texts_make_an_empty_table():

@@ -25,7 +25,9 @@ from audit_pipeline.evidence.findings import find
 from audit_pipeline.report import html as report_html
 from audit_pipeline.report.pictures import Pictures
 from audit_pipeline.scoring.given_scores import read_given
+from audit_pipeline.separability import assessed
 from audit_pipeline.separability.assessed import assess
+from audit_pipeline.separability.blind_control import BlindControl
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -240,6 +242,39 @@ def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monke
     assert shlex.split(command)[4:] == [
         *("--model", "a model", "--benchmark", "their scores $1", "--out", "plain"),
     ], "what is at its default is left out"
+
+
+def test_the_texts_are_read_once_whoever_scored_them_and_again_for_another_design(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    actual = assessed.blind_control
+
+    def counted(*texts: Any, **options: Any) -> BlindControl:
+        read.append(len(texts[0]))
+        return actual(*texts, **options)
+
+    monkeypatch.setattr(assessed, "blind_control", counted)
+    chance = np.random.default_rng(5)
+    texts = [" ".join(f"word{word}" for word in chance.integers(0, 99, 12)) for _ in range(240)]
+    rows = [{**row, "text": text} for row, text in zip(labelled(240), texts, strict=True)]
+    file, out = kept(tmp_path / "s.parquet", rows), ("--out", tmp_path / "out", "--calibration", "0")
+    assert evaluate(file, *out, "--model", "one").exit_code == 0
+    assert evaluate(file, *out, "--model", "two").exit_code == 0
+    assert read == [240]
+    warehouse = DataPaths(tmp_path / "out").warehouse
+    of_control = "detector = 'blind_control' AND metric = 'auroc'"
+    sql = f"SELECT DISTINCT value, ci_low, split_verdict FROM evaluations WHERE {of_control}"
+    (blind,) = query(warehouse, sql).to_pylist()
+    (split,) = query(warehouse, "SELECT words_auroc, words_auroc_low, split_verdict FROM split_summary").to_pylist()
+    assert list(blind.values()) == list(split.values())
+    assert query(warehouse, "FROM lineage_gaps").num_rows == 0
+
+    alone = ("--out", tmp_path / "alone", "--calibration", "0")
+    for design, verdict in (("selected", blind["split_verdict"]), ("randomised", "randomised by design")):
+        assert evaluate(file, *alone, "--design", design).exit_code == 0
+        sql = "SELECT split_verdict FROM split_summary UNION SELECT split_verdict FROM current_evaluations"
+        assert query(DataPaths(tmp_path / "alone").warehouse, sql).to_pylist() == [{"split_verdict": verdict}]
 
 
 def test_no_number_depends_on_what_anything_is_called(tmp_path: Path) -> None:

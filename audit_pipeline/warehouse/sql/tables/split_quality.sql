@@ -33,5 +33,5 @@ COMMENT ON COLUMN split_quality.method IS 'how the value was computed, or why it
 COMMENT ON COLUMN split_quality.verdict IS
     'of a blind control: the split verdict that its interval alone would give; null for other measures';
 COMMENT ON COLUMN split_quality.split_verdict IS
-    'by the blind control of words, of the texts that were read; as in evaluations';
+    'by the blind control of words, of all texts that are evaluated; the evaluations take it from here';
 COMMENT ON COLUMN split_quality.run_id IS 'the run that wrote the row; joins to lineage.run_id';
