@@ -22,7 +22,7 @@ from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
 from audit_pipeline.operate.stages.benchmarks import SplitReport, assess_split, build_benchmark, spec_to_build
 from audit_pipeline.separability.quality import MOST_PER_SIDE
-from audit_pipeline.sources.registry import SOURCES
+from audit_pipeline.sources.registry import all_sources
 
 CODE_VERSION = "1"
 
@@ -36,7 +36,7 @@ CODE_VERSION = "1"
     code_version=CODE_VERSION,
     partitions_def=benchmark_partitions,
     deps=[
-        *(dg.AssetKey(["documents", name]) for name in SOURCES),
+        *(dg.AssetKey(["documents", name]) for name in all_sources()),
         dg.AssetDep("controlled_contamination", partition_mapping=dg.AllPartitionMapping()),
     ],
     metadata=schema_metadata(EXAMPLES),

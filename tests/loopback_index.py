@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from audit_pipeline.fetch.pypi import Index
+from audit_pipeline.fetch.index import Index
 
 
 def make_archive(top: str, files: Mapping[str, str | bytes]) -> bytes:

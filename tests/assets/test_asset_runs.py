@@ -19,6 +19,7 @@ from assets.scores import _decision_metadata
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
+from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError, SourceError
@@ -26,7 +27,6 @@ from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.sources.base import Missing
-from audit_pipeline.sources.store import read_documents
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIRS = ["made_8|one", "made_8|two", "made_12|one", "made_12|two"]

@@ -10,20 +10,11 @@ from pathlib import Path
 
 import pytest
 from loopback_index import FakeIndex, make_archive
-from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.pypi import (
-    Index,
-    Limits,
-    configured_index,
-    fetch_archive,
-    fetch_wheel,
-    index_from,
-    pip_settings,
-    read_members,
-    read_wheel_member,
-)
+from audit_pipeline.fetch.archives import Limits, read_members, read_wheel_member
+from audit_pipeline.fetch.index import Index, configured_index, index_from, pip_settings
+from audit_pipeline.fetch.pypi import fetch_archive, fetch_wheel
 
 
 def test_settings_of_pip_in_its_order_of_precedence() -> None:
@@ -47,7 +38,7 @@ def test_environment_goes_before_settings_and_both_before_the_default() -> None:
     environment = {"PIP_INDEX_URL": "https://env.invalid/", "PIP_CERT": "env.pem", "PIP_PROXY": "http://env.invalid"}
     assert index_from(settings, environment) == Index("https://env.invalid/", "env.pem", "http://env.invalid")
     assert index_from(settings, {"PIP_INDEX_URL": ""}) == Index("https://set.invalid/", "set.pem", "http://set.invalid")
-    assert index_from({}, {}) == Index(PYPI_SIMPLE_ENDPOINT, None, None)
+    assert index_from({}, {}) == Index(None, None, None)
 
 
 def test_pip_is_asked_for_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from written import read_all
 
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
 from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
+from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.tables import read_json, read_table, write_json
@@ -26,7 +27,6 @@ from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate
 from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens, statistics_version
 from audit_pipeline.scoring.selection import audit_selection
-from audit_pipeline.sources.store import read_documents
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.books.fetching import ask_for_books
 from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text, cleaned
 from audit_pipeline.connectors.books.matter import gutenberg_head, plain_text
 from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
-from audit_pipeline.connectors.books.settings import GutenbergSettings
-from audit_pipeline.connectors.polite import Page, PoliteClient
+from audit_pipeline.connectors.books.source import GutenbergSettings
+from audit_pipeline.connectors.polite import PoliteClient
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 

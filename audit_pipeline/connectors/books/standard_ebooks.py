@@ -24,7 +24,7 @@ from audit_pipeline.connectors.books.fetching import ask_for_books
 from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text
 from audit_pipeline.connectors.books.matter import epub_text
 from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
-from audit_pipeline.connectors.books.settings import StandardEbooksSettings
+from audit_pipeline.connectors.books.source import StandardEbooksSettings
 from audit_pipeline.connectors.polite import FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, NOT_A_PATENT, RawPage
 from audit_pipeline.connectors.patents.record import page_address, publication_number
-from audit_pipeline.connectors.polite import FetchError, Page, PoliteClient, Politeness
+from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import LeftOut, Missing
 

@@ -18,9 +18,10 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from audit_pipeline.connectors.polite import FetchError, Page, PoliteClient, Politeness
+from audit_pipeline.connectors.answers import Page
+from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
 from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, page_document, pages_in_words
-from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 

@@ -19,8 +19,8 @@ from audit_pipeline.catalogue.tables import open_parquet
 from audit_pipeline.connectors.wikipedia.dates import CreationDates
 from audit_pipeline.connectors.wikipedia.pages import Choice, LeftOutPages, choice_of, date_problem
 from audit_pipeline.connectors.wikipedia.pages import document as document_of
-from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
-from audit_pipeline.connectors.wikipedia.wikitext import Part, is_tail_heading
+from audit_pipeline.connectors.wikipedia.source import Part, WikipediaSettings
+from audit_pipeline.connectors.wikipedia.wikitext import is_tail_heading
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import text_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing

@@ -12,16 +12,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal
 
 import mwparserfromhell
 from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Node, Tag, Template, Text, Wikilink
 from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
+from audit_pipeline.connectors.wikipedia.source import Part
 from audit_pipeline.errors import DataError
-
-Part = Literal["lead", "article"]
 
 # MediaWiki's own limit of a page ($wgMaxArticleSize).
 MOST_CHARACTERS = 2 * 1024 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
 from pydantic import ValidationError
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.connectors.patents import source as patents
-from audit_pipeline.connectors.patents.settings import PatentsSettings
+from audit_pipeline.connectors.patents import harvest as patents
+from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest, LeftOut
 from audit_pipeline.sources.store import keep
@@ -27,6 +28,10 @@ def settings(**changes: object) -> PatentsSettings:
 
 def harvest(tmp_path: Path, **changes: object) -> Harvest:
     return patents.harvest_inputs(settings(**changes), tmp_path / "downloads", TODAY)
+
+
+def reasons(found: Harvest) -> Counter[str]:
+    return Counter(item.reason.partition(":")[0] for item in found.left_out)
 
 
 def save(folder: Path, name: str, source: str) -> Path:
@@ -108,7 +113,7 @@ def test_rejects_are_named_and_counted(tmp_path: Path) -> None:
     found = harvest(tmp_path, pages=folder)
     assert [document.name for document in found.documents] == ["CN112345678A"]
     assert found.missing == ()
-    assert patents.rejects(found.left_out) == {
+    assert reasons(found) == {
         "contradictory publication dates": 2,
         "no publication date": 1,
         "not the source of a patent page": 1,
@@ -130,7 +135,7 @@ def test_cleaning_follows_the_settings(tmp_path: Path) -> None:
     assert "本发明涉及照明。" in document.text.split("\n")
     found = harvest(tmp_path, pages=folder, cleaning={"more_than_characters": 5000})
     assert found.documents == ()
-    assert patents.rejects(found.left_out) == {"5000 characters or fewer": 1}
+    assert reasons(found) == {"5000 characters or fewer": 1}
 
 
 def test_a_claim_that_restates_the_description_is_no_noise(tmp_path: Path) -> None:

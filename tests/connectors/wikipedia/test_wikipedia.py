@@ -14,9 +14,9 @@ from made_wikipedia import FLOOD, FLOOD_LATER, export, page
 from pydantic import ValidationError
 
 from audit_pipeline.connectors.wikipedia.dates import CreationDates, dates_table, read_dates
+from audit_pipeline.connectors.wikipedia.harvest import harvest
 from audit_pipeline.connectors.wikipedia.parquet import prose
-from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
-from audit_pipeline.connectors.wikipedia.source import LICENCE, NAME, harvest
+from audit_pipeline.connectors.wikipedia.source import LICENCE, NAME, WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError
 
 TEXT = "The 2023 Orla floods began.\n\nThey rose. \n\nCourse \n\nIt rained.\n\nReferences\n\nExternal links\nCategory:X"
