@@ -1,7 +1,7 @@
 """From an entry's plain values to the settings that they are, and every mistake in it in words.
 
 What belongs here: the base class of all settings, and pydantic's errors in plain words. What does not: the settings of
-one kind of entry (the config.py and settings.py of each domain), lines and files (entries.py).
+one kind of entry (the modules of each domain), lines and files (entries.py).
 """
 
 from __future__ import annotations

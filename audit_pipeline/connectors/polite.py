@@ -5,7 +5,8 @@ asks for, and what they say (one module a source), and where answers are kept (a
 
 requests speaks HTTP, tenacity repeats (fetch/retry.py), protego reads robots.txt, SQLite keeps the answers (a
 transaction each, so a killed crawl loses none of them), filelock keeps two processes from asking at once. What is ours
-is their wiring, and the limits: size before and after decompression, time, redirects.
+is their wiring, and the limits: size before and after decompression, time, redirects. requests-cache would stand in
+front of none of that: it stores what was read already, and paces and limits nothing (answers.py says more).
 """
 
 from __future__ import annotations

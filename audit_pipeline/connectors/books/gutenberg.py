@@ -1,8 +1,8 @@
 """Books of Project Gutenberg: its catalogue, a selection of it, and the plain texts from a mirror.
 
 What belongs here: reading pg_catalog.csv, choosing books, where a mirror keeps their texts, and the year of first
-publication that a text's own head states. What does not: the network (polite.py, book_fetching.py) and what in a text
-is the book (book_matter.py).
+publication that a text's own head states. What does not: the network (polite.py, fetching.py) and what in a text
+is the book (matter.py).
 
 The catalogue's date is that of the release at Project Gutenberg; a work's own date it does not have. Newer texts name
 the original publication in their heads; of the others the year must come from the user, or they are left out.

@@ -1,7 +1,7 @@
 """The crawl: a list of publication numbers to raw pages, through the polite client.
 
 What belongs here: the list, the addresses, and when to give up. What does not: how a server is asked (polite.py) and
-what a page says (patent_page.py).
+what a page says (page.py).
 
 Every answer is in the client's store before the next number is asked for. A crawl that was killed, or that gave up,
 goes on where it was when the source is fetched again.

@@ -1,7 +1,7 @@
 """Pages of a Wikipedia, wherever they were read: which are taken, and the document that each becomes.
 
 What belongs here: the choice of event pages, and counting what is left out. What does not: reading pages
-(wikipedia_dump.py, wikipedia_parquet.py, wikipedia_api.py).
+(dump.py, parquet.py, api.py).
 """
 
 from __future__ import annotations

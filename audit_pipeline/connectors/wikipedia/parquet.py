@@ -1,7 +1,7 @@
 """The parquet form of a Wikipedia (wikimedia/wikipedia): id, url, title and plain text of each page.
 
-What belongs here: reading its rows. What does not: dates, which it does not have (wikipedia_dates.py), and wikitext
-(wikipedia_dump.py).
+What belongs here: reading its rows. What does not: dates, which it does not have (dates.py), and wikitext
+(dump.py).
 
 There are no categories, so titles alone choose the event pages; and no revisions, so a page that existed on ``as_of``
 cannot be had as it was. Headings stand on lines of their own, unmarked: a short line without a full stop is taken for

@@ -1,7 +1,7 @@
 """Wikitext to plain prose: what a reader of the page would read as running text.
 
 What belongs here: which parts of a page are prose, which are categories, and whether it is a redirect. What does not:
-parsing wikitext (mwparserfromhell does), and where pages come from (wikipedia_dump.py, wikipedia_api.py).
+parsing wikitext (mwparserfromhell does), and where pages come from (dump.py, api.py).
 
 Dropped: headings, tables, templates (but for a few that stand for words), references, files, categories, comments,
 formulas, and the sections at a page's end (References, See also, External links and their like).
