@@ -29,7 +29,7 @@ from audit_pipeline.operate.stages.benchmarks import (
     spec_to_build,
 )
 from audit_pipeline.separability.quality import MOST_PER_SIDE
-from audit_pipeline.sources.registry import SOURCES
+from audit_pipeline.sources.registry import all_sources
 
 CODE_VERSION = "1"
 
@@ -43,7 +43,7 @@ CODE_VERSION = "1"
     code_version=CODE_VERSION,
     partitions_def=benchmark_partitions,
     deps=[
-        *(dg.AssetKey(["documents", name]) for name in SOURCES),
+        *(dg.AssetKey(["documents", name]) for name in all_sources()),
         dg.AssetDep("controlled_contamination", partition_mapping=dg.AllPartitionMapping()),
     ],
     metadata=schema_metadata(EXAMPLES),

@@ -3,6 +3,8 @@
 What belongs here: wiring and what the UI shows of a refresh. What does not: fetching (audit_pipeline/sources).
 """
 
+from typing import Any
+
 import dagster as dg
 
 from assets import OWNERS
@@ -15,14 +17,13 @@ from audit_pipeline.operate.dagster.retries import with_retries
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.registry import SOURCES
-
-CODE_VERSION = "1"
+from audit_pipeline.sources.registry import all_sources
 
 
-def source_asset(source: Source) -> dg.AssetsDefinition:
+def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
     """The asset of one source."""
     key = dg.AssetKey(["documents", source.name])
+    code_version = str(source.version)
 
     @dg.asset(
         key=key,
@@ -31,8 +32,8 @@ def source_asset(source: Source) -> dg.AssetsDefinition:
         description=source.description,
         kinds={"python", "parquet"},
         owners=OWNERS,
-        code_version=CODE_VERSION,
-        freshness_policy=WEEKLY,
+        code_version=code_version,
+        freshness_policy=None if source.on_request else WEEKLY,
         metadata={**schema_metadata(DOCUMENTS), "licence": source.licence},
         check_specs=[
             dg.AssetCheckSpec("complete", asset=key, description="Every part of the source arrived this time."),
@@ -43,7 +44,7 @@ def source_asset(source: Source) -> dg.AssetsDefinition:
         if to_be_set is not None:
             context.log.info(f"{source.name} is not configured: {to_be_set}")
             return _not_configured(to_be_set)
-        step = Step.now(context.run.run_id, key.to_user_string(), CODE_VERSION)
+        step = Step.now(context.run.run_id, key.to_user_string(), code_version)
         report = with_retries(
             lambda: refresh_source(source.name, data.paths, step), f"fetching {source.name}", context.log
         )
@@ -93,4 +94,4 @@ def _not_configured(to_be_set: str) -> dg.MaterializeResult:  # type: ignore[typ
     )
 
 
-(release_notes, sotu, local_files, wikipedia, patents, books, chinese_changelogs) = map(source_asset, SOURCES.values())
+SOURCE_ASSETS = [source_asset(source) for source in all_sources().values()]

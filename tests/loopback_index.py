@@ -6,10 +6,20 @@ import hashlib
 import io
 import json
 import tarfile
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from audit_pipeline.fetch.pypi import Index
+from audit_pipeline.fetch.index import Index
+
+
+def make_wheel(files: Mapping[str, str | bytes]) -> bytes:
+    """A real .whl with ``files``."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
 
 
 def make_archive(top: str, files: Mapping[str, str | bytes]) -> bytes:

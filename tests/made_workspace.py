@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,8 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.stages.benchmarks import build_benchmark, refresh_source
 from audit_pipeline.sources import release_notes
-from audit_pipeline.sources.base import Document, Harvest, Missing, Source
-from audit_pipeline.sources.registry import SOURCES
+from audit_pipeline.sources.base import Document, Harvest, Missing
+from audit_pipeline.sources.registry import all_sources
 from audit_pipeline.token_statistics import ready
 
 SOURCE = release_notes.NAME
@@ -137,9 +137,8 @@ class Workspace:
     def hold(self, *documents: Document, missing: Iterable[Missing] = ()) -> None:
         """Let the source release_notes bring these documents whenever it is fetched, from no network."""
         harvest = Harvest(tuple(documents), tuple(missing))
-        source = SOURCES[SOURCE]
-        made = Source(source.name, source.description, source.licence, lambda settings, downloads: harvest)
-        self.monkeypatch.setitem(SOURCES, SOURCE, made)  # type: ignore[arg-type]
+        made = replace(all_sources()[SOURCE], fetch=lambda settings, downloads: harvest)
+        self.monkeypatch.setitem(all_sources(), SOURCE, made)  # type: ignore[arg-type]
 
     def fetch(self, *documents: Document) -> None:
         """Put documents in place, with lineage, as the source's asset does."""

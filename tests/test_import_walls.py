@@ -38,21 +38,8 @@ WALLS = {
     "benchmarks": {*only("sources", "connectors")},
     "sources": {*only("connectors", "warehouse", "report", "operate")},
 }
-# Breaches of today. The list may only shrink: one that is gone must be taken out of it.
-BREACHES = {
-    ("benchmarks.build", "sources.registry"),
-    ("benchmarks.build", "sources.store"),
-    ("benchmarks.inputs", "sources.store"),
-    ("sources.config", "connectors.books.settings"),
-    ("sources.config", "connectors.patents.settings"),
-    ("sources.config", "connectors.wikipedia.settings"),
-    ("sources.registry", "connectors.books"),
-    ("sources.registry", "connectors.books.source"),
-    ("sources.registry", "connectors.patents"),
-    ("sources.registry", "connectors.patents.source"),
-    ("sources.registry", "connectors.wikipedia"),
-    ("sources.registry", "connectors.wikipedia.source"),
-}
+# Breaches that are known. There is none, and none may be added.
+BREACHES: set[tuple[str, str]] = set()
 
 
 def imported(tree: ast.Module, module: Path) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder.
 
-What belongs here: the rim, which calls a builder to read and to draw, and writes the result; the table of builders.
-What does not: how examples are chosen (a module a builder) and what must be true of them (checks.py).
+What belongs here: the rim, which calls a builder to read and to draw, and writes the result. What does not: how
+examples are chosen (builders/) and what must be true of them (checks.py).
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks import controlled, labelled, online, shelf, sides, templated, temporal
+from audit_pipeline.benchmarks.builder import Inputs, ReadDocuments
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
-from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.drawn import Drawn
-from audit_pipeline.benchmarks.inputs import Builder, Inputs, ReadDocuments, read_documents_of
+from audit_pipeline.benchmarks.registry import BUILDERS
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.catalogue.documents import documents_version, read_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_json, write_table
 from audit_pipeline.fetch.rows import Skipped
-from audit_pipeline.sources.registry import source_named
-from audit_pipeline.sources.store import harvest_version, read_documents
 
 MAX_NAMED = 20
 
@@ -33,17 +33,6 @@ _NOT_IN_DIGEST = ("description", "licence", "date_kind", "path", "path_variable"
 _SIDES = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}
 
 VersionOf = Callable[[str], str]
-
-BUILDERS: Mapping[str, Builder[Any]] = {
-    "temporal": Builder(temporal.VERSION, read_documents_of, temporal.draw_temporal),
-    "labelled": Builder(labelled.VERSION, labelled.read, labelled.draw_labelled),
-    "sides": Builder(sides.VERSION, sides.read, labelled.draw_labelled),
-    "templated": Builder(templated.VERSION, templated.read, templated.draw_templated),
-    "shelf": Builder(shelf.VERSION, read_documents_of, shelf.draw_shelf),
-    "online": Builder(online.VERSION, online.read, online.draw_online),
-    "controlled": Builder(controlled.VERSION, controlled.read, controlled.draw_controlled),
-}
-"""Every builder by the name that entries give it (settings.py has its settings under the same)."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +71,10 @@ def benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, str]) ->
 def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | None = None) -> Inputs[Any]:
     """What ``spec`` is built from; ``read`` gives a source's documents (by default those in the data folder).
 
-    Raises DataError where it has not been fetched, cannot be read or holds no usable row, and SourceError for a source
-    that there is not or a package that cannot be had.
+    Raises DataError where it has not been fetched, cannot be read or holds no usable row, and SourceError for a package
+    that cannot be had.
     """
-    return BUILDERS[spec.settings.builder].read(spec, paths, read or _reader(paths))
+    return BUILDERS[spec.settings.builder].read(spec, paths, read or partial(read_documents, paths))
 
 
 def build(
@@ -138,9 +127,9 @@ def current_digest(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf 
 def version_of_source(source: str, paths: DataPaths) -> str:
     """The version of a source's documents as they lie there now.
 
-    Raises DataError where they have not been fetched or cannot be read, SourceError for a source that there is not.
+    Raises DataError where they have not been fetched or cannot be read.
     """
-    return harvest_version(_reader(paths)(source))
+    return documents_version(read_documents(paths, source))
 
 
 def count_examples(examples: pa.Table) -> dict[str, Any]:
@@ -159,13 +148,6 @@ def count_examples(examples: pa.Table) -> dict[str, Any]:
         "by_split": by("split"),
         "by_collection": by("collection"),
     }
-
-
-def _reader(paths: DataPaths) -> ReadDocuments:
-    def read(source: str) -> pa.Table:
-        return read_documents(paths, source_named(source).name)
-
-    return read
 
 
 def _by_side(labels: Iterable[int | None]) -> dict[str, int]:

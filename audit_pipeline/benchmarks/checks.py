@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, Settings, TemporalSettings
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.separability.near_duplicates import SHINGLE_WORDS, near_pairs
@@ -65,24 +65,19 @@ def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[CheckResult]:
     """Every check that applies to ``examples`` (schema EXAMPLES) as ``spec`` has them, in a fixed order."""
     settings = spec.settings
     results = []
-    if isinstance(settings, TemporalSettings):
-        results.append(dates_on_their_side(examples, settings.member_before, settings.nonmember_from))
+    if settings.cutoff_dates is not None:
+        results.append(dates_on_their_side(examples, *settings.cutoff_dates))
     split = word_unit(settings.unit).split
     return [
         *results,
         no_text_on_both_sides(examples),
         no_text_twice(examples),
         *([exact_lengths(examples, spec.length, split)] if spec.is_exact else []),
-        balanced(examples, required=_is_balanced(settings)),
+        balanced(examples, required=settings.is_balanced),
         both_classes(examples),
         groups_not_divided(examples),
         near_duplicates(examples, settings.near_duplicate_threshold, split),
     ]
-
-
-def _is_balanced(settings: Settings) -> bool:
-    # Matched sides are chosen out of a balanced pool, and not by collection.
-    return isinstance(settings, TemporalSettings) and settings.balance == "collection" and settings.match is None
 
 
 def dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from: date) -> CheckResult:

@@ -1,7 +1,7 @@
 """config/benchmarks.yaml: the families of benchmarks, and the benchmarks that they expand to.
 
 What belongs here: reading the file, what it expands to, and finding what a user named. What does not: the entries'
-fields (settings.py) and building (build.py and the builders).
+fields (family.py, and each builder's module) and building (build.py and the builders).
 
 A benchmark has one length in words; a family lists several: `release_notes` with words [32, 64] is the benchmarks
 `release_notes_32` and `release_notes_64`. A family with words `any` is one benchmark of its own name, whose texts are
@@ -12,133 +12,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from audit_pipeline.benchmarks.family import FamilySettings
+from audit_pipeline.benchmarks.registry import BUILDERS
 from audit_pipeline.benchmarks.rolling import RelativeDay, current_day, parse_cutoff
-from audit_pipeline.benchmarks.settings import (
-    ControlledSettings,
-    Design,
-    LabelledSettings,
-    OnlineSettings,
-    RowsSettings,
-    Settings,
-    ShelfSettings,
-    SidesSettings,
-    TemplatedSettings,
-    TemporalSettings,
-    UnitName,
-    described,
-)
+from audit_pipeline.benchmarks.spec import FILE_NAME, BenchmarkSpec, name_of
 from audit_pipeline.catalogue.paths import DataPaths, partition_problem
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean, nearest
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem
-from audit_pipeline.config.validating import beside, validated
+from audit_pipeline.config.validating import beside_paths, validated
 from audit_pipeline.errors import ConfigError
 
-__all__ = [
-    "BenchmarkSpec",
-    "ControlledSettings",
-    "Design",
-    "LabelledSettings",
-    "OnlineSettings",
-    "Settings",
-    "ShelfSettings",
-    "SidesSettings",
-    "TemplatedSettings",
-    "TemporalSettings",
-    "UnitName",
-    "load_benchmarks",
-    "moved_cutoffs",
-    "resolve",
-    "standing",
-]
-
-FILE_NAME = "benchmarks.yaml"
-CUTOFFS = ("member_before", "nonmember_from")
+__all__ = ["FILE_NAME", "BenchmarkSpec", "load_benchmarks", "moved_cutoffs", "resolve", "standing"]
 
 # No bar, which divides partition names; no slash, blank or dot, which would need quoting in paths and ranges.
 _FAMILY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_SETTINGS: Mapping[str, type[Settings]] = {
-    get_args(one.model_fields["builder"].annotation)[0]: one for one in get_args(Settings)
-}
-BUILDER_NAMES = tuple(_SETTINGS)
-
-
-def _name_of(family: str, words: int | None) -> str:
-    return family if words is None else f"{family}_{words}"
-
-
-@dataclass(frozen=True)
-class BenchmarkSpec:
-    """One benchmark: a family's settings at one length in words. Its name is its partition in Dagster.
-
-    ``words`` None means texts of any length; the family is then one benchmark, of its own name. ``relative`` are the
-    words that cutoffs were told in, by key; the settings hold the dates that they mean now.
-    """
-
-    family: str
-    words: int | None
-    settings: Settings
-    relative: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-    @property
-    def name(self) -> str:
-        return _name_of(self.family, self.words)
-
-    @property
-    def length(self) -> int:
-        """The one length; raises TypeError where texts are of any, which no builder that cuts texts accepts."""
-        if self.words is None:
-            raise TypeError(f"{self.name} has no one length")
-        return self.words
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether every text has exactly ``words`` words."""
-        return self.words is not None and self.settings.every_length_exact
-
-    @property
-    def design(self) -> Design:
-        """How the two sides came about; what may be claimed depends on it."""
-        return self.settings.design
-
-    @property
-    def design_stated_by(self) -> str | None:
-        """Whose word the design is; None where it follows from how the texts are drawn here."""
-        follows = isinstance(self.settings, TemporalSettings | ControlledSettings) or self.design == "unlabelled"
-        return None if follows else f"whoever wrote config/{FILE_NAME}"
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The sources whose documents it is drawn from; none where it is made of rows."""
-        return self.settings.read_sources
-
-    @property
-    def control(self) -> str | None:
-        """The control whose texts it is made of; its labels say something of that control's models alone."""
-        return self.settings.control if isinstance(self.settings, ControlledSettings) else None
-
-    @property
-    def is_relative(self) -> bool:
-        """Whether a cutoff is told by today, so that it moves when the day is rolled."""
-        return bool(self.relative)
-
-    def described(self) -> dict[str, Any]:
-        """The entry as JSON values, with the one length (null: any) in place of the family's list."""
-        entry = {"family": self.family, **described(self.settings), "words": self.words}
-        return {**entry, "relative": dict(self.relative)} if self.relative else entry
 
 
 @dataclass(frozen=True)
 class Family:
     """An entry of benchmarks.yaml: its settings, and the words that its cutoffs were told in where they move."""
 
-    settings: Settings
+    settings: FamilySettings
     relative: Mapping[str, str]
 
 
@@ -155,7 +56,7 @@ class Benchmarks(Entries[BenchmarkSpec]):
             for name, family in families.items()
             for words in family.settings.words or (None,)
         ]
-        super().__init__(families.path, "benchmark", {spec.name: spec for spec in specs})
+        super().__init__(families.path, "benchmark", {spec.name: spec for spec in specs}, given=families.given)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -228,14 +129,13 @@ def moved_cutoffs(before: Mapping[str, BenchmarkSpec], after: Mapping[str, Bench
 
 
 def _moves(before: BenchmarkSpec, after: BenchmarkSpec) -> list[str]:
-    if not (isinstance(before.settings, TemporalSettings) and isinstance(after.settings, TemporalSettings)):
-        return []
-    dates = {key: (getattr(before.settings, key), getattr(after.settings, key)) for key in CUTOFFS}
+    keys = [key for key in after.settings.cutoffs if key in before.settings.cutoffs]
+    dates = {key: (getattr(before.settings, key), getattr(after.settings, key)) for key in keys}
     return [f"{after.name} {key} {old} -> {new}" for key, (old, new) in dates.items() if old != new]
 
 
 def _file(day: Callable[[], date]) -> EntryFile[Family]:
-    return EntryFile(FILE_NAME, "benchmarks", "family", "it says which benchmarks there are", partial(_family, day))
+    return replace(FILE, read=partial(_family, day))
 
 
 def _doubled(families: Entries[Family]) -> dict[str, Sequence[Fault]]:
@@ -252,7 +152,7 @@ def _family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Fa
     if not _FAMILY_NAME.fullmatch(name):
         raise InvalidEntryError([Fault((), "a family's name is made of letters, digits, _ and - (no '|', no '/')")])
     kind = _settings_class(fields)
-    cutoffs, faults = _cutoffs(fields, day) if kind is TemporalSettings else ({}, [])
+    cutoffs, faults = _cutoffs(fields, kind.cutoffs, day)
     dates = {key: cutoff.date for key, cutoff in cutoffs.items()}
     relative = {key: cutoff.words for key, cutoff in cutoffs.items() if cutoff.words is not None}
     try:
@@ -263,24 +163,22 @@ def _family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Fa
     if faults:
         raise InvalidEntryError(faults)
     for words in settings.words or (None,):
-        if (problem := partition_problem("benchmark", _name_of(name, words))) is not None:
+        if (problem := partition_problem("benchmark", name_of(name, words))) is not None:
             raise InvalidEntryError([Fault((), problem)])
-    if isinstance(settings, RowsSettings) and settings.path is not None:
-        settings = settings.model_copy(update={"path": beside(folder, settings.path)})
-    return Family(settings, relative)
+    return Family(beside_paths(folder, settings), relative)
 
 
-def _settings_class(fields: Mapping[Any, object]) -> type[Settings]:
+def _settings_class(fields: Mapping[Any, object]) -> type[FamilySettings]:
     if "builder" not in fields:
         if near := nearest("builder", map(str, fields)):
             raise InvalidEntryError([Fault((near[0],), f"unknown key '{near[0]}'; did you mean builder?")])
         raise InvalidEntryError([Fault((), f"key 'builder' is missing; it is {_builders()}")])
     given = fields["builder"]
-    if not isinstance(given, str) or given not in _SETTINGS:
-        near = nearest(str(given), BUILDER_NAMES)
+    if not isinstance(given, str) or given not in BUILDERS:
+        near = nearest(str(given), BUILDERS)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InvalidEntryError([Fault(("builder",), f"builder: must be {_builders()}{hint}")])
-    return _SETTINGS[given]
+    return BUILDERS[given].settings
 
 
 @dataclass(frozen=True)
@@ -291,15 +189,13 @@ class _Cutoff:
     words: str | None = None
 
 
-# Stand in for a cutoff that cannot be read, so that the rest of its family is looked at all the same.
-_APART = {"member_before": date.min, "nonmember_from": date.max}
-
-
-def _cutoffs(fields: Mapping[Any, object], day: Callable[[], date]) -> tuple[dict[str, _Cutoff], list[Fault]]:
-    """The cutoffs that a temporal family names, and what is wrong with them."""
+def _cutoffs(
+    fields: Mapping[Any, object], keys: Mapping[str, date], day: Callable[[], date]
+) -> tuple[dict[str, _Cutoff], list[Fault]]:
+    """The cutoffs that a family names under ``keys``, and what is wrong with them."""
     cutoffs: dict[str, _Cutoff] = {}
     faults: list[Fault] = []
-    for key in CUTOFFS:
+    for key, stand_in in keys.items():
         if key not in fields:
             continue
         try:
@@ -310,9 +206,20 @@ def _cutoffs(fields: Mapping[Any, object], day: Callable[[], date]) -> tuple[dic
                 cutoffs[key] = _Cutoff(cutoff)
         except ValueError as error:
             faults.append(Fault((key,), f"{key}: {error}"))
-            cutoffs[key] = _Cutoff(_APART[key])
+            cutoffs[key] = _Cutoff(stand_in)
     return cutoffs, faults
 
 
 def _builders() -> str:
-    return f"{', '.join(BUILDER_NAMES[:-1])} or {BUILDER_NAMES[-1]}"
+    *names, last = BUILDERS
+    return f"{', '.join(names)} or {last}"
+
+
+FILE = EntryFile(
+    FILE_NAME,
+    "benchmarks",
+    "family",
+    "it says which benchmarks there are",
+    partial(_family, lambda: current_day(DataPaths.from_environment())),
+    leads=tuple(dict.fromkeys(lead for builder in BUILDERS.values() for lead in builder.settings.leads)),
+)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue.contracts import EXAMPLES, Split, example_id

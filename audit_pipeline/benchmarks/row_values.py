@@ -1,7 +1,7 @@
 """What stands in a row's columns: labels, names and days, as files spell them.
 
 What belongs here: one value at a time, and why it cannot be used. What does not: texts (fetch/rows.py) and which column
-means what (settings.py).
+means what (row_settings.py).
 """
 
 from __future__ import annotations

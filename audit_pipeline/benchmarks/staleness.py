@@ -18,9 +18,9 @@ from audit_pipeline.benchmarks.build import (
     version_of_source,
 )
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.row_settings import RowsSettings
 from audit_pipeline.benchmarks.rows_origin import local_place
-from audit_pipeline.benchmarks.settings import RowsSettings
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import EXAMPLES
 from audit_pipeline.catalogue.lineage import latest_is_whole
 from audit_pipeline.catalogue.paths import DataPaths

@@ -11,9 +11,11 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from audit_pipeline.benchmarks.settings import UnitName
 from audit_pipeline.errors import ConfigError
+
+UnitName = Literal["whitespace", "jieba"]
 
 _LATIN_END = re.compile(r"[A-Za-z0-9]$")
 _LATIN_START = re.compile(r"^[A-Za-z0-9]")

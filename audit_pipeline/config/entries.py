@@ -102,12 +102,30 @@ class Entries(Mapping[str, E]):
 
 
 @dataclass(frozen=True)
+class Lead:
+    """A key whose text, or texts, name an entry elsewhere, or a source or detector.
+
+    ``to`` is what that is called (`EntryFile.what`). ``or_elsewhere``: of models also a hub id or a path.
+    """
+
+    keys: tuple[str, ...]
+    to: str
+    or_elsewhere: bool = False
+
+    @property
+    def key(self) -> str:
+        """The key as messages write it."""
+        return ".".join(self.keys)
+
+
+@dataclass(frozen=True)
 class EntryFile(Generic[E]):
     """A file of config/ and how its entries are read.
 
     ``key`` is the one key that the entries stand under; None where they are the file's own sections, of which every one
     may be left out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
-    and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError.
+    and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError. ``leads``
+    are the keys that name what must be there: whole.py looks whether it is.
     """
 
     name: str
@@ -116,6 +134,7 @@ class EntryFile(Generic[E]):
     purpose: str
     read: Callable[[str, Any, Path], E]
     is_optional: bool = False
+    leads: tuple[Lead, ...] = ()
 
     def load(self, folder: Path | None = None) -> Entries[E]:
         """The entries of the file in ``folder``, by default the configuration's; none where an optional one is missing.

@@ -1,7 +1,7 @@
 """From an entry's plain values to the settings that they are, and every mistake in it in words.
 
 What belongs here: the base class of all settings, and pydantic's errors in plain words. What does not: the settings of
-one kind of entry (the config.py and settings.py of each domain), lines and files (entries.py).
+one kind of entry (the modules of each domain), lines and files (entries.py).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from audit_pipeline.config.problems import Fault, InvalidEntryError, Keys
 from audit_pipeline.errors import one_line
 
 S = TypeVar("S")
+M = TypeVar("M", bound=BaseModel)
 
 _LONGEST_VALUE = 60
 _NOTHING = object()
@@ -55,6 +56,13 @@ def beside(folder: Path, path: Path) -> Path:
         return folder / path.expanduser()
     except RuntimeError as error:
         raise InvalidEntryError([Fault(("path",), f"path: {path}: {one_line(error)}")]) from error
+
+
+def beside_paths(folder: Path, settings: M) -> M:
+    """``settings`` with every path of theirs counted from ``folder``, as :func:`beside`."""
+    return settings.model_copy(
+        update={key: beside(folder, value) for key, value in settings if isinstance(value, Path)}
+    )
 
 
 def shown(value: object) -> str:

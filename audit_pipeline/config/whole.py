@@ -10,62 +10,41 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS
-from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, load_benchmarks, resolve
+from audit_pipeline.benchmarks import config as benchmarks
+from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, resolve
 from audit_pipeline.catalogue.paths import config_dir
-from audit_pipeline.config.entries import Entries
+from audit_pipeline.config.entries import Entries, EntryFile, Lead
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem
-from audit_pipeline.controls.config import FILE_NAME as CONTROLS
-from audit_pipeline.controls.config import STUDIES_FILE_NAME as STUDIES
-from audit_pipeline.controls.config import ControlEntry, StudyEntry, load_controls, load_studies
+from audit_pipeline.controls import config as controls
+from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import AuditError, ConfigError
-from audit_pipeline.models.config import FILE_NAME as MODELS
-from audit_pipeline.models.config import ModelEntry, is_elsewhere, load_models
-from audit_pipeline.models.watch import FILE_NAME as WATCH
-from audit_pipeline.models.watch import load_watched
-from audit_pipeline.references.config import FILE_NAME as REFERENCES
-from audit_pipeline.references.config import ReferenceEntry, load_references
-from audit_pipeline.sources.config import FILE_NAME as SOURCES_FILE
-from audit_pipeline.sources.config import SourceSettings, load_source_settings
-from audit_pipeline.sources.registry import SOURCES
+from audit_pipeline.models import config as models
+from audit_pipeline.models import watch
+from audit_pipeline.models.config import ModelEntry, is_elsewhere
+from audit_pipeline.references import config as references
+from audit_pipeline.sources import config as sources
+from audit_pipeline.sources.config import SourceSettings
+from audit_pipeline.sources.registry import all_sources
 
 T = TypeVar("T")
 
-FILES = (SOURCES_FILE, REFERENCES, MODELS, CONTROLS, STUDIES, BENCHMARKS, WATCH)
-OF_AUDITS = (SOURCES_FILE, REFERENCES, MODELS, BENCHMARKS)
+_READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
+    (sources.FILE, sources.load_source_settings),
+    (references.FILE, references.load_references),
+    (models.FILE, models.load_models),
+    (controls.FILE, controls.load_controls),
+    (controls.STUDIES_FILE, controls.load_studies),
+    (benchmarks.FILE, benchmarks.load_benchmarks),
+    (watch.FILE, watch.load_watched),
+)
+"""Every file, and how it is read: a new one needs a line here and nothing else."""
+FILES = tuple(file.name for file, _ in _READ)
+OF_AUDITS = (sources.FILE.name, references.FILE.name, models.FILE.name, benchmarks.FILE.name)
 """Those that an audit rests on which nobody asks for by name."""
-
-
-@dataclass(frozen=True)
-class _Lead:
-    """A key whose text, or texts, name a source, model or the like (``to``), or of models also a hub id or path."""
-
-    keys: tuple[str, ...]
-    to: str
-    or_elsewhere: bool = False
-
-    @property
-    def key(self) -> str:
-        return ".".join(self.keys)
-
-
-_OF_FAMILY = (
-    _Lead(("sources",), "source"),
-    _Lead(("held_out", "sources"), "source"),
-    _Lead(("members", "sources"), "source"),
-    _Lead(("control",), "control"),
-)
-_OF_CONTROL = (_Lead(("sources",), "source"), _Lead(("base",), "model", or_elsewhere=True))
-_OF_STUDY = (_Lead(("control",), "control"), _Lead(("detectors",), "detector"))
-_OF_MODEL = (
-    _Lead(("control", "name"), "control"),
-    _Lead(("reference_model",), "model", or_elsewhere=True),
-    _Lead(("reference_corpus",), "corpus"),
-)
 
 
 @dataclass(frozen=True)
@@ -76,33 +55,32 @@ class Configuration:
     """
 
     folder: Path
-    _sources: SourceSettings | AuditError
-    _references: Entries[ReferenceEntry] | AuditError
-    _models: Entries[ModelEntry] | AuditError
-    _controls: Entries[ControlEntry] | AuditError
-    _studies: Entries[StudyEntry] | AuditError
-    _benchmarks: Benchmarks | AuditError
-    _watched: Entries[tuple[str, ...]] | AuditError
+    _files: Mapping[str, Any]
 
     @property
     def sources(self) -> SourceSettings:
-        return _readable(self._sources)
+        read: SourceSettings = self._readable(sources.FILE)
+        return read
 
     @property
     def models(self) -> Entries[ModelEntry]:
-        return _readable(self._models)
+        read: Entries[ModelEntry] = self._readable(models.FILE)
+        return read
 
     @property
     def controls(self) -> Entries[ControlEntry]:
-        return _readable(self._controls)
+        read: Entries[ControlEntry] = self._readable(controls.FILE)
+        return read
 
     @property
     def studies(self) -> Entries[StudyEntry]:
-        return _readable(self._studies)
+        read: Entries[StudyEntry] = self._readable(controls.STUDIES_FILE)
+        return read
 
     @property
     def benchmarks(self) -> Benchmarks:
-        return _readable(self._benchmarks)
+        read: Benchmarks = self._readable(benchmarks.FILE)
+        return read
 
     def benchmarks_named(self, name: str) -> list[BenchmarkSpec]:
         """The benchmarks that a user means by ``name``, as :func:`resolve` finds them.
@@ -125,21 +103,19 @@ class Configuration:
 
     def problems_of(self, file: str) -> tuple[Problem, ...]:
         """All that is wrong with one of ``FILES``."""
-        read = dict(
-            zip(
-                FILES,
-                (
-                    *(self._sources, self._references, self._models, self._controls),
-                    *(self._studies, self._benchmarks, self._watched),
-                ),
-                strict=True,
-            )
-        )[file]
+        read = self._files[file]
         if isinstance(read, BrokenFileError):
             return (read.problem,)
         if isinstance(read, AuditError):
             return (Problem(self.folder / file, None, f"cannot be read: {read}"),)
-        return read.problems
+        problems: tuple[Problem, ...] = read.problems
+        return problems
+
+    def _readable(self, file: EntryFile[Any]) -> Any:
+        read = self._files[file.name]
+        if isinstance(read, AuditError):
+            raise read
+        return read
 
 
 def load_configuration(folder: Path | None = None) -> Configuration:
@@ -152,46 +128,30 @@ def load_configuration(folder: Path | None = None) -> Configuration:
         except AuditError as error:
             return error
 
-    references, controls, models = read(load_references), read(load_controls), read(load_models)
-    studies, benchmarks = read(load_studies), read(load_benchmarks)
-    names = {
-        "source": tuple(SOURCES),
-        "detector": tuple(REGISTRY),
-        "corpus": _names(references),
-        "control": _names(controls),
-        "model": _names(models),
-    }
-    if not isinstance(models, AuditError):
-        models = models.without(_astray(models, _OF_MODEL, names))
-    if not isinstance(controls, AuditError):
-        controls = controls.without(_astray(controls, _OF_CONTROL, names))
+    files: dict[str, Any] = {file.name: read(load) for file, load in _READ}
+    # The names in a file, those of its broken entries too; None where it cannot be read, and so nothing be said.
+    names: dict[str, Collection[str] | None] = {"source": tuple(all_sources()), "detector": tuple(REGISTRY)}
+    for file, _ in _READ:
+        entries = files[file.name]
+        names[file.what] = entries.names if isinstance(entries, Entries) else None
+    studies = files[controls.STUDIES_FILE.name]
+    for file, _ in _READ:
+        entries = files[file.name]
+        if file.leads and not isinstance(entries, AuditError):
+            files[file.name] = entries.without(_astray(entries.given, file.leads, names))
     if not isinstance(studies, AuditError):
-        varied = {} if isinstance(controls, AuditError) else _not_to_be_varied(studies, controls)
-        studies = studies.without(_astray(studies, _OF_STUDY, names)).without(varied)
-    if not isinstance(benchmarks, AuditError):
-        benchmarks = benchmarks.without(_astray(benchmarks.families, _OF_FAMILY, names))
-    return Configuration(
-        folder, read(load_source_settings), references, models, controls, studies, benchmarks, read(load_watched)
-    )
-
-
-def _readable(read: T | AuditError) -> T:
-    if isinstance(read, AuditError):
-        raise read
-    return read
-
-
-def _names(entries: Entries[T] | AuditError) -> Collection[str] | None:
-    """The names in a file, those of its broken entries too; None where it cannot be read, and so nothing be said."""
-    return None if isinstance(entries, AuditError) else entries.names
+        # Of the broken ones, too, that are broken for what they name.
+        varied = _not_to_be_varied(studies, files[controls.FILE.name])
+        files[controls.STUDIES_FILE.name] = files[controls.STUDIES_FILE.name].without(varied)
+    return Configuration(folder, files)
 
 
 def _astray(
-    entries: Entries[T], leads: Sequence[_Lead], names: Mapping[str, Collection[str] | None]
+    every: Mapping[str, object], leads: Sequence[Lead], names: Mapping[str, Collection[str] | None]
 ) -> dict[str, list[Fault]]:
-    """What is named in ``entries``, broken ones too, and is not there; by entry."""
+    """What is named in the values of entries, broken ones too, and is not there; by entry."""
     found: dict[str, list[Fault]] = defaultdict(list)
-    for entry, given in entries.given.items():
+    for entry, given in every.items():
         for lead in leads:
             known = names[lead.to]
             for keys, name in _texts_at(given, lead.keys):
@@ -214,11 +174,15 @@ def _texts_at(given: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys, str]
                 yield (*keys, place), one
 
 
-def _not_to_be_varied(studies: Entries[StudyEntry], controls: Entries[ControlEntry]) -> dict[str, list[Fault]]:
+def _not_to_be_varied(
+    studies: Entries[StudyEntry], of_studies: Entries[ControlEntry] | AuditError
+) -> dict[str, list[Fault]]:
     """What a study varies and its control does not have, or not with that value; by study."""
     found: dict[str, list[Fault]] = defaultdict(list)
+    if isinstance(of_studies, AuditError):
+        return found
     for name, study in studies.items():
-        control = controls.get(study.control)
+        control = of_studies.get(study.control)
         if control is None:
             continue
         for setting, values in study.vary.items():

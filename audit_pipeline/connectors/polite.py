@@ -1,27 +1,24 @@
 """A polite client for the web: one request at a time, with pauses, robots.txt, retries and a store of every answer.
 
-What belongs here: how a page is asked for, how often, how much of it is taken, and where it is kept. What does not:
-which pages a source asks for, and what they say (one module a source).
+What belongs here: how a page is asked for, how often, and how much of it is taken. What does not: which pages a source
+asks for, and what they say (one module a source), and where answers are kept (answers.py).
 
-requests speaks HTTP, tenacity repeats, protego reads robots.txt, SQLite keeps the answers (a transaction each, so a
-killed crawl loses none of them), filelock keeps two processes from asking at once. What is ours is their wiring, and
-the limits: size before and after decompression, time, redirects.
+requests speaks HTTP, tenacity repeats (fetch/retry.py), protego reads robots.txt, SQLite keeps the answers (a
+transaction each, so a killed crawl loses none of them), filelock keeps two processes from asking at once. What is ours
+is their wiring, and the limits: size before and after decompression, time, redirects. requests-cache would stand in
+front of none of that: it stores what was read already, and paces and limits nothing (answers.py says more).
 """
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import io
 import re
-import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -29,15 +26,13 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
 import urllib3
-from bs4.dammit import EncodingDetector
-from charset_normalizer import from_bytes
 from filelock import FileLock
 from protego import Protego
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
+from audit_pipeline.connectors.answers import MEBIBYTE, Page, ResponseStore
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.retry import Patience, public, retrying, seconds_asked_for, status_may_pass, without_password
 
-MEBIBYTE = 1024 * 1024
 STORE_NAME = "responses.sqlite"
 ROBOTS_AGE = timedelta(days=1)  # RFC 9309, section 2.4
 _LOCK_NAME = "crawl.lock"
@@ -47,15 +42,13 @@ _ROBOTS_LIMIT = MEBIBYTE
 # The whole answer may take this many times the timeout, which is for one silence.
 _WHOLE_ANSWER = 5
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
-_TRANSIENT = frozenset((408, 425, 429))
-_WIDER_CHARSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252"}
 
 
 class FetchError(SourceError):
     """A page that cannot be had; ``status`` is the HTTP status where the server gave one."""
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
-        super().__init__(f"{_public(url)}: {reason}")
+        super().__init__(f"{without_password(url)}: {reason}")
         self.url = url
         self.status = status
 
@@ -93,44 +86,6 @@ class Politeness:
             raise SourceError("a polite client needs attempts of 1 or more, a timeout above 0 and no negative pause")
 
 
-@dataclass(frozen=True)
-class Page:
-    """An answer: ``url`` after redirects, ``content`` decompressed, ``media_type`` in lower case without parameters."""
-
-    url: str
-    status: int
-    content: bytes
-    media_type: str
-    fetched_at: datetime
-    from_cache: bool
-    charset: str | None = None
-
-    def text(self) -> str:
-        """The content as text, in the charset of its byte-order mark, its HTTP header, or its own first lines.
-
-        Where none is declared, UTF-8 if that fits, else what charset-normalizer makes of it. Latin-1, which servers
-        declare without looking, gives way to UTF-8 that fits. Raises SourceError, naming the page, where it is in
-        none of the charsets that it declares.
-        """
-        if self.content.startswith(codecs.BOM_UTF8):
-            declared = ["utf-8-sig"]
-        elif self.content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            declared = ["utf-16"]
-        else:
-            inside = EncodingDetector.find_declared_encoding(self.content, is_html="html" in self.media_type)
-            declared = [known for known in map(_known_charset, (self.charset, inside)) if known is not None]
-        if not declared or declared[0] == "cp1252":
-            declared.insert(0, "utf-8")
-            guess = from_bytes(self.content[:MEBIBYTE]).best() if len(declared) == 1 else None
-            declared += [guess.encoding] if guess is not None else []
-        for charset in declared:
-            try:
-                return self.content.decode(charset)
-            except (UnicodeError, LookupError):
-                continue
-        raise SourceError(f"{_public(self.url)}: cannot be decoded as {' or '.join(dict.fromkeys(declared))}")
-
-
 class PoliteClient:
     """Asks for pages one at a time and keeps every answer in ``folder`` (one folder a source).
 
@@ -149,7 +104,7 @@ class PoliteClient:
         self._session.headers["Accept-Encoding"] = "gzip"
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(folder / _LOCK_NAME)
-        self._store = _ResponseStore(folder / STORE_NAME)
+        self._store = ResponseStore(folder / STORE_NAME)
 
     def __enter__(self) -> Self:
         return self
@@ -199,25 +154,18 @@ class PoliteClient:
 
     def _patiently(self, url: str, limit: int, refused: Callable[[Page], str | None] | None, *, robots: bool) -> Page:
         polite = self._politeness
-        retrying = Retrying(
-            stop=stop_after_attempt(polite.attempts),
-            retry=retry_if_exception_type(_PassingError),
-            wait=self._pause,
+        # Twice the usual pause, then twice as long each time; never less than the server asks for.
+        again = retrying(
+            Patience(polite.attempts, 2 * polite.seconds_between, polite.most_pause),
+            lambda error: isinstance(error, _PassingError),
+            asked_for=lambda error: error.retry_after if isinstance(error, _PassingError) else None,
             sleep=self._sleep,
-            reraise=True,
         )
         try:
-            return retrying(self._follow, url, limit, refused, robots)
+            return again(self._follow, url, limit, refused, robots)
         except _PassingError as fault:
             tries = "1 attempt" if polite.attempts == 1 else f"{polite.attempts} attempts"
             raise FetchError(url, f"{fault.reason} (after {tries}); try again later", fault.status) from fault
-
-    def _pause(self, state: RetryCallState) -> float:
-        """Twice the usual pause, then twice as long each time; never less than the server asks for."""
-        fault = state.outcome.exception() if state.outcome is not None else None
-        asked_for = fault.retry_after if isinstance(fault, _PassingError) else None
-        growing = wait_exponential(multiplier=2 * self._politeness.seconds_between, max=self._politeness.most_pause)
-        return max(growing(state), asked_for or 0.0)
 
     def _follow(self, url: str, limit: int, refused: Callable[[Page], str | None] | None, robots: bool) -> Page:
         """One attempt, through redirects; each host on the way is asked politely."""
@@ -226,10 +174,12 @@ class PoliteClient:
         while len(visited) < _MOST_REDIRECTS:
             visited.add(asked)
             if urlsplit(asked).scheme not in {"http", "https"}:
-                raise FetchError(url, f"leads to {_public(asked)}, which is no web address")
+                raise FetchError(url, f"leads to {without_password(asked)}, which is no web address")
             rules = self._rules(asked) if robots else None
             if rules is not None and not rules.can_fetch(asked, self._politeness.user_agent):
-                raise FetchError(url, f"robots.txt of {_host(asked)} does not allow {_public(asked)} to be fetched")
+                raise FetchError(
+                    url, f"robots.txt of {_host(asked)} does not allow {without_password(asked)} to be fetched"
+                )
             self._wait_for_turn(_host(asked), rules)
             try:
                 answer, retry_after = self._ask(asked, limit)
@@ -243,7 +193,7 @@ class PoliteClient:
                 return answer
             asked = answer
             if asked in visited:
-                raise FetchError(url, f"redirects in a circle, back to {_public(asked)}")
+                raise FetchError(url, f"redirects in a circle, back to {without_password(asked)}")
         raise FetchError(url, f"redirects more than {_MOST_REDIRECTS} times")
 
     def _rules(self, url: str) -> Protego:
@@ -263,7 +213,7 @@ class PoliteClient:
                 page = self._patiently(url, _ROBOTS_LIMIT, None, robots=False)
             except FetchError as error:
                 # RFC 9309, section 2.3.1: what a server says it does not have forbids nothing; its silence does.
-                if error.status is not None and 400 <= error.status < 500 and error.status not in _TRANSIENT:
+                if error.status is not None and 400 <= error.status < 500 and not status_may_pass(error.status):
                     page = Page(url, error.status, b"", "text/plain", datetime.now(UTC), from_cache=False)
                 else:
                     return error
@@ -303,7 +253,7 @@ class PoliteClient:
             finally:
                 response.close()
         except requests.exceptions.SSLError as error:
-            raise FetchError(url, f"its certificate is not trusted ({_first_line(error)})") from error
+            raise FetchError(url, f"its certificate is not trusted ({public(error)})") from error
         except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
             raise _PassingError("no answer in time") from error
         except (urllib3.exceptions.ProtocolError, requests.exceptions.ChunkedEncodingError) as error:
@@ -311,14 +261,14 @@ class PoliteClient:
         except requests.ConnectionError as error:
             raise _PassingError("the connection failed") from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            raise FetchError(url, f"cannot be asked for ({_first_line(error)})") from error
+            raise FetchError(url, f"cannot be asked for ({public(error)})") from error
 
     def _answer(self, url: str, response: requests.Response, limit: int, until: float) -> Page | str:
         status, headers = response.status_code, response.headers
         if status in _REDIRECTS and "Location" in headers:
             target = self._session.get_redirect_target(response) or ""
             return _address(urljoin(url, target), None)
-        if status in _TRANSIENT or status >= 500:
+        if status_may_pass(status):
             self._put_off(url, f"the server answered {status}", status, headers.get("Retry-After"))
         if status != 200:
             raise FetchError(url, f"the server answered {status} {response.reason or ''}".rstrip(), status)
@@ -327,72 +277,10 @@ class PoliteClient:
         return Page(url, status, content, media_type, datetime.now(UTC), from_cache=False, charset=charset)
 
     def _put_off(self, url: str, problem: str, status: int, retry_after: str | None) -> NoReturn:
-        pause = _retry_after(retry_after, datetime.now(UTC))
+        pause = seconds_asked_for(retry_after)
         if pause is not None and pause > self._politeness.most_pause:
             raise FetchError(url, f"{problem}, and asks to be left alone for {pause:.0f} s; try again then", status)
         raise _PassingError(problem, status, pause)
-
-
-class _ResponseStore:
-    """Answers by address, and when each host was last asked, in one SQLite file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with self._readable():
-            self._connection = sqlite3.connect(path, timeout=60, check_same_thread=False)
-            with self._connection:
-                self._connection.execute(
-                    "CREATE TABLE IF NOT EXISTS pages (address TEXT PRIMARY KEY, url TEXT, status INTEGER,"
-                    " media_type TEXT, charset TEXT, fetched_at TEXT, content BLOB)"
-                )
-                self._connection.execute("CREATE TABLE IF NOT EXISTS hosts (host TEXT PRIMARY KEY, asked REAL)")
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def page(self, address: str, max_age: timedelta | None) -> Page | None:
-        """The kept answer, unless it is older than ``max_age``; raises SourceError where the store is damaged."""
-        query = "SELECT url, status, content, media_type, charset, fetched_at FROM pages WHERE address = ?"
-        with self._readable():
-            row = self._connection.execute(query, (address,)).fetchone()
-            if row is None:
-                return None
-            url, status, packed, media_type, charset, fetched = row
-            content, fetched_at = zlib.decompress(packed), datetime.fromisoformat(fetched)
-        if max_age is not None and datetime.now(UTC) - fetched_at > max_age:
-            return None
-        return Page(url, status, content, media_type, fetched_at, from_cache=True, charset=charset)
-
-    def keep(self, address: str, page: Page) -> None:
-        packed = zlib.compress(page.content)
-        values = (address, page.url, page.status, page.media_type, page.charset, page.fetched_at.isoformat(), packed)
-        with self._readable(), self._connection:
-            self._connection.execute(
-                "INSERT OR REPLACE INTO pages (address, url, status, media_type, charset, fetched_at, content)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-
-    def last_asked(self, host: str) -> float | None:
-        with self._readable():
-            row = self._connection.execute("SELECT asked FROM hosts WHERE host = ?", (host,)).fetchone()
-        return float(row[0]) if row is not None else None
-
-    def note_asked(self, host: str, moment: float) -> None:
-        with self._readable(), self._connection:
-            self._connection.execute("INSERT OR REPLACE INTO hosts (host, asked) VALUES (?, ?)", (host, moment))
-
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.OperationalError:
-            # A full disk or a lock: nothing is wrong with the file.
-            raise
-        except (sqlite3.DatabaseError, zlib.error) as error:
-            raise SourceError(
-                f"{self._path}: the store of answers is damaged ({_first_line(error)}); delete the file"
-            ) from error
 
 
 def _body(url: str, response: requests.Response, limit: int, until: float) -> bytes:
@@ -427,20 +315,6 @@ def _decompressed(url: str, body: bytes, encoding: str, limit: int) -> bytes:
     return content
 
 
-def _retry_after(header: str | None, now: datetime) -> float | None:
-    """Seconds to wait by a Retry-After header, in either of its forms; None where there is none that can be read."""
-    if header is None:
-        return None
-    if header.strip().isdecimal():
-        return float(header.strip())
-    try:
-        moment = parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - now).total_seconds())
-
-
 def _content_type(header: str) -> tuple[str, str | None]:
     """Media type in lower case, and charset, of a Content-Type header."""
     media_type, _, parameters = header.partition(";")
@@ -448,24 +322,12 @@ def _content_type(header: str) -> tuple[str, str | None]:
     return media_type.strip().lower(), charset.group(1) if charset else None
 
 
-def _known_charset(name: str | None) -> str | None:
-    """Python's name of a charset, or of the wider one that browsers read it as; None for one that it does not know."""
-    if not name:
-        return None
-    try:
-        found = codecs.lookup(name).name
-        bytes(4).decode(found)  # "hex" and its like are codecs, but not of text
-    except (LookupError, UnicodeError, ValueError):
-        return None
-    return _WIDER_CHARSETS.get(found, found)
-
-
 def _address(url: str, params: Mapping[str, str] | None) -> str:
     """The address that is asked for, in one spelling: parameters sorted, without fragment."""
     try:
         prepared = requests.Request("GET", url, params=sorted((params or {}).items())).prepare().url or url
     except requests.RequestException as error:
-        raise FetchError(url, f"is no address that can be asked for ({_first_line(error)})") from error
+        raise FetchError(url, f"is no address that can be asked for ({public(error)})") from error
     return urlunsplit(urlsplit(prepared)._replace(fragment=""))
 
 
@@ -473,12 +335,3 @@ def _host(url: str) -> str:
     """Scheme and host, as in https://example.org."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _public(url: str) -> str:
-    """The address less any password in it."""
-    return re.sub(r"//[^/@\s]+@", "//***@", url)
-
-
-def _first_line(error: Exception) -> str:
-    return _public(str(error).splitlines()[0]) if str(error) else type(error).__name__

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.benchmarks.settings import UnitName
+from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.entries import Entries, EntryFile, Lead
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validating import Seed, StrictSettings, validated
 from audit_pipeline.errors import ConfigError
@@ -163,8 +163,24 @@ def _study(name: str, fields: Any, folder: Path) -> StudyEntry:
     return validated(StudyEntry, {**fields, "name": name})
 
 
-FILE = EntryFile(FILE_NAME, "controls", "control", "it says which models are trained here", _control, is_optional=True)
-STUDIES_FILE = EntryFile(STUDIES_FILE_NAME, "studies", "study", "it says what is varied", _study, is_optional=True)
+FILE = EntryFile(
+    FILE_NAME,
+    "controls",
+    "control",
+    "it says which models are trained here",
+    _control,
+    is_optional=True,
+    leads=(Lead(("sources",), "source"), Lead(("base",), "model", or_elsewhere=True)),
+)
+STUDIES_FILE = EntryFile(
+    STUDIES_FILE_NAME,
+    "studies",
+    "study",
+    "it says what is varied",
+    _study,
+    is_optional=True,
+    leads=(Lead(("control",), "control"), Lead(("detectors",), "detector")),
+)
 
 
 def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.documents import documents_version, read_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.kept import read_control, require_whole
 from audit_pipeline.errors import DataError
-from audit_pipeline.sources.store import harvest_version, read_documents
 
 VERSION = 1
 
@@ -32,7 +32,7 @@ def control_version(entry: ControlEntry, source_versions: Mapping[str, str]) -> 
 def documents_of(entry: ControlEntry, paths: DataPaths) -> tuple[pa.Table, Mapping[str, str]]:
     """The documents that a control is drawn from, and their versions; DataError where they have not been fetched."""
     tables = {source: read_documents(paths, source) for source in entry.sources}
-    return pa.concat_tables(tables.values()), {name: harvest_version(table) for name, table in tables.items()}
+    return pa.concat_tables(tables.values()), {name: documents_version(table) for name, table in tables.items()}
 
 
 def is_current(entry: ControlEntry, paths: DataPaths) -> bool:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, ControlledSettings
-from audit_pipeline.benchmarks.controlled import draw_controlled
+from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, draw_controlled
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
 from audit_pipeline.catalogue.lineage import Step, keep, table_version
 from audit_pipeline.catalogue.paths import DataPaths

@@ -1,27 +1,13 @@
 """Distributions from the package index that pip is configured with: fetched and read, neither built nor installed.
 
-What belongs here: which index, which file, the cache of verified archives, and reading an archive's members safely.
-What does not: what the members say (release_notes.py).
+What belongs here: which file of the index, and the cache of verified archives. What does not: which index (index.py),
+and reading an archive's members (archives.py).
 """
 
 from __future__ import annotations
 
-import ast
-import gzip
 import hashlib
-import io
-import lzma
-import os
-import re
-import stat
-import subprocess
-import sys
-import tarfile
-import time
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self, TypeVar
@@ -43,90 +29,13 @@ from pypi_simple import (
 
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.registry_faults import cause, may_pass, public
+from audit_pipeline.fetch.archives import Archive, Limits
+from audit_pipeline.fetch.index import Index
+from audit_pipeline.fetch.retry import Patience, cause, may_pass, public, retrying
 
-MEBIBYTE = 1024 * 1024
 _SUFFIX = ".tar.gz"
-_PIP_SECTIONS = ("global", "install", "download", ":env:")
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Index:
-    """A package index: its endpoint, the certificates to trust, and how patient to be with it (seconds)."""
-
-    endpoint: str = PYPI_SIMPLE_ENDPOINT
-    certificates: str | None = None
-    proxy: str | None = None
-    timeout: float = 60.0
-    attempts: int = 3
-    pause: float = 1.0
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A verified distribution on disk; ``fault`` says why a newer one was not looked up or not fetched."""
-
-    project: str
-    version: str
-    path: Path
-    fault: str | None = None
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The most that is read of an archive, in bytes: of one member, of all that are wanted, of the whole stream."""
-
-    member: int = 5 * MEBIBYTE
-    wanted: int = 200 * MEBIBYTE
-    stream: int = 2048 * MEBIBYTE
-
-
-@dataclass(frozen=True)
-class Members:
-    """What was read of an archive: path below its top folder -> bytes; and members refused, with the reason."""
-
-    files: Mapping[str, bytes]
-    refused: tuple[tuple[str, str], ...]
-
-
-def configured_index(environment: Mapping[str, str] | None = None) -> Index:
-    """The index, certificates and proxy that pip is configured with, else the library's own default.
-
-    Extra indexes and folders of links are not looked at.
-    """
-    environment = os.environ if environment is None else environment
-    return index_from(pip_settings(_pip_config_list()), environment)
-
-
-def index_from(settings: Mapping[str, str], environment: Mapping[str, str]) -> Index:
-    """The index named by pip's settings and by PIP_INDEX_URL, PIP_CERT and PIP_PROXY, which go first."""
-    return Index(
-        endpoint=environment.get("PIP_INDEX_URL") or settings.get("index-url") or PYPI_SIMPLE_ENDPOINT,
-        certificates=environment.get("PIP_CERT") or settings.get("cert") or None,
-        proxy=environment.get("PIP_PROXY") or settings.get("proxy") or None,
-    )
-
-
-def pip_settings(listing: str) -> dict[str, str]:
-    """The settings in the output of ``pip config list`` that hold for downloads, in pip's order of precedence."""
-    found: dict[str, dict[str, str]] = {section: {} for section in _PIP_SECTIONS}
-    for line in listing.splitlines():
-        match = re.fullmatch(r"(:env:|[\w-]+)\.([\w-]+)=('.*'|\".*\")", line.strip())
-        if match and match.group(1) in found:
-            found[match.group(1)][match.group(2)] = str(ast.literal_eval(match.group(3))).strip()
-    return {key: value for section in _PIP_SECTIONS for key, value in found[section].items()}
-
-
-def _pip_config_list() -> str:
-    command = [sys.executable, "-m", "pip", "config", "list", "--disable-pip-version-check"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    # An environment without pip (made by another installer) has no configuration of pip's to follow.
-    return done.stdout if done.returncode == 0 else ""
 
 
 def fetch_archive(project: str, index: Index, downloads: Path) -> Archive:
@@ -142,13 +51,13 @@ def fetch_archive(project: str, index: Index, downloads: Path) -> Archive:
         with _client(index) as client:
             page = _project_page(client, project, index)
             package, version = newest_source_distribution(page.packages, project)
-            return Archive(project, str(version), _cached_or_downloaded(client, package, folder, index))
+            return Archive(str(version), _cached_or_downloaded(client, package, folder, index))
     except _FetchError as error:
         cached = _newest_cached(project, folder)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
         version, path = cached
-        return Archive(project, str(version), path, f"newer version than {version} not looked up: {error}")
+        return Archive(str(version), path, f"newer version than {version} not looked up: {error}")
 
 
 def newest_source_distribution(
@@ -178,16 +87,16 @@ def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None
     """
     folder = downloads / canonicalize_name(project)
     if version is not None and (pinned := _newest_cached_wheel(project, folder, version)) is not None:
-        return Archive(project, str(pinned[0]), pinned[1])
+        return Archive(str(pinned[0]), pinned[1])
     try:
         with _client(index) as client:
             package, found = chosen_wheel(_project_page(client, project, index).packages, project, version)
-            return Archive(project, str(found), _cached_or_downloaded(client, package, folder, index))
+            return Archive(str(found), _cached_or_downloaded(client, package, folder, index))
     except _FetchError as error:
         cached = None if version is not None else _newest_cached_wheel(project, folder, None)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
-        return Archive(project, str(cached[0]), cached[1], f"newer version than {cached[0]} not looked up: {error}")
+        return Archive(str(cached[0]), cached[1], f"newer version than {cached[0]} not looked up: {error}")
 
 
 def chosen_wheel(
@@ -210,86 +119,8 @@ def chosen_wheel(
     return package, newest
 
 
-def read_wheel_member(wheel: Path, name: str, limit: int = 200 * MEBIBYTE) -> bytes:
-    """The bytes of the file called ``name`` in a wheel, read without extraction, at most ``limit`` of them.
-
-    Raises SourceError for a wheel that is broken, a member that is not there or no plain file, and one that unpacks
-    to more than the limit, whatever size the wheel gives for it.
-    """
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            try:
-                member = archive.getinfo(name)
-            except KeyError:
-                raise SourceError(f"{wheel.name} holds no file {name}") from None
-            if member.is_dir() or stat.S_ISLNK(member.external_attr >> 16):
-                raise SourceError(f"{wheel.name}: {name} is not a plain file")
-            with archive.open(member) as file:
-                content = file.read(limit + 1)
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
-        # RuntimeError: a password, or a compression (NotImplementedError) that this Python cannot undo.
-        raise SourceError(f"{wheel.name}: {name} cannot be read: {error}") from error
-    if len(content) > limit:
-        raise SourceError(f"{wheel.name}: {name} unpacks to more than {limit} bytes")
-    return content
-
-
-def read_members(archive: Path, wanted: Callable[[str], bool], limits: Limits = Limits()) -> Members:
-    """The regular files of a .tar.gz whose path below the top folder is ``wanted``, read without extraction.
-
-    Links, devices, sparse files, absolute paths, paths with ``..`` and files above the limit are refused and named.
-    Raises SourceError for an archive that is broken, or larger than the limits.
-    """
-    files: dict[str, bytes] = {}
-    refused: list[tuple[str, str]] = []
-    try:
-        with gzip.open(archive) as raw, tarfile.open(fileobj=_Capped(raw, limits.stream), mode="r|") as tar:
-            for member in tar:
-                name = _below_top(member.name)
-                if name is None:
-                    refused.append((member.name, "not a path inside the archive's folder"))
-                elif not wanted(name) or member.isdir():
-                    continue
-                elif not member.isreg() or member.issparse():
-                    refused.append((name, "not a regular file"))
-                elif member.size > limits.member:
-                    refused.append((name, f"{member.size} bytes, the limit is {limits.member}"))
-                elif sum(map(len, files.values())) + member.size > limits.wanted:
-                    raise SourceError(f"{archive.name}: what is wanted of it exceeds {limits.wanted} bytes")
-                else:
-                    content = tar.extractfile(member)
-                    files[name] = content.read() if content else b""
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise SourceError(f"{archive.name}: the archive cannot be read: {error}") from error
-    return Members(files, tuple(refused))
-
-
 class _FetchError(Exception):
     """The index or the file could not be had this time; a cached archive may stand in."""
-
-
-class _Capped(io.BufferedIOBase):
-    """A reader that stops at a number of bytes, so that an archive cannot unpack to more."""
-
-    def __init__(self, raw: gzip.GzipFile, limit: int) -> None:
-        super().__init__()
-        self._raw = raw
-        self._left = limit
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = self._raw.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise tarfile.ReadError("it unpacks to more than the limit")
-        return data
-
-
-def _below_top(name: str) -> str | None:
-    """The member's path below the archive's one top folder; None for a path that leads elsewhere."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
-        return None
-    return "/".join(path.parts[1:])
 
 
 def _final_version(text: str | None) -> Version | None:
@@ -308,7 +139,7 @@ def _client(index: Index) -> PyPISimple:
         session.verify = index.certificates
     if index.proxy:
         session.proxies = {"http": index.proxy, "https": index.proxy}
-    return PyPISimple(endpoint=index.endpoint, session=session)
+    return PyPISimple(endpoint=index.endpoint or PYPI_SIMPLE_ENDPOINT, session=session)
 
 
 def _project_page(client: PyPISimple, project: str, index: Index) -> ProjectPage:
@@ -370,14 +201,10 @@ class _DownloadLimit:
 
 def _with_retries(action: Callable[[], Result], index: Index) -> Result:
     """``action``, tried again after a pause where the fault may pass; raises _FetchError where it does not."""
-    for attempt in range(1, index.attempts + 1):
-        try:
-            return action()
-        except requests.RequestException as error:
-            if attempt == index.attempts or not may_pass(error):
-                raise _FetchError(f"no usable answer from the package index ({cause(error)})") from error
-            time.sleep(index.pause * attempt)
-    raise ValueError("an index needs at least one attempt")
+    try:
+        return retrying(Patience(index.attempts, index.pause), may_pass)(action)
+    except requests.RequestException as error:
+        raise _FetchError(f"no usable answer from the package index ({cause(error)})") from error
 
 
 def _newest_cached(project: str, folder: Path) -> tuple[Version, Path] | None:

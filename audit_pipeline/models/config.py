@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from audit_pipeline.catalogue.paths import partition_problem
-from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.entries import Entries, EntryFile, Lead
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validating import StrictSettings, beside, validated
@@ -101,7 +101,18 @@ def _entry(name: str, fields: Any, folder: Path) -> ModelEntry:
     return entry.model_copy(update={"path": beside(folder, entry.path).resolve()})
 
 
-FILE = EntryFile(FILE_NAME, "models", "model", "it says which models are audited", _entry)
+FILE = EntryFile(
+    FILE_NAME,
+    "models",
+    "model",
+    "it says which models are audited",
+    _entry,
+    leads=(
+        Lead(("control", "name"), "control"),
+        Lead(("reference_model",), "model", or_elsewhere=True),
+        Lead(("reference_corpus",), "corpus"),
+    ),
+)
 
 
 def load_models(folder: Path | None = None) -> Entries[ModelEntry]:

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from audit_pipeline.catalogue.contracts import digest, text_sha256
+from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.read import SUFFIXES, digest_of, holds_rows, open_texts
 from audit_pipeline.fetch.rows import Skipped, UnreadableFileError
-from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import source_named
-from audit_pipeline.sources.store import read_documents
 
 State = Mapping[str, Any]
 
@@ -115,7 +114,8 @@ def source_corpus(source: str, paths: DataPaths) -> Corpus:
         if manifest.exists():
             upstream = {f"documents/{source}": str(read_json(manifest)["data_version"])}
     else:
-        harvest = source_named(source).fetch(SourceSettings(), paths.downloads)
+        known = source_named(source)
+        harvest = known.fetch(known.settings(), paths.downloads)
         texts = [document.text for document in harvest.documents]
     by_digest = sorted((text_sha256(text), text) for text in texts)
     version = digest([sha256 for sha256, _ in by_digest])

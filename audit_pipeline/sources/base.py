@@ -1,17 +1,39 @@
-"""What a source is, and what it hands back.
+"""What a source is, what may be set of it, and what it hands back.
 
-What belongs here: the types that every source shares. What does not: any one source, and how a harvest is kept
-(store.py).
+What belongs here: the types that every source shares. What does not: any one source, reading config/sources.yaml
+(config.py) and how a harvest is kept (store.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Annotated, Generic, TypeVar
 
-from audit_pipeline.sources.config import SourceSettings
+from pydantic import Field, StringConstraints
+
+from audit_pipeline.config.validating import StrictSettings
+
+FILE_NAME = "sources.yaml"
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+# No colon, so that source:collection:name can be taken apart again; no bar, which divides partition names.
+Collection = Annotated[Text, Field(pattern=r"^[^:|]+$")]
+
+
+class Section(StrictSettings):
+    """One source's settings, its section of config/sources.yaml; this one for a source of which nothing can be set."""
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What the user has to set before the source can be fetched, in words; None where it is ready."""
+        return None
+
+
+S = TypeVar("S", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -75,17 +97,36 @@ class Harvest:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A source by name: what it holds, under which licence, and how it is fetched.
+class Source(Generic[S]):
+    """A source by name: what it holds, under which licence, what may be set, and how it is fetched.
 
-    ``fetch`` takes the settings and the folder for downloads; it raises SourceError only where nothing at all can be
-    had for a reason that the user must mend first (a path that is not set).
+    ``fetch`` takes its section of the settings and the folder for downloads; it raises SourceError only where nothing
+    at all can be had for a reason that the user must mend first (a path that is not set). Its module is imported to
+    learn all this: a parser that takes long to import is imported inside ``fetch``.
+
+    ``version`` changes when the same input would give other documents: those there are count as stale then.
+    ``on_request`` says that only benchmarks on request are drawn from it, so that nobody expects it to be fetched every
+    week. ``is_local`` says that it reads files of the user's own, which is quick: they are read for every audit.
     """
 
     name: str
     description: str
     licence: str
-    fetch: Callable[[SourceSettings, Path], Harvest]
+    settings: type[S]
+    fetch: Callable[[S, Path], Harvest]
+    version: int = 1
+    on_request: bool = False
+    is_local: bool = False
+
+
+def together(harvests: Iterable[Harvest]) -> Harvest:
+    """Several harvests as one, in their order."""
+    every = tuple(harvests)
+    return Harvest(
+        documents=tuple(document for harvest in every for document in harvest.documents),
+        missing=tuple(missing for harvest in every for missing in harvest.missing),
+        left_out=tuple(left_out for harvest in every for left_out in harvest.left_out),
+    )
 
 
 def document_id(source: str, document: Document) -> str:

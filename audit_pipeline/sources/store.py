@@ -17,15 +17,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import DOCUMENTS, digest, text_sha256
-from audit_pipeline.catalogue.lineage import read_kept
+from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.catalogue.documents import documents_version, read_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, document_id
 from audit_pipeline.sources.config import SourceSettings
-from audit_pipeline.sources.registry import source_named
+from audit_pipeline.sources.registry import all_sources, source_named
 
 
 @dataclass(frozen=True)
@@ -57,24 +56,29 @@ def refresh(
     Raises SourceError where nothing arrived and nothing was there before, ConfigError where the source's section of
     the settings is broken.
     """
-    settings.require_usable(source)
-    harvest = source_named(source).fetch(settings, paths.downloads)
-    return keep(source, harvest, paths, run_id, datetime.now(UTC), write, settings.digest_for(source))
+    known = source_named(source)
+    harvest = known.fetch(settings.for_source(source), paths.downloads)
+    return keep(source, harvest, paths, run_id, datetime.now(UTC), write, settings.digest_for(source), known.version)
 
 
 def is_stale(source: str, paths: DataPaths, settings: SourceSettings) -> bool:
-    """Whether the source's documents are missing or were fetched under other settings.
+    """Whether the source's documents are missing, or were fetched under other settings or by an earlier version of it.
 
     Files of the user's own are always read again: that is quick, and only reading them shows whether they changed.
     """
-    if source == local_files.NAME or not paths.documents(source).exists():
+    known = all_sources().get(source)
+    if known is None or known.is_local or not paths.documents(source).exists():
         return True
     try:
         written = read_json(paths.source_manifest(source))
     except (OSError, ValueError):
         return True
-    # A table of an earlier release lacks columns.
-    return bool(written.get("settings") != settings.digest_for(source) or written.get("columns") != DOCUMENTS.names)
+    # A table of an earlier release lacks columns; before sources had versions, all were of the first.
+    return bool(
+        written.get("settings") != settings.digest_for(source)
+        or written.get("columns") != DOCUMENTS.names
+        or written.get("source_version", 1) != known.version
+    )
 
 
 def keep(
@@ -85,6 +89,7 @@ def keep(
     retrieved_at: datetime,
     write: Callable[[SourceReport], None] | None = None,
     settings_digest: str | None = None,
+    source_version: int = 1,
 ) -> SourceReport:
     """Merge ``harvest`` into the source's documents and write table and manifest, the table first.
 
@@ -106,31 +111,19 @@ def keep(
         kept=_count(kept),
         missing=missing,
         left_out=left_out,
-        data_version=harvest_version(table),
+        data_version=documents_version(table),
         retrieved_at=retrieved_at,
         path=paths.documents(source),
         table=table,
     )
     (write or _write)(report)
-    made_under = {"settings": settings_digest, "columns": DOCUMENTS.names}
+    made_under = {
+        "settings": settings_digest,
+        "columns": DOCUMENTS.names,
+        "source_version": source_version,
+    }
     write_json(paths.source_manifest(source), {**manifest(report), **made_under})
     return report
-
-
-def read_documents(paths: DataPaths, source: str) -> pa.Table:
-    """The source's documents; raises DataError where they have not been fetched yet or cannot be read."""
-    return read_kept(paths, DOCUMENTS, table="documents", partition=source, what=f"the source {source}")
-
-
-def harvest_version(table: pa.Table) -> str:
-    """Digest of what a documents table says: the same whatever the order of rows, time of retrieval and run.
-
-    It covers text and dates of each document, and what later stages sort by: its collection (within document_id),
-    group and language.
-    """
-    columns = ("document_id", "sha256", "published", "earliest", "group", "language")
-    rows = sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True), key=lambda row: str(row[0]))
-    return digest([[str(value) if value is not None else None for value in row] for row in rows])
 
 
 def manifest(report: SourceReport) -> dict[str, object]:

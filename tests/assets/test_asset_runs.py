@@ -18,6 +18,7 @@ from written import read_all
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
+from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError, SourceError
@@ -26,7 +27,6 @@ from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.stages.shown import decided
 from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.sources.base import Missing
-from audit_pipeline.sources.store import read_documents
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIRS = ["made_8|one", "made_8|two", "made_12|one", "made_12|two"]

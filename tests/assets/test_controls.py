@@ -25,6 +25,7 @@ from made_workspace import (
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.catalogue.contracts import LINEAGE, Pair
+from audit_pipeline.catalogue.documents import documents_version, read_documents
 from audit_pipeline.catalogue.lineage import latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome
 from audit_pipeline.catalogue.tables import read_table
@@ -38,7 +39,6 @@ from audit_pipeline.operate.dagster.controls import ensure_control
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.sources.store import harvest_version, read_documents
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
@@ -103,7 +103,7 @@ def test_a_control_is_trained_once_and_its_version_is_that_of_its_entry_and_docu
     found = check_of(instance, run.run_id)
     assert (found.check_name, found.passed) == ("training_converged", True)
     version, said = materialized(instance, "controlled_contamination")
-    documents = harvest_version(read_documents(workspace.paths, SOURCE))
+    documents = documents_version(read_documents(workspace.paths, SOURCE))
     assert version == control_version(load_controls()[CONTROL], {SOURCE: documents})
     assert (said["dagster/row_count"], said["trained now"]) == (72, True)
     [lineage] = workspace.paths.run_file("lineage", f"controls:{CONTROL}", "any").parent.glob("*.parquet")

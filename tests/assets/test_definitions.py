@@ -19,9 +19,9 @@ from audit_pipeline.catalogue.contracts import (
     TOKEN_STATISTICS,
 )
 from audit_pipeline.operate.dagster.metadata import column_schema
-from audit_pipeline.sources.registry import SOURCES
+from audit_pipeline.sources.registry import all_sources
 
-DOCUMENT_KEYS = [f"documents/{name}" for name in SOURCES]
+DOCUMENT_KEYS = [f"documents/{name}" for name in all_sources()]
 GROUPS = {
     **dict.fromkeys(DOCUMENT_KEYS, "sources"),
     "benchmark": "benchmarks",

@@ -11,15 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.config import (
-    BenchmarkSpec,
-    LabelledSettings,
-    OnlineSettings,
-    ShelfSettings,
-    SidesSettings,
-    TemplatedSettings,
-    TemporalSettings,
-)
+from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
+from audit_pipeline.benchmarks.builders.online import OnlineSettings
+from audit_pipeline.benchmarks.builders.shelf import ShelfSettings
+from audit_pipeline.benchmarks.builders.sides import SidesSettings
+from audit_pipeline.benchmarks.builders.templated import TemplatedSettings
+from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.catalogue.tables import table_from_rows
 

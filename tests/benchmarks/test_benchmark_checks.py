@@ -10,8 +10,8 @@ import pyarrow as pa
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
 
 from audit_pipeline.benchmarks import checks
+from audit_pipeline.benchmarks.builders.temporal import draw_temporal
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
-from audit_pipeline.benchmarks.temporal import draw_temporal
 from audit_pipeline.catalogue.contracts import EXAMPLES
 from audit_pipeline.catalogue.tables import table_from_rows
 

@@ -13,13 +13,15 @@ import pytest
 from datasets.exceptions import DatasetNotFoundError
 from made_documents import labelled_spec, words_of
 
-from audit_pipeline.benchmarks import labelled
+from audit_pipeline.benchmarks.builders import labelled
+from audit_pipeline.benchmarks.builders.labelled import usable_rows
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve
-from audit_pipeline.benchmarks.labelled import draw_labelled, read_labelled
+from audit_pipeline.benchmarks.rows import LabelledRows, draw_rows
 from audit_pipeline.benchmarks.rows_origin import folder_rows, hub_rows
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import text_sha256
-from audit_pipeline.catalogue.paths import PROJECT_ROOT
+from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.errors import DataError
 
 Rows = Sequence[Mapping[str, Any]]
@@ -37,11 +39,15 @@ def write_jsonl(folder: Path, rows: Rows, words: int = 4) -> Path:
     return path
 
 
+def read_labelled(spec: BenchmarkSpec) -> LabelledRows:
+    return labelled.read(spec, DataPaths.from_environment(), {}.__getitem__).content
+
+
 def test_every_usable_row_is_an_example_as_it_stands(tmp_path: Path) -> None:
     spaced = "four  words\tstand here"
     write_jsonl(tmp_path, [*GOOD, {"input": spaced, "label": None}])
     spec = labelled_spec(4, path=tmp_path, language="de")
-    drawn = draw_labelled(read_labelled(spec), spec, "run")
+    drawn = draw_rows(read_labelled(spec), spec, "run")
     rows = drawn.examples.to_pylist()
     assert [(row["text"], row["label"]) for row in rows] == [
         *((row["input"], row["label"]) for row in GOOD),
@@ -61,7 +67,7 @@ def test_rows_of_one_article_share_their_group_across_lengths(tmp_path: Path) ->
     groups = {}
     for words in (32, 64):
         spec = labelled_spec(words, path=tmp_path)
-        table = draw_labelled(read_labelled(spec), spec, "run").examples
+        table = draw_rows(read_labelled(spec), spec, "run").examples
         groups[words] = dict(zip(table.column("label").to_pylist(), table.column("group").to_pylist(), strict=True))
     assert groups[32] == groups[64]
     assert len(set(groups[32].values())) == 2
@@ -87,7 +93,7 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write('{"input": \n')
     spec = labelled_spec(4, path=tmp_path)
-    drawn = draw_labelled(read_labelled(spec), spec, "run")
+    drawn = draw_rows(read_labelled(spec), spec, "run")
     assert drawn.examples.num_rows == 3
     reasons = {entry.location: entry.reason for entry in drawn.skipped}
     expected = {
@@ -129,12 +135,12 @@ def test_one_class_is_refused_and_no_labels_are_not(tmp_path: Path) -> None:
     write_jsonl(tmp_path, [{"input": words_of(name, 4), "label": 1} for name in "abc"])
     spec = labelled_spec(4, path=tmp_path)
     with pytest.raises(DataError, match=r"rows_4: all 3 labelled rows of .* are members, so no metric"):
-        draw_labelled(read_labelled(spec), spec, "run")
+        draw_rows(read_labelled(spec), spec, "run")
     write_jsonl(tmp_path, [{"input": words_of("a", 4), "label": None}, {"input": words_of("b", 4), "label": 0}])
     with pytest.raises(DataError, match=r"all 1 labelled rows of .* are non-members"):
-        draw_labelled(read_labelled(spec), spec, "run")
+        draw_rows(read_labelled(spec), spec, "run")
     unlabelled = labelled_spec(4, path=tmp_path, label_column=None)
-    drawn = draw_labelled(read_labelled(unlabelled), unlabelled, "run")
+    drawn = draw_rows(read_labelled(unlabelled), unlabelled, "run")
     assert drawn.examples.column("label").to_pylist() == [None, None]
     assert all(check.passed for check in run_checks(drawn.examples, unlabelled))
 
@@ -194,7 +200,7 @@ def test_jsonl_csv_parquet_parts_and_the_hub_give_the_same_benchmark(
     file = hub_rows(str(folders["parts"]), "Rows_length4", None, None).file
     assert [dict(row.values) for row in file.rows] == GOOD
     spec = labelled_spec(4, path=folders["parts"])
-    read.append(labelled.usable_rows(file, "hub", spec))
+    read.append(usable_rows(file, "hub", spec))
 
     assert len({rows.version for rows in read}) == 1
     assert len({rows.texts for rows in read}) == 1
@@ -257,7 +263,7 @@ def test_wikimia_has_its_published_size(monkeypatch: pytest.MonkeyPatch) -> None
     sizes = {}
     groups: dict[int, set[str]] = {}
     for spec in resolve("wikimia", benchmarks):
-        drawn = draw_labelled(read_labelled(spec), spec, "run")
+        drawn = draw_rows(read_labelled(spec), spec, "run")
         table = drawn.examples
         sizes[spec.length] = (table.num_rows, sum(table.column("label").to_pylist()))
         groups[spec.length] = set(table.column("group").to_pylist())
@@ -281,7 +287,7 @@ def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
     write_jsonl(tmp_path, rows)
     columns = {"group_column": "book", "id_column": "page", "date_column": "day", "date_kind": "printing"}
     spec = labelled_spec(4, path=tmp_path, exact_words=False, **columns)
-    drawn = draw_labelled(read_labelled(spec), spec, "run")
+    drawn = draw_rows(read_labelled(spec), spec, "run")
     assert [
         (row["document_id"], row["group"], str(row["published"]), row["words"]) for row in drawn.examples.to_pylist()
     ] == [

@@ -14,9 +14,9 @@ from made_documents import online_spec, words_of, write_jsonl
 from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import BuildReport, build
+from audit_pipeline.benchmarks.builders.online import Input, chunks_of, draw_online, read
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.drawn import LabelledText
-from audit_pipeline.benchmarks.online import Input, chunks_of, draw_online, read
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError

@@ -14,14 +14,10 @@ from hypothesis import strategies as st
 
 from audit_pipeline.benchmarks import rolling
 from audit_pipeline.benchmarks.build import benchmark_digest
-from audit_pipeline.benchmarks.config import (
-    BenchmarkSpec,
-    TemporalSettings,
-    load_benchmarks,
-    moved_cutoffs,
-    resolve,
-)
+from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
+from audit_pipeline.benchmarks.config import load_benchmarks, moved_cutoffs, resolve
 from audit_pipeline.benchmarks.rolling import RelativeDay, current_day, keep_day, parse_cutoff, roll, rolled_day
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.errors import ConfigError, DataError
 

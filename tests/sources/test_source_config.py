@@ -11,6 +11,8 @@ from config_problems import problems_of
 from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
+from audit_pipeline.sources.local_files import LocalFilesSettings
+from audit_pipeline.sources.registry import all_sources
 
 
 def load(folder: Path, text: str) -> SourceSettings:
@@ -19,20 +21,26 @@ def load(folder: Path, text: str) -> SourceSettings:
 
 
 def test_the_shipped_file_says_what_the_defaults_are() -> None:
-    assert load_source_settings(PROJECT_ROOT / "config") == SourceSettings()
+    shipped = load_source_settings(PROJECT_ROOT / "config")
+    assert shipped.problems == ()
+    # A source of which nothing can be set has no section.
+    assert {*shipped.sections, "sotu"} == set(all_sources())
+    assert all(settings == all_sources()[name].settings() for name, settings in shipped.sections.items())
 
 
 def test_sections_may_be_left_out_or_empty(tmp_path: Path) -> None:
-    assert load(tmp_path, "") == load(tmp_path, "local_files:\n") == SourceSettings()
+    for text in ("", "local_files:\n"):
+        assert load(tmp_path, text).for_source("local_files") == LocalFilesSettings()
 
 
 def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path))
     (tmp_path / "sources.yaml").write_text("local_files: {path: ../texts, date_column: day}\n")
     settings = load_source_settings()
-    assert settings.local_files.path == tmp_path / ".." / "texts"
-    assert settings.local_files.date_column == "day"
-    assert load(tmp_path, f"local_files: {{path: {tmp_path}/x.csv}}").local_files.path == tmp_path / "x.csv"
+    given = settings.for_source("local_files")
+    assert given == LocalFilesSettings(path=tmp_path / ".." / "texts", date_column="day")
+    load(tmp_path, f"local_files: {{path: {tmp_path}/x.csv}}")
+    assert load_source_settings().for_source("local_files") == LocalFilesSettings(path=tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -13,15 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.catalogue.documents import documents_version, read_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, write_json
-from audit_pipeline.connectors.books.settings import BooksSettings
-from audit_pipeline.connectors.patents.settings import PatentsSettings
+from audit_pipeline.connectors.books.source import BooksSettings
+from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
-from audit_pipeline.sources.config import LocalFilesSettings, ReleaseNotesSettings, SourceSettings
-from audit_pipeline.sources.registry import SOURCES, source_named
-from audit_pipeline.sources.store import SourceReport, harvest_version, is_stale, keep, read_documents, refresh
+from audit_pipeline.sources.config import SourceSettings
+from audit_pipeline.sources.local_files import LocalFilesSettings
+from audit_pipeline.sources.registry import all_sources, source_named
+from audit_pipeline.sources.release_notes import ReleaseNotesSettings
+from audit_pipeline.sources.store import SourceReport, is_stale, keep, refresh
 
 DAY_1, DAY_2 = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
 
@@ -67,6 +71,7 @@ def test_table_and_manifest_of_a_whole_harvest(paths: DataPaths) -> None:
     assert read_json(paths.source_manifest("demo")) == {
         "settings": None,
         "columns": DOCUMENTS.names,
+        "source_version": 1,
         "source": "demo",
         "data_version": report.data_version,
         "retrieved_at": DAY_1.isoformat(),
@@ -167,7 +172,7 @@ def test_version_knows_neither_order_nor_time_nor_run(
     assert second.data_version == first.data_version
     order = list(range(len(names)))
     random.Random(seed + 1).shuffle(order)
-    assert harvest_version(second.table.take(order)) == first.data_version
+    assert documents_version(second.table.take(order)) == first.data_version
     changed = [document("a", names[0], "another text"), *[d for d in documents if d.name != names[0]]]
     assert keep("demo", Harvest(tuple(changed)), paths, "run-3", DAY_2).data_version != first.data_version
 
@@ -182,8 +187,8 @@ def test_version_changes_with_date_group_and_language(paths: DataPaths) -> None:
         ("language", "fr"),
     ):
         rows = [{**row, column: value} for row in first_harvest(paths).table.to_pylist()]
-        versions.add(harvest_version(pa.Table.from_pylist(rows, schema=DOCUMENTS)))
-    versions.add(harvest_version(first_harvest(paths).table))
+        versions.add(documents_version(pa.Table.from_pylist(rows, schema=DOCUMENTS)))
+    versions.add(documents_version(first_harvest(paths).table))
     assert len(versions) == 6
 
 
@@ -193,7 +198,7 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
     (folder / "rows.jsonl").write_text('{"text": "row one"}\n{"text": "row two"}\n')
     (folder / "page.txt").write_text("a page")
     (folder / "old.txt").write_text("taken away later")
-    configured = SourceSettings(local_files=LocalFilesSettings(path=folder))
+    configured = SourceSettings.of(local_files=LocalFilesSettings(path=folder))
     first = refresh("local_files", paths, "run-1", configured)
     assert first.documents == 4
     (folder / "rows.jsonl").write_text("{broken")
@@ -207,29 +212,37 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
     }
     assert [item.part for item in second.missing] == ["rows.jsonl"]
     with pytest.raises(SourceError, match="has no path"):
-        refresh("local_files", paths, "run-3", SourceSettings())
+        refresh("local_files", paths, "run-3", SourceSettings.of())
 
 
 def test_registry() -> None:
-    first = ["release_notes", "sotu", "local_files"]
-    assert list(SOURCES) == [*first, "wikipedia", "patents", "books", "chinese_changelogs"]
-    assert all(source.name == name and source.description and source.licence for name, source in SOURCES.items())
-    with pytest.raises(SourceError, match="no source 'rumours'; the sources are: release_notes, sotu, local_files"):
+    assert set(all_sources()) == {"release_notes", "sotu", "local_files", "wikipedia", "patents", "books"}
+    assert all(source.name == name and source.description and source.licence for name, source in all_sources().items())
+    with pytest.raises(SourceError, match="no source 'rumours'; the sources are: local_files, release_notes, sotu"):
         source_named("rumours")
 
 
-def test_documents_are_fetched_again_when_their_settings_change(paths: DataPaths) -> None:
-    given = SourceSettings()
+def test_documents_are_fetched_again_when_settings_or_version_change(
+    paths: DataPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = SourceSettings.of()
     assert is_stale("release_notes", paths, given)
     harvest = Harvest((document("a", "1"),))
     keep("release_notes", harvest, paths, "run", DAY_1, settings_digest=given.digest_for("release_notes"))
     assert not is_stale("release_notes", paths, given)
-    fewer = SourceSettings(release_notes=ReleaseNotesSettings(projects=("django",)))
+    fewer = SourceSettings.of(release_notes=ReleaseNotesSettings(projects=("django",)))
     assert is_stale("release_notes", paths, fewer)
-    elsewhere = SourceSettings(local_files=LocalFilesSettings(path=Path("other")))
+    elsewhere = SourceSettings.of(local_files=LocalFilesSettings(path=Path("other")))
     assert not is_stale("release_notes", paths, elsewhere)
     assert is_stale("local_files", paths, elsewhere), "files of one's own are read every time"
     written = read_json(paths.source_manifest("release_notes"))
+    unversioned = {key: value for key, value in written.items() if key != "source_version"}
+    write_json(paths.source_manifest("release_notes"), unversioned)
+    assert not is_stale("release_notes", paths, given), "sources had no versions once: that was the first"
+    newer = replace(source_named("release_notes"), version=2)
+    with monkeypatch.context() as patched:
+        patched.setitem(all_sources(), "release_notes", newer)  # type: ignore[arg-type]
+        assert is_stale("release_notes", paths, given)
     write_json(paths.source_manifest("release_notes"), {**written, "columns": ["document_id", "text"]})
     assert is_stale("release_notes", paths, given), "a table of an earlier release, without columns of this one"
     paths.source_manifest("release_notes").write_text("{")
@@ -242,7 +255,7 @@ def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_pa
     other.mkdir()
     page = folder / "inner" / "page.html"
     page.write_text("a page")
-    given = SourceSettings(patents=PatentsSettings(pages=folder), books=BooksSettings(folder=other))
+    given = SourceSettings.of(patents=PatentsSettings(pages=folder), books=BooksSettings(folder=other))
 
     def fetched() -> None:
         keep(
@@ -276,11 +289,11 @@ def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_pa
 
 def test_a_single_file_and_a_file_that_is_not_there_yet(tmp_path: Path, paths: DataPaths) -> None:
     numbers = tmp_path / "numbers.txt"
-    given = SourceSettings(patents=PatentsSettings(crawl=numbers, contact="me@example.invalid"))
+    given = SourceSettings.of(patents=PatentsSettings(crawl=numbers, contact="me@example.invalid"))
     before = given.digest_for("patents")
     numbers.write_text("CN1\n")
     written = given.digest_for("patents")
     assert written != before
     numbers.write_text("CN1\nCN2\n")
     assert given.digest_for("patents") not in (before, written)
-    assert SourceSettings().digest_for("patents") not in (before, written)
+    assert SourceSettings.of().digest_for("patents") not in (before, written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, te
 from audit_pipeline.benchmarks import staleness
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.staleness import up_to_date
+from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.config.whole import load_configuration
+from audit_pipeline.operate.stages.benchmarks import refresh_source
+from audit_pipeline.sources.base import Harvest
+from audit_pipeline.sources.registry import all_sources
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 
@@ -76,6 +82,28 @@ def test_benchmarks_as_their_entries_say_and_whether_they_are_up_to_date(made: W
     assert told(made, columns) == rows(up_to_date=False)
     made.paths.documents(SOURCE).unlink()
     assert told(made, columns) == rows(up_to_date=None)
+
+
+def test_a_benchmark_of_a_source_that_is_gone_is_read_as_one_that_was_taken_out(
+    made: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = "chinese_changelogs"
+    harvest = Harvest(tuple(made_documents(2, 40)))
+    source = replace(all_sources()[SOURCE], name=gone, fetch=lambda settings, downloads: harvest)
+    with monkeypatch.context() as earlier:
+        earlier.setitem(all_sources(), gone, source)  # type: ignore[arg-type]
+        made.write_benchmarks(made=temporal([8]), chinese_changelogs=temporal([8], sources=[gone]))
+        refresh_source(gone, made.paths, Step.now("fetched", f"documents/{gone}", "1"))
+        made.build(gone)
+    made.write_benchmarks(made=temporal([8]))
+    examples = "SELECT DISTINCT benchmark FROM examples ORDER BY ALL"
+    assert told(made, examples) == [{"benchmark": name} for name in (f"{gone}_8", "made_16", "made_8")]
+    assert told(made, "SELECT DISTINCT source FROM documents ORDER BY ALL") == [{"source": gone}, {"source": SOURCE}]
+    assert told(made, "SELECT benchmark FROM configured_benchmarks") == [{"benchmark": "made_8"}]
+    # An entry that names it still is told so, and stops no other.
+    made.write_benchmarks(made=temporal([8]), old=temporal([8], sources=[gone]))
+    assert load_configuration().benchmarks["made_8"].sources == (SOURCE,)
+    assert f"there is no source '{gone}'" in " ".join(map(str, load_configuration().problems))
 
 
 def test_what_is_on_request_is_told(made: Workspace) -> None:

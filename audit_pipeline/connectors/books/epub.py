@@ -1,7 +1,7 @@
 """Reading an EPUB without trusting it: its members one by one, its metadata, its chapters as prose.
 
 What belongs here: the container, the package file, the reading order, XHTML to prose, and every limit that keeps a
-hostile file from harming. What does not: which chapters and elements are front and back matter (book_matter.py).
+hostile file from harming. What does not: which chapters and elements are front and back matter (matter.py).
 
 Nothing is unpacked to disk. Copy protection is noticed and left alone.
 """
@@ -88,7 +88,6 @@ class Epub:
     title: str | None
     authors: tuple[str, ...]
     language: str | None
-    identifiers: tuple[str, ...]
     chapters: tuple[Chapter, ...]
     problems: tuple[tuple[str, str], ...]
 
@@ -193,7 +192,6 @@ def _read(members: _Members, limits: Limits) -> Epub:
         title=next(iter(_metadata(package, "title")), None),
         authors=tuple(_metadata(package, "creator")),
         language=next(iter(_metadata(package, "language")), None),
-        identifiers=tuple(_metadata(package, "identifier")),
         chapters=tuple(chapters),
         problems=tuple(problems),
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from audit_pipeline.connectors.polite import FetchError, Page, PoliteClient
+from audit_pipeline.connectors.answers import Page
+from audit_pipeline.connectors.polite import FetchError, PoliteClient
 
 MOST_FAILURES = 3
 _ABSENT = frozenset((403, 404, 410))

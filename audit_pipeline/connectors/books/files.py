@@ -1,8 +1,8 @@
 """Books in a folder: .txt and .epub files, described by a books.csv or books.jsonl beside them.
 
 What belongs here: which files are read, how a file and its entry become a document, and what is said of those that do
-not. What does not: the metadata's columns (book_metadata.py), the inside of an EPUB (epub.py), what is matter and what
-is the book (book_matter.py).
+not. What does not: the metadata's columns (metadata.py), the inside of an EPUB (epub.py), what is matter and what
+is the book (matter.py).
 
 A folder may hold folders; each may have its own metadata file, whose entries name files from there on down.
 """

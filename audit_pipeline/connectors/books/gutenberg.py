@@ -1,8 +1,8 @@
 """Books of Project Gutenberg: its catalogue, a selection of it, and the plain texts from a mirror.
 
 What belongs here: reading pg_catalog.csv, choosing books, where a mirror keeps their texts, and the year of first
-publication that a text's own head states. What does not: the network (polite.py, book_fetching.py) and what in a text
-is the book (book_matter.py).
+publication that a text's own head states. What does not: the network (polite.py, fetching.py) and what in a text
+is the book (matter.py).
 
 The catalogue's date is that of the release at Project Gutenberg; a work's own date it does not have. Newer texts name
 the original publication in their heads; of the others the year must come from the user, or they are left out.
@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.books.fetching import ask_for_books
 from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text, cleaned
 from audit_pipeline.connectors.books.matter import gutenberg_head, plain_text
 from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
-from audit_pipeline.connectors.books.settings import GutenbergSettings
-from audit_pipeline.connectors.polite import Page, PoliteClient
+from audit_pipeline.connectors.books.source import GutenbergSettings
+from audit_pipeline.connectors.polite import PoliteClient
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 

@@ -1,7 +1,7 @@
 """Front and back matter: what stands in a book's file and is not the book.
 
 What belongs here: telling title pages, imprints, contents, licences, notes and indexes from the text, by the marks that
-Project Gutenberg sets, by epub:type, and by how such pages look. What does not: reading files (epub.py, book_files.py).
+Project Gutenberg sets, by epub:type, and by how such pages look. What does not: reading files (epub.py, files.py).
 
 A window that says "Project Gutenberg" or "Copyright 2024" tells a member from a non-member without any model. What is
 dropped is dropped by whole lines; what stays, stays as it was. Where it cannot be told, the text stays: the rules look

@@ -1,7 +1,7 @@
 """What is known of a book beside its text: the files books.csv and books.jsonl, and dates as coarse as a year.
 
 What belongs here: reading a metadata file into entries, and what a year or a month means as a date. What does not: the
-books' files (book_files.py) and what a catalogue says (gutenberg.py, standard_ebooks.py).
+books' files (files.py) and what a catalogue says (gutenberg.py, standard_ebooks.py).
 
 A book whose year alone is known may have come out on any day of it. ``published`` is then the last day, so that it is a
 member only where the whole year lies before the cutoff, and ``earliest`` the first, so that it is a non-member only

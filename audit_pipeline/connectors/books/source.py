@@ -1,23 +1,18 @@
-"""Books: a folder of the user's own, Project Gutenberg and Standard Ebooks, one document a book.
+"""The source `books`: a folder of the user's own, Project Gutenberg and Standard Ebooks.
 
-What belongs here: which of the three are read, and who asks. What does not: how each is read (book_files.py,
-gutenberg.py, standard_ebooks.py).
+What belongs here: what it is, what may be set, and what must be before anything can be read. What does not: reading
+books (harvest.py and what it calls), which is imported when they are fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+import re
 from pathlib import Path
+from typing import Annotated, Self
 
-from audit_pipeline.connectors.books.files import harvest_folder
-from audit_pipeline.connectors.books.gutenberg import harvest_gutenberg
-from audit_pipeline.connectors.books.metadata import BookEntry, read_metadata
-from audit_pipeline.connectors.books.settings import BooksSettings
-from audit_pipeline.connectors.books.standard_ebooks import harvest_standard_ebooks
-from audit_pipeline.connectors.polite import PoliteClient, Politeness
-from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Harvest, LeftOut, Missing
+from pydantic import Field, StringConstraints, model_validator
+
+from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Language, Section, Source, Text
 
 NAME = "books"
 LICENCE = (
@@ -25,59 +20,114 @@ LICENCE = (
     "Standard Ebooks: public domain text in the USA, edition CC0-1.0"
 )
 
+Url = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s]+$")]
+StandardEbooksId = Annotated[
+    str, StringConstraints(strip_whitespace=True, pattern=r"^[a-z0-9-]+(_[a-z0-9-]+)*(/[a-z0-9-]+(_[a-z0-9-]+)*)+$")
+]
 
-def harvest(settings: BooksSettings, downloads: Path) -> Harvest:
-    """The books of the folder and of the libraries that are set; the libraries' answers are kept below ``downloads``.
+GUTENBERG_CATALOGUE = "https://www.gutenberg.org/cache/epub/feeds/pg_catalog.csv"
+STANDARD_EBOOKS = "https://standardebooks.org"
 
-    ``published`` is the last day on which the work can have come out first, ``earliest`` the first one where only the
-    year or the month is known. Raises SourceError where nothing is set.
+
+class GutenbergSettings(Section):
+    """Which books of Project Gutenberg are taken, and from which mirror.
+
+    ``files`` are the addresses below the mirror at which a book's text is looked for, in this order; ``{id}`` is its
+    number, ``{folders}`` the folders of the old layout (1342 lies in 1/3/4, 7 in 0).
     """
-    if settings.to_be_set is not None:
-        raise SourceError(f"{NAME}: {settings.to_be_set}")
-    harvests: list[Harvest] = []
-    if settings.folder is not None:
-        harvests.append(harvest_folder(settings.folder, settings.collection, settings.language, settings.licence))
-    if settings.fetches:
-        harvests.append(_library_harvest(settings, downloads / NAME))
-    return _together(harvests)
 
-
-def _library_harvest(settings: BooksSettings, cache: Path) -> Harvest:
-    """What the libraries have; nothing is asked for, and what there was stays, where the file of dates is broken."""
-    try:
-        entries, left_out = _dates(settings.dates)
-    except DataError as error:
-        collections = []
-        if settings.gutenberg.mirror is not None:
-            collections.append(settings.gutenberg.collection)
-        if settings.standard_ebooks.asked_for:
-            collections.append(settings.standard_ebooks.collection)
-        return Harvest((), tuple(Missing(f"{name}: the dates", str(error), name) for name in collections))
-    harvests = [Harvest((), (), tuple(left_out))]
-    if settings.gutenberg.mirror is not None:
-        with PoliteClient(cache, _politeness(settings, settings.gutenberg.seconds_between)) as client:
-            harvests.append(harvest_gutenberg(settings.gutenberg, client, entries))
-    if settings.standard_ebooks.asked_for:
-        with PoliteClient(cache, _politeness(settings, settings.standard_ebooks.seconds_between)) as client:
-            harvests.append(harvest_standard_ebooks(settings.standard_ebooks, client, entries))
-    return _together(harvests)
-
-
-def _together(harvests: Sequence[Harvest]) -> Harvest:
-    return Harvest(
-        documents=tuple(document for harvest in harvests for document in harvest.documents),
-        missing=tuple(missing for harvest in harvests for missing in harvest.missing),
-        left_out=tuple(left_out for harvest in harvests for left_out in harvest.left_out),
+    mirror: Url | None = None
+    catalogue: Url = GUTENBERG_CATALOGUE
+    files: tuple[Text, ...] = (
+        "cache/epub/{id}/pg{id}.txt",
+        "{folders}/{id}/{id}-0.txt",
+        "{folders}/{id}/{id}.txt",
     )
+    ids: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    languages: tuple[Language, ...] = ("en",)
+    subjects: tuple[Text, ...] = ()
+    bookshelves: tuple[Text, ...] = ()
+    limit: Annotated[int, Field(ge=1)] = 100
+    seconds_between: Annotated[float, Field(ge=2, le=3600)] = 2.0
+    collection: Collection = "gutenberg"
+
+    @model_validator(mode="after")
+    def _files_name_the_book(self) -> Self:
+        for pattern in self.files:
+            others = set(re.findall(r"\{[^}]*\}?|\}", pattern)) - {"{id}", "{folders}"}
+            if "{id}" not in pattern or others:
+                raise ValueError(f"files: {pattern!r} must hold {{id}}, and no braces but {{id}} and {{folders}}")
+        if not self.files:
+            raise ValueError("files: name at least one place to look for a book")
+        return self
 
 
-def _dates(path: Path | None) -> tuple[Mapping[str, BookEntry], list[LeftOut]]:
-    if path is None:
-        return {}, []
-    entries, left_out = read_metadata(path, "id")
-    return {entry.key: entry for entry in entries}, left_out
+class StandardEbooksSettings(Section):
+    """Which books of Standard Ebooks are taken: those of a feed (Atom or OPDS), those listed, or both."""
+
+    feed: Url | None = None
+    ids: tuple[StandardEbooksId, ...] = ()
+    site: Url = STANDARD_EBOOKS
+    limit: Annotated[int, Field(ge=1)] = 50
+    seconds_between: Annotated[float, Field(ge=2, le=3600)] = 10.0
+    collection: Collection = "standard_ebooks"
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether any book is to be fetched."""
+        return self.feed is not None or bool(self.ids)
 
 
-def _politeness(settings: BooksSettings, seconds_between: float) -> Politeness:
-    agent = f"corpus-audit/{version('corpus-audit')} ({settings.contact})"
-    return Politeness(user_agent=agent, seconds_between=seconds_between)
+class BooksSettings(Section):
+    """A folder of books with its metadata files, and the two public libraries; each may be left out.
+
+    ``dates`` is a .csv or .jsonl with the columns ``id`` and ``published`` for books of the libraries (a Gutenberg
+    number, or an id such as jane-austen/persuasion). ``contact`` goes into the user agent, so that a library can write
+    to whoever fetches from it.
+    """
+
+    folder: Path | None = None
+    collection: Collection = "books"
+    language: Language = "en"
+    licence: Text = "unknown"
+    dates: Path | None = None
+    contact: Text | None = None
+    gutenberg: GutenbergSettings = GutenbergSettings()
+    standard_ebooks: StandardEbooksSettings = StandardEbooksSettings()
+
+    @property
+    def fetches(self) -> bool:
+        """Whether anything is to be fetched from a library."""
+        return self.gutenberg.mirror is not None or self.standard_ebooks.asked_for
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What has to be set before books can be read; None where they can be."""
+        if self.fetches and self.contact is None:
+            return (
+                f"set books.contact in config/{FILE_NAME} to an address at which the library can reach you: "
+                "it is sent with every request"
+            )
+        if self.folder is None and not self.fetches:
+            return (
+                f"set books.folder in config/{FILE_NAME} to a folder of .txt and .epub files with a books.csv, "
+                "or books.gutenberg.mirror, books.standard_ebooks.feed or books.standard_ebooks.ids, and books.contact"
+            )
+        return None
+
+
+def fetch(settings: BooksSettings, downloads: Path) -> Harvest:
+    """The books of the folder and of the libraries that are set; see harvest.py."""
+    from audit_pipeline.connectors.books.harvest import harvest
+
+    return harvest(settings, downloads)
+
+
+SOURCE = Source(
+    NAME,
+    "Books: a folder of .txt and .epub files with their metadata, Project Gutenberg, Standard Ebooks.",
+    LICENCE,
+    BooksSettings,
+    fetch,
+    on_request=True,
+)

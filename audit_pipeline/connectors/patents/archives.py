@@ -1,7 +1,7 @@
 """Saved pages, out of folders of .html and .html.gz and out of WARC files: files to raw pages.
 
 What belongs here: which files are read, how much of them, and what of a WARC is a page. What does not: what a page
-says (patent_page.py).
+says (page.py).
 
 Files are untrusted: a page, compressed or not, is read up to a limit, and links out of the folder are not followed.
 A compressed WARC holds one gzip member a record. Members are unpacked here one by one, so that one that is broken or
@@ -29,7 +29,6 @@ from warcio.statusandheaders import StatusAndHeadersParserException
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, MEBIBYTE, RawPage
 from audit_pipeline.sources.base import LeftOut, Missing
 
-PAGE_FILES = (".html", ".htm")
 SUFFIXES = (".html", ".htm", ".html.gz", ".htm.gz", ".warc", ".warc.gz")
 
 # A record is a page with headers; a whole file in one gzip member is read as well, up to this.

@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from audit_pipeline.sources.section import Section
+from audit_pipeline.sources.base import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -1,7 +1,7 @@
 """The crawl: a list of publication numbers to raw pages, through the polite client.
 
 What belongs here: the list, the addresses, and when to give up. What does not: how a server is asked (polite.py) and
-what a page says (patent_page.py).
+what a page says (page.py).
 
 Every answer is in the client's store before the next number is asked for. A crawl that was killed, or that gave up,
 goes on where it was when the source is fetched again.
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, NOT_A_PATENT, RawPage
 from audit_pipeline.connectors.patents.record import page_address, publication_number
-from audit_pipeline.connectors.polite import FetchError, Page, PoliteClient, Politeness
+from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import LeftOut, Missing
 

@@ -1,7 +1,7 @@
 """Exports of the BigQuery table patents-public-data.patents.publications: rows to patents.
 
 What belongs here: the table's columns, nested as BigQuery keeps them or flat as a query makes them, and what they
-mean. What does not: reading rows out of a file (fetch/), the check of dates (patent_record.py), and cleaning.
+mean. What does not: reading rows out of a file (fetch/), the check of dates (record.py), and cleaning.
 """
 
 from __future__ import annotations

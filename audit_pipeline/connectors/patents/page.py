@@ -1,7 +1,7 @@
 """One page of Google Patents, as the server sends it: bytes to a patent.
 
 What belongs here: the charset, the fields by their microdata and meta tags, and a section's markup as text. What does
-not: where pages come from (patent_archives.py, patent_crawl.py), the check of dates (patent_record.py), and cleaning.
+not: where pages come from (archives.py, crawl.py), the check of dates (record.py), and cleaning.
 
 The page must be the source that the server sends, not what a browser made of it. A page in another language holds a
 machine translation with the original beside it (class google-src-text); the original is taken.

@@ -1,7 +1,7 @@
 """One patent publication as an export or a page states it, and what its statements come to.
 
 What belongs here: the record, its number, the check of its dates, and which records are one invention. What does not:
-reading pages (patent_page.py) and exports (patent_exports.py), and cleaning (chinese_cleaning.py).
+reading pages (page.py) and exports (exports.py), and cleaning (cleaning.py).
 """
 
 from __future__ import annotations

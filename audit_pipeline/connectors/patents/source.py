@@ -1,153 +1,76 @@
-"""Patents in Chinese, for PatentMIA (paper 002): one document a publication, one collection a country.
+"""The source `patents`: Chinese patents, for PatentMIA (paper 002).
 
-What belongs here: which inputs are read, and how a patent becomes a document. What does not: reading each kind of
-input (patent_archives.py, patent_exports.py, patent_crawl.py), pages (patent_page.py) and cleaning
-(chinese_cleaning.py).
-
-A document's text is the abstract, the description and the claims, in this order, or those of them that are set. Its
-date is the day of publication; the priority date, before which the text cannot have existed, is kept as the earliest.
-Publications of one family, or of one application, form one group.
+What belongs here: what it is, what may be set and what has to be. What does not: reading patents (harvest.py and what
+it calls), which is imported when they are fetched.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Annotated, Self
 
-from audit_pipeline.connectors.patents.archives import saved_pages
-from audit_pipeline.connectors.patents.cleaning import NestedMarkupError, clean, why_left_out
-from audit_pipeline.connectors.patents.crawl import SITE, crawled_pages, politeness, read_numbers
-from audit_pipeline.connectors.patents.exports import exported_patents
-from audit_pipeline.connectors.patents.page import RawPage, parse_page
-from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError, grouped
-from audit_pipeline.connectors.patents.settings import PatentsSettings
-from audit_pipeline.connectors.polite import PoliteClient
-from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from pydantic import Field, StringConstraints, model_validator
+
+from audit_pipeline.connectors.patents.cleaning import CleaningRules
+from audit_pipeline.connectors.patents.record import PARTS, Part
+from audit_pipeline.sources.base import FILE_NAME, Harvest, Section, Source, Text
 
 NAME = "patents"
-LANGUAGE = "zh"
 LICENCE = (
     "texts of published patents: official documents, in most countries free to copy, though a text or drawing in them "
     "may be protected; Google Patents' terms hold for its pages, CC BY 4.0 for patents-public-data"
 )
-DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
 
-Found = Patent | LeftOut | Missing
-
-
-def harvest(settings: PatentsSettings, downloads: Path) -> Harvest:
-    """The patents of every input that is set; the crawl keeps its answers below ``downloads``.
-
-    Pages, records, rows and numbers that make no document are left out, each with its reason as 'reason: detail'
-    (``rejects`` counts them). Raises SourceError where no input is set.
-    """
-    problem = settings.to_be_set
-    if problem is not None:
-        raise SourceError(f"{NAME} has nothing to read: {problem}")
-    return harvest_inputs(settings, downloads, datetime.now(UTC).date())
+Country = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2}$")]
 
 
-def harvest_inputs(settings: PatentsSettings, downloads: Path, today: date, site: str = SITE) -> Harvest:
-    """As ``harvest``, with ``today`` as the day after which no date can lie, and the crawl's ``site``."""
-    patents: list[tuple[Patent, str]] = []
-    missing: list[Missing] = []
-    left_out: list[LeftOut] = []
-    for found in _found(settings, downloads, today, site):
-        if isinstance(found, Missing):
-            missing += _of_every_country(found, settings)
-        elif isinstance(found, LeftOut):
-            left_out.append(found)
-        else:
-            try:
-                patents.append((found, cleaned_text(found, settings)))
-            except UnusablePatentError as problem:
-                left_out.append(LeftOut(found.number, str(problem)))
-    groups = grouped([patent for patent, _ in patents])
-    documents = [_document(patent, text, group) for (patent, text), group in zip(patents, groups, strict=True)]
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+class PatentsSettings(Section):
+    """Where patents are read from (any of three ways, or several), which of them, and how they are cleaned."""
 
-
-def rejects(left_out: Iterable[LeftOut]) -> Mapping[str, int]:
-    """How many were left out for each reason, without details, most frequent first."""
-    return dict(Counter(item.reason.partition(":")[0] for item in left_out).most_common())
-
-
-def cleaned_text(patent: Patent, settings: PatentsSettings) -> str:
-    """The patent's parts, cleaned and joined; raises UnusablePatentError where they make no document.
-
-    The description is the body whose repetitions count; without it, the whole text is.
-    """
-    if patent.country not in settings.countries:
-        raise UnusablePatentError(f"not of {', '.join(settings.countries)}: {patent.country}")
-    rules = settings.cleaning
-    try:
-        body = clean(patent.parts.get("description", ""), rules) if "description" in settings.parts else ""
-        text = clean("\n".join(patent.parts.get(part, "") for part in settings.parts), rules)
-    except NestedMarkupError as error:
-        raise UnusablePatentError(str(error)) from error
-    if not text:
-        raise UnusablePatentError("no Chinese text")
-    problem = why_left_out(text, rules, body or None)
-    if problem is not None:
-        raise UnusablePatentError(problem)
-    return text
-
-
-def _found(settings: PatentsSettings, downloads: Path, today: date, site: str) -> Iterator[Found]:
-    if settings.pages is not None:
-        yield from _parsed(saved_pages(settings.pages), today)
-    if settings.crawl is not None and settings.contact is not None:
-        yield from _crawled(settings, settings.crawl, settings.contact, downloads, today, site)
-    if settings.export is not None:
-        yield from exported_patents(settings.export, settings.countries, settings.parts, today)
-
-
-def _crawled(
-    settings: PatentsSettings, path: Path, contact: str, downloads: Path, today: date, site: str
-) -> Iterator[Found]:
-    try:
-        listed = read_numbers(path, settings.countries, settings.limit)
-    except SourceError as error:
-        yield Missing(path.name, str(error))
-        return
-    yield from listed.left_out
-    with PoliteClient(downloads / NAME, politeness(contact, settings.seconds_between)) as client:
-        yield from _parsed(crawled_pages(listed.numbers, client, site), today)
-
-
-def _parsed(pages: Iterable[RawPage | LeftOut | Missing], today: date) -> Iterator[Found]:
-    for page in pages:
-        if not isinstance(page, RawPage):
-            yield page
-            continue
-        try:
-            yield parse_page(page, today)
-        except UnusablePatentError as problem:
-            yield LeftOut(page.name, str(problem))
-
-
-def _of_every_country(item: Missing, settings: PatentsSettings) -> list[Missing]:
-    """A part that may have held any document, as missing from every collection, so that earlier ones are kept."""
-    if item.collection is not None:
-        return [item]
-    return [replace(item, collection=country) for country in settings.countries]
-
-
-def _document(patent: Patent, text: str, group: str) -> Document:
-    return Document(
-        collection=patent.country,
-        name=patent.number,
-        title=patent.title or patent.number,
-        text=text,
-        published=patent.published,
-        language=LANGUAGE,
-        licence=LICENCE,
-        url=patent.url,
-        group=f"{NAME}:{group}",
-        date_kind=DATE_KIND,
-        earliest=patent.priority,
+    pages: Path | None = Field(default=None, description="saved pages: a folder of .html, .html.gz, .warc, .warc.gz")
+    export: Path | None = Field(default=None, description="export of patents-public-data: a file or a folder of them")
+    crawl: Path | None = Field(default=None, description="a text file of publication numbers to ask the site for")
+    contact: Text | None = Field(default=None, description="who crawls: an address that goes into the user agent")
+    limit: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        default=None, description="only so many numbers of the crawl's file, from its top; None: all"
     )
+    seconds_between: Annotated[float, Field(ge=1, le=3600)] = Field(
+        default=3, description="between two requests, seconds"
+    )
+    countries: Annotated[tuple[Country, ...], Field(min_length=1)] = ("CN",)
+    parts: Annotated[tuple[Part, ...], Field(min_length=1)] = PARTS
+    cleaning: CleaningRules = CleaningRules()
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        for key in ("countries", "parts"):
+            values = getattr(self, key)
+            if len(set(values)) != len(values):
+                raise ValueError(f"{key}: one of them is named twice")
+        return self
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What the user has to set before the source can be fetched, in words; None where it is ready."""
+        if self.pages is None and self.export is None and self.crawl is None:
+            return f"set patents.pages, patents.export or patents.crawl in config/{FILE_NAME} to your file or folder"
+        if self.crawl is not None and self.contact is None:
+            return f"set patents.contact in config/{FILE_NAME} to an address at which the site can reach you"
+        return None
+
+
+def fetch(settings: PatentsSettings, downloads: Path) -> Harvest:
+    """The patents of every input that is set; see harvest.py."""
+    from audit_pipeline.connectors.patents.harvest import harvest
+
+    return harvest(settings, downloads)
+
+
+SOURCE = Source(
+    NAME,
+    "Chinese patents with publication and priority date: saved pages, an export, or a crawl.",
+    LICENCE,
+    PatentsSettings,
+    fetch,
+    on_request=True,
+)

@@ -1,7 +1,7 @@
 """The MediaWiki Action API: the pages of categories, when each was created, and its text as it was or is.
 
 What belongs here: the questions to the API and what its answers mean. What does not: politeness (polite.py), which
-pages are taken (wikipedia_pages.py), and turning wikitext into prose (wikitext.py).
+pages are taken (pages.py), and turning wikitext into prose (wikitext.py).
 
 robots.txt is not asked: on Wikimedia's sites it shuts /w/ to search engines, and the API's own etiquette holds for
 programs instead (a user agent with a contact, one request at a time, maxlag, back-off).
@@ -18,9 +18,10 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from audit_pipeline.connectors.polite import FetchError, Page, PoliteClient, Politeness
+from audit_pipeline.connectors.answers import Page
+from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
 from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, page_document, pages_in_words
-from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
 

@@ -1,7 +1,7 @@
 """When the pages of a Wikipedia were created: a table of page ids and days.
 
-What belongs here: reading such a table (``dates`` in the settings), and making it from a dump of histories. What does
-not: reading the dump (wikipedia_dump.py), and what a date decides (wikipedia_pages.py).
+What belongs here: reading such a table (``dates`` in the settings). What does not: reading them from a dump of
+histories (dump.py), and what a date decides (pages.py).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from audit_pipeline.catalogue.tables import open_parquet
 from audit_pipeline.errors import DataError
 from audit_pipeline.sources.base import LeftOut
 
-DATES = pa.schema([pa.field("page_id", pa.int64(), nullable=False), pa.field("created", pa.date32(), nullable=False)])
-_EPOCH = date(1970, 1, 1).toordinal()
+COLUMNS = ("page_id", "created")
 _MOST_NAMED = 100
 
 
@@ -72,22 +71,9 @@ def read_dates(path: Path) -> tuple[CreationDates, tuple[LeftOut, ...]]:
     return CreationDates(page_ids, map(date.fromordinal, ordinals)), tuple(refused)
 
 
-def dates_table(created: Iterable[tuple[int, date]]) -> pa.Table:
-    """The table of DATES of pages and days, in the order given."""
-    page_ids, days = array("q"), array("i")
-    for page_id, day in created:
-        page_ids.append(page_id)
-        days.append(day.toordinal() - _EPOCH)
-    columns = [
-        pa.array(np.frombuffer(page_ids, np.int64) if page_ids else [], pa.int64()),
-        pa.array(np.frombuffer(days, np.int32) if days else [], pa.int32()).cast(pa.date32()),
-    ]
-    return pa.Table.from_arrays(columns, schema=DATES)
-
-
 def _values(path: Path) -> Iterator[tuple[object, object]]:
     """Page id and date of each row, as they stand in the file."""
-    columns = DATES.names
+    columns = list(COLUMNS)
     try:
         if path.suffix.lower() == ".parquet":
             with open_parquet(path) as file:
@@ -101,19 +87,19 @@ def _values(path: Path) -> Iterator[tuple[object, object]]:
                 for batch in reader:
                     yield from _pairs(batch)
         else:
-            raise DataError(f"{path}: dates are read from .csv or .parquet files")
+            raise DataError(f"{path}: dates are read from .csv or .parquet files, and from dumps of histories")
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: the dates cannot be read ({str(error).splitlines()[0]})") from error
 
 
 def _require(path: Path, names: list[str]) -> None:
-    missing = [name for name in DATES.names if name not in names]
+    missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise DataError(f"{path}: no column {' and '.join(missing)}; the columns are: {', '.join(names)}")
 
 
 def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[object, object]]:
-    yield from zip(*(batch.column(name).to_pylist() for name in DATES.names), strict=True)
+    yield from zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
 
 
 def _day(value: object) -> tuple[date | None, str]:

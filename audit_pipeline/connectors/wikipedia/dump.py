@@ -1,7 +1,7 @@
 """MediaWiki XML exports: pages one after another, whatever the size of the file, with the revision that is wanted.
 
 What belongs here: reading .xml, .xml.bz2 and .xml.gz in bounded memory, and what a page's revisions say of its first
-day. What does not: which pages are event pages (wikipedia_pages.py), and turning wikitext into prose (wikitext.py).
+day. What does not: which pages are event pages (pages.py), and turning wikitext into prose (wikitext.py).
 
 A page's day of creation is that of its earliest revision in the file, provided that the revision without a parent is
 there too: a dump of current pages holds no other revision, and its date would be that of the latest edit.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import zlib
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -21,13 +22,12 @@ from xml.sax import SAXException
 from xml.sax.handler import ContentHandler
 from xml.sax.xmlreader import AttributesImpl
 
-import pyarrow as pa
 from defusedxml.common import DefusedXmlException
 from defusedxml.expatreader import create_parser
 
-from audit_pipeline.connectors.wikipedia.dates import CreationDates, dates_table
+from audit_pipeline.connectors.wikipedia.dates import CreationDates
 from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, page_document
-from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import MOST_CHARACTERS
 from audit_pipeline.errors import DataError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
@@ -101,18 +101,19 @@ def harvest_dump(settings: WikipediaSettings, dates: CreationDates) -> Harvest:
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
-def dates_from_history(path: Path) -> pa.Table:
-    """The days on which the articles of a dump of histories were created, as the table that ``dates`` may name.
+def dates_from_history(path: Path) -> CreationDates:
+    """The days on which the articles of a dump of histories were created: what ``dates`` in the settings may name.
 
     ``path`` is a stub-meta-history (it has no texts, and is small) or a pages-meta-history. Pages of other
-    namespaces, and those whose first revision is not there, are not in the table. Raises DataError where the file
-    cannot be read to its end.
+    namespaces, and those whose first revision is not there, have no day. Raises DataError where the file cannot be
+    read to its end.
     """
-    return dates_table(
-        (page.page_id, page.created)
-        for page in read_dump(path)
-        if page.namespace == "0" and page.page_id is not None and page.created is not None
-    )
+    page_ids, ordinals = array("q"), array("i")
+    for page in read_dump(path):
+        if page.namespace == "0" and page.page_id is not None and page.created is not None:
+            page_ids.append(page.page_id)
+            ordinals.append(page.created.toordinal())
+    return CreationDates(page_ids, map(date.fromordinal, ordinals))
 
 
 def read_dump(path: Path, as_of: date | None = None) -> Iterator[DumpPage]:

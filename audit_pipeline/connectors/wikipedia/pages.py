@@ -1,7 +1,7 @@
 """Pages of a Wikipedia, wherever they were read: which are taken, and the document that each becomes.
 
 What belongs here: the choice of event pages, and counting what is left out. What does not: reading pages
-(wikipedia_dump.py, wikipedia_parquet.py, wikipedia_api.py).
+(dump.py, parquet.py, api.py).
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 
-from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.source import LICENCE, WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import categories, is_redirect, plain_text
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import text_problem
 from audit_pipeline.sources.base import Document, LeftOut
 
-LICENCE = "CC BY-SA 4.0"
 DATE_KIND = "first revision"
 # A dump of millions of pages must not bring a list of millions of reasons.
 MOST_NAMED = 500

@@ -1,7 +1,7 @@
 """The parquet form of a Wikipedia (wikimedia/wikipedia): id, url, title and plain text of each page.
 
-What belongs here: reading its rows. What does not: dates, which it does not have (wikipedia_dates.py), and wikitext
-(wikipedia_dump.py).
+What belongs here: reading its rows. What does not: dates, which it does not have (dates.py), and wikitext
+(dump.py).
 
 There are no categories, so titles alone choose the event pages; and no revisions, so a page that existed on ``as_of``
 cannot be had as it was. Headings stand on lines of their own, unmarked: a short line without a full stop is taken for
@@ -19,8 +19,8 @@ from audit_pipeline.catalogue.tables import open_parquet
 from audit_pipeline.connectors.wikipedia.dates import CreationDates
 from audit_pipeline.connectors.wikipedia.pages import Choice, LeftOutPages, choice_of, date_problem
 from audit_pipeline.connectors.wikipedia.pages import document as document_of
-from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
-from audit_pipeline.connectors.wikipedia.wikitext import Part, is_tail_heading
+from audit_pipeline.connectors.wikipedia.source import Part, WikipediaSettings
+from audit_pipeline.connectors.wikipedia.wikitext import is_tail_heading
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import text_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing

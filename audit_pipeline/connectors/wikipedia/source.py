@@ -1,67 +1,108 @@
-"""Event pages of a Wikipedia with the day on which each was created: what the dynamic WikiMIA is built from.
+"""The source `wikipedia`: event pages of a Wikipedia with the day on which each was created.
 
-What belongs here: the source, put together from its three inputs. What does not: reading them (wikipedia_dump.py,
-wikipedia_parquet.py, wikipedia_api.py), and building a benchmark of them (benchmarks/).
-
-Paper 003, section 2.2: event pages by the day of their creation, without pages titled "Timeline of" or "List of".
+What belongs here: what it is, what may be set, and what must be before pages can be read. What does not: reading pages
+(harvest.py and what it calls), which is imported when they are fetched.
 """
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from pathlib import Path
+from typing import Annotated, Literal
 
-from audit_pipeline.connectors.wikipedia.api import harvest_api
-from audit_pipeline.connectors.wikipedia.dates import CreationDates, read_dates
-from audit_pipeline.connectors.wikipedia.dump import harvest_dump
-from audit_pipeline.connectors.wikipedia.pages import LICENCE, pages_in_words
-from audit_pipeline.connectors.wikipedia.parquet import harvest_parquet
-from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
-from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from pydantic import AfterValidator, Field, StringConstraints
 
-__all__ = ["LICENCE", "NAME", "harvest"]
+from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Language, Section, Source, Text
 
 NAME = "wikipedia"
+LICENCE = "CC BY-SA 4.0"
+
+Part = Literal["lead", "article"]
+
+# A year at either end of a title: "2023 Foo floods", "Foo election, 2023", "2023–24 Foo season", "2023年…".
+EVENT_TITLE = r"^(?:1\d|20)\d\d(?!\d)|(?<!\d)(?:1\d|20)\d\d\)?$"
+# A category that begins with a year ("2023 floods in Asia", "2023年…") or is of events, but not of people and works.
+EVENT_CATEGORY = (
+    r"^(?:(?:1\d|20)\d\d(?!\d)(?!s)|events (?:in|by)\b)"
+    r"(?!.*(?:\b(?:births|deaths|(?:dis)?establishments|introductions|debuts|endings|albums|songs|singles|EPs|films|"
+    r"novels|books|plays|paintings|sculptures|poems|essays|comics|games|software|series|episodes|ships|vehicles|"
+    r"works|archaeological discoveries|species described|architecture)\b|出生|逝世|建立|成立|電影|电影|專輯|专辑|歌曲))"
+)
+LEFT_OUT_TITLE = r"^(?:Timeline|List|Lists|Outline|Index) of\b|(?:列表|年表)$"
 
 
-def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
-    """The event pages of every input that is set: dump, parquet form, API, in this order.
-
-    A page that two inputs hold is taken from the first; the others are counted. Answers of the API are kept in
-    ``downloads``/wikipedia. Raises SourceError where something has to be set first.
-    """
-    if settings.to_be_set is not None:
-        raise SourceError(settings.to_be_set)
-    dates, missing, left_out = _dates(settings)
-    harvests = [
-        Harvest((), missing, left_out),
-        harvest_dump(settings, dates),
-        harvest_parquet(settings, dates),
-        harvest_api(settings, downloads),
-    ]
-    documents, repeated = _each_once(harvests)
-    return Harvest(
-        documents=documents,
-        missing=tuple(missing for harvest in harvests for missing in harvest.missing),
-        left_out=(*(left_out for harvest in harvests for left_out in harvest.left_out), *repeated),
-    )
-
-
-def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[Missing, ...], tuple[LeftOut, ...]]:
-    if settings.dates is None:
-        return CreationDates(), (), ()
+def _expression(value: str) -> str:
     try:
-        dates, refused = read_dates(settings.dates)
-    except DataError as error:
-        return CreationDates(), (Missing(settings.dates.name, str(error), settings.collection),), ()
-    return dates, (), refused
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"not a regular expression ({error})") from error
+    return value
 
 
-def _each_once(harvests: list[Harvest]) -> tuple[tuple[Document, ...], tuple[LeftOut, ...]]:
-    first: dict[str, Document] = {}
-    repeated = 0
-    for document in (document for harvest in harvests for document in harvest.documents):
-        repeated += document.name in first
-        first.setdefault(document.name, document)
-    counted = (LeftOut(pages_in_words(repeated), "met twice, by page id; the first is taken"),) if repeated else ()
-    return tuple(first.values()), counted
+Expression = Annotated[str, StringConstraints(min_length=1), AfterValidator(_expression)]
+
+
+class WikipediaSettings(Section):
+    """Event pages of a Wikipedia: from a dump, from the parquet form, from the API; any of them, or several.
+
+    ``dump``: a MediaWiki XML export (.xml, .xml.bz2, .xml.gz) or a folder of them. ``parquet``: a file of id, url,
+    title, text (wikimedia/wikipedia), or a folder of them. ``dates``: page_id and created, .csv or .parquet, or a dump
+    of histories, for pages whose first revision is in neither. ``categories``: those that the API walks, ``depth``
+    levels of subcategories.
+
+    ``as_of``: pages that existed on that day are taken as they then were, others as they are now. ``event_title`` and
+    ``event_category`` choose pages of dump and parquet (one that matches is enough; None for both takes every page);
+    the API's pages are chosen by ``categories``. ``left_out_title`` is left out everywhere.
+    """
+
+    dump: Path | None = None
+    parquet: Path | None = None
+    dates: Path | None = None
+    categories: tuple[Text, ...] = ()
+    depth: Annotated[int, Field(ge=0, le=10)] = 1
+    most_pages: Annotated[int, Field(ge=1)] = 1000
+    contact: Text | None = None
+    seconds_between: Annotated[float, Field(ge=0.5, le=3600)] = 1.0
+    days_kept: Annotated[int, Field(ge=0, le=36_500)] = 7
+    language: Language = "en"
+    part: Part = "article"
+    as_of: date | None = None
+    event_title: Expression | None = EVENT_TITLE
+    event_category: Expression | None = EVENT_CATEGORY
+    left_out_title: Expression | None = LEFT_OUT_TITLE
+    collection: Collection = "events"
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What has to be set before pages can be read; None where they can be."""
+        if self.dump is None and self.parquet is None and not self.categories:
+            return (
+                f"set wikipedia.dump or wikipedia.parquet in config/{FILE_NAME} to a file or folder, "
+                "or wikipedia.categories and wikipedia.contact"
+            )
+        if self.categories and self.contact is None:
+            return (
+                f"set wikipedia.contact in config/{FILE_NAME} to an address at which the site can reach you: "
+                "it is sent with every request"
+            )
+        if self.parquet is not None and self.dates is None:
+            return f"set wikipedia.dates in config/{FILE_NAME}: the parquet form does not say when a page was created"
+        return None
+
+
+def fetch(settings: WikipediaSettings, downloads: Path) -> Harvest:
+    """The event pages of every input that is set; see harvest.py."""
+    from audit_pipeline.connectors.wikipedia.harvest import harvest
+
+    return harvest(settings, downloads)
+
+
+SOURCE = Source(
+    NAME,
+    "Event pages of Wikipedia by the day of their creation: from a dump, its parquet form, or the API.",
+    LICENCE,
+    WikipediaSettings,
+    fetch,
+    on_request=True,
+)

@@ -1,7 +1,7 @@
 """Wikitext to plain prose: what a reader of the page would read as running text.
 
 What belongs here: which parts of a page are prose, which are categories, and whether it is a redirect. What does not:
-parsing wikitext (mwparserfromhell does), and where pages come from (wikipedia_dump.py, wikipedia_api.py).
+parsing wikitext (mwparserfromhell does), and where pages come from (dump.py, api.py).
 
 Dropped: headings, tables, templates (but for a few that stand for words), references, files, categories, comments,
 formulas, and the sections at a page's end (References, See also, External links and their like).
@@ -12,16 +12,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal
 
 import mwparserfromhell
 from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Node, Tag, Template, Text, Wikilink
 from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
+from audit_pipeline.connectors.wikipedia.source import Part
 from audit_pipeline.errors import DataError
-
-Part = Literal["lead", "article"]
 
 # MediaWiki's own limit of a page ($wgMaxArticleSize).
 MOST_CHARACTERS = 2 * 1024 * 1024

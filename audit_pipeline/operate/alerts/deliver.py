@@ -24,12 +24,11 @@ from urllib.parse import urlsplit
 
 import requests
 from filelock import FileLock, Timeout
-from requests.adapters import HTTPAdapter
-from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, TransientError
+from audit_pipeline.fetch.retry import Patience, may_pass, retrying, seconds_asked_for, status_may_pass
 
 WEBHOOK = "CORPUS_AUDIT_WEBHOOK"
 INSECURE = "CORPUS_AUDIT_WEBHOOK_INSECURE"
@@ -39,20 +38,10 @@ AlertKind = Literal["run_failed", "finding_changed"]
 _LINES_OF_TEXT = 30
 TIMEOUT = 10.0
 SHORT_TIMEOUT = 5.0
-_PAUSE = 0.5
 LOCK_TIMEOUT = 30.0
 _OK, _REDIRECTED = 200, 300
-_TRANSIENT = (408, 429, 500, 502, 503, 504)
-RETRIES = Retry(
-    total=3,
-    redirect=0,
-    backoff_factor=_PAUSE,
-    retry_after_max=5,
-    status_forcelist=_TRANSIENT,
-    allowed_methods=None,
-    raise_on_redirect=False,
-    raise_on_status=False,
-)
+PATIENCE = Patience(attempts=4, first=0.5, longest=5.0)
+_ONCE = Patience(attempts=1, first=0.0)
 # The loggers that name the path of a request, which holds the secret.
 _TALKATIVE = ("urllib3.connectionpool", "urllib3.util.retry")
 
@@ -70,6 +59,15 @@ class Alert:
 
 class NotKeptError(TransientError):
     """An alert that could not even be written to the file: whoever has it must tell it again."""
+
+
+class _BusyError(TransientError):
+    """An answer that may be another in a moment; ``pause`` is what the webhook asks for, in seconds."""
+
+    def __init__(self, status: int, pause: float | None) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+        self.pause = pause
 
 
 @dataclass(frozen=True)
@@ -145,18 +143,13 @@ def _is_loopback(host: str) -> bool:
 def _post(url: str, content: Mapping[str, object], patient: bool) -> _Fault | None:
     """Post JSON with retries; what went wrong in words of our own, or None."""
     host = urlsplit(url).hostname
-    timeout = TIMEOUT if patient else SHORT_TIMEOUT
-    with requests.Session() as session, _quiet():
-        for scheme in ("https://", "http://"):
-            session.mount(scheme, HTTPAdapter(max_retries=RETRIES if patient else 0))
+    patience, timeout = (PATIENCE, TIMEOUT) if patient else (_ONCE, SHORT_TIMEOUT)
+
+    with _quiet():
         try:
-            answer = session.post(
-                url,
-                data=_json(content).encode(),
-                headers={"Content-Type": "application/json"},
-                timeout=timeout,
-                allow_redirects=False,
-            )
+            status = retrying(patience, may_pass, asked_for=_pause_asked_for)(_ask, url, content, timeout)
+        except _BusyError as error:
+            status = error.status
         except requests.exceptions.SSLError:
             return _Fault(f"the certificate of {host} is not trusted", True)
         except requests.Timeout:
@@ -165,10 +158,25 @@ def _post(url: str, content: Mapping[str, object], patient: bool) -> _Fault | No
             return _Fault(f"{host} cannot be reached, or does not answer", False)
         except (requests.RequestException, HTTPError) as error:
             return _Fault(f"the request to {host} failed ({type(error).__name__}): check {WEBHOOK}", True)
-    if _OK <= answer.status_code < _REDIRECTED:
+    if _OK <= status < _REDIRECTED:
         return None
-    words = f"{host} answered with status {answer.status_code}"
-    return _Fault(words, False) if answer.status_code in _TRANSIENT else _Fault(f"{words}: check {WEBHOOK}", True)
+    words = f"{host} answered with status {status}"
+    return _Fault(words, False) if status_may_pass(status) else _Fault(f"{words}: check {WEBHOOK}", True)
+
+
+def _pause_asked_for(error: BaseException) -> float | None:
+    asked_for = error.pause if isinstance(error, _BusyError) else None
+    # Whoever waits for this alert's delivery is not kept for an hour.
+    return None if asked_for is None else min(asked_for, PATIENCE.longest)
+
+
+def _ask(url: str, content: Mapping[str, object], timeout: float) -> int:
+    """Post JSON once; the answer's status, or _BusyError where it may be another in a moment."""
+    headers = {"Content-Type": "application/json"}
+    answer = requests.post(url, data=_json(content).encode(), headers=headers, timeout=timeout, allow_redirects=False)
+    if status_may_pass(answer.status_code):
+        raise _BusyError(answer.status_code, seconds_asked_for(answer.headers.get("Retry-After")))
+    return answer.status_code
 
 
 @contextmanager

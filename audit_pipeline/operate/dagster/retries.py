@@ -1,65 +1,43 @@
-"""Trying again: which faults may be gone in a moment, and how long to wait for that.
+"""What an asset does once more by itself: the policy of fetch/retry.py, told in a run's log.
 
-What belongs here: telling transient faults from bad input, and waiting longer each time. What does not: what is tried
-(pairs.py, assets/), and the downloads' own retries (fetch/pypi.py).
+What belongs here: how patient assets are, and the faults that only they meet. What does not: what is tried (pairs.py,
+assets/), and the policy (fetch/retry.py).
 """
 
 from __future__ import annotations
 
-import errno
 import logging
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
-import requests
 import tenacity
-import torch
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from audit_pipeline.errors import TransientError
+from audit_pipeline.fetch.retry import Patience, causes, may_pass, retrying
 
-ATTEMPTS = 4
-_FIRST_WAIT_SECONDS = 2.0
-_LONGEST_WAIT_SECONDS = 60.0
-
-# A full disk (ENOSPC, EDQUOT) is not among them: it does not empty itself, and the work resumes when somebody has.
-_TRANSIENT_ERRNOS = frozenset(
-    {errno.EAGAIN, errno.EBUSY, errno.EIO, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
-    | {errno.EHOSTUNREACH, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.EPIPE, errno.ENETDOWN}
-)
-_TRANSIENT_TYPES = (
-    TransientError,
-    ConnectionError,
-    TimeoutError,
-    requests.ConnectionError,
-    requests.Timeout,
-    torch.OutOfMemoryError,
-)
+PATIENCE = Patience(attempts=4, first=2.0, longest=60.0, jitter=1.0)
 
 T = TypeVar("T")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether ``error``, or what caused it, is a fault of the surroundings that trying again may not meet.
+    """Whether ``error``, or what caused it, is a fault that trying again may not meet.
 
-    Bad input, a full disk and programming errors are not: they come again, and trying again only hides them longer.
+    That of a server, a network or a disk that may pass, or a graphics card that had no memory left.
     """
-    causes = list(_causes(error))
+    every = list(causes(error))
     # The hub's client calls it a connection error when somebody has turned the hub off.
-    if any(isinstance(one, OfflineModeIsEnabled) for one in causes):
+    if any(isinstance(one, OfflineModeIsEnabled) for one in every):
         return False
-    return any(
-        isinstance(one, _TRANSIENT_TYPES) or (isinstance(one, OSError) and one.errno in _TRANSIENT_ERRNOS)
-        for one in causes
-    )
+    return may_pass(error) or any(map(_is_out_of_memory, every))
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    one: BaseException | None = error
-    while one is not None:
-        yield one
-        one = one.__cause__
+def _is_out_of_memory(error: BaseException) -> bool:
+    # Not imported for this: whoever raised it has imported it.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def with_retries(
@@ -75,16 +53,8 @@ def with_retries(
         assert state.next_action is not None
         error = " ".join(str(state.outcome.exception()).split())
         log.warning(
-            f"{what}: attempt {state.attempt_number} of {ATTEMPTS} failed, "
+            f"{what}: attempt {state.attempt_number} of {PATIENCE.attempts} failed, "
             f"trying again in {state.next_action.sleep:.1f} s: {error}"
         )
 
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(is_transient),
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=tenacity.wait_exponential_jitter(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
-        before_sleep=tell,
-        sleep=sleep,
-        reraise=True,
-    )
-    return retrying(run)
+    return retrying(PATIENCE, is_transient, tell=tell, sleep=sleep)(run)

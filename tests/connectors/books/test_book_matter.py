@@ -178,7 +178,7 @@ def chapter(path: str, body: str, types: str = "", roles: frozenset[str] = froze
 
 
 def book(*chapters: Chapter) -> Epub:
-    return Epub("The Lamp", ("Ada Miller",), "en", (), chapters, ())
+    return Epub("The Lamp", ("Ada Miller",), "en", chapters, ())
 
 
 CHAPTER_1 = f'<section epub:type="chapter"><h2>I</h2><p>{" ".join(RUNNING.split())}</p></section>'

@@ -14,9 +14,9 @@ import pytest
 from made_patents import page
 
 from audit_pipeline.connectors.patents.crawl import crawled_pages, politeness, read_numbers
+from audit_pipeline.connectors.patents.harvest import harvest_inputs
 from audit_pipeline.connectors.patents.page import RawPage
-from audit_pipeline.connectors.patents.settings import PatentsSettings
-from audit_pipeline.connectors.patents.source import harvest_inputs
+from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.connectors.polite import PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Missing

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import jieba
 import pytest
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
 from pydantic import ValidationError
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.connectors.patents import source as patents
-from audit_pipeline.connectors.patents.settings import PatentsSettings
+from audit_pipeline.benchmarks.build import build
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
+from audit_pipeline.connectors.patents import harvest as patents
+from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest, LeftOut
 from audit_pipeline.sources.store import keep
@@ -27,6 +32,10 @@ def settings(**changes: object) -> PatentsSettings:
 
 def harvest(tmp_path: Path, **changes: object) -> Harvest:
     return patents.harvest_inputs(settings(**changes), tmp_path / "downloads", TODAY)
+
+
+def reasons(found: Harvest) -> Counter[str]:
+    return Counter(item.reason.partition(":")[0] for item in found.left_out)
 
 
 def save(folder: Path, name: str, source: str) -> Path:
@@ -108,7 +117,7 @@ def test_rejects_are_named_and_counted(tmp_path: Path) -> None:
     found = harvest(tmp_path, pages=folder)
     assert [document.name for document in found.documents] == ["CN112345678A"]
     assert found.missing == ()
-    assert patents.rejects(found.left_out) == {
+    assert reasons(found) == {
         "contradictory publication dates": 2,
         "no publication date": 1,
         "not the source of a patent page": 1,
@@ -130,7 +139,7 @@ def test_cleaning_follows_the_settings(tmp_path: Path) -> None:
     assert "本发明涉及照明。" in document.text.split("\n")
     found = harvest(tmp_path, pages=folder, cleaning={"more_than_characters": 5000})
     assert found.documents == ()
-    assert patents.rejects(found.left_out) == {"5000 characters or fewer": 1}
+    assert reasons(found) == {"5000 characters or fewer": 1}
 
 
 def test_a_claim_that_restates_the_description_is_no_noise(tmp_path: Path) -> None:
@@ -149,6 +158,28 @@ def test_what_did_not_arrive_keeps_what_was_there(tmp_path: Path) -> None:
     report = keep("patents", gone, paths, "run2", now)
     assert report.documents == 2
     assert report.kept == {"CN": 1}
+
+
+def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path / "data")
+    folder = save(tmp_path / "pages", "a.html", page())
+    found = harvest(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A"))
+    # Of one family they would be one group: here one is old, the other new.
+    different = [replace(one, text=one.text[at:]) for at, one in enumerate(found.documents)]
+    keep("patents", Harvest(tuple(different)), paths, "run1", datetime(2024, 12, 31, tzinfo=UTC))
+    shipped = load_benchmarks(PROJECT_ROOT / "config", TODAY)["patentmia_64"]
+    assert (shipped.sources, shipped.settings.unit) == (("patents",), "jieba")
+    report = build(replace(shipped, words=16), paths, "run")
+    assert report.failed == ()
+    rows = report.examples.to_pylist()
+    assert {row["label"]: row["document_id"] for row in rows} == {
+        1: "patents:CN:CN112345678A",
+        0: "patents:CN:CN118000001A",
+    }
+    for row in rows:
+        assert len([word for word in jieba.lcut(row["text"]) if word.strip()]) == row["words"] == 16
+        assert row["language"] == "zh"
+        assert row["text"] in {one.name: one.text.replace("\n", "") for one in different}[row["document_id"][-12:]]
 
 
 def test_a_list_that_cannot_be_read_is_missing(tmp_path: Path) -> None:

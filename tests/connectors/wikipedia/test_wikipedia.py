@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -10,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_wikipedia import FLOOD, FLOOD_LATER, export, page
+from made_wikipedia import FLOOD, FLOOD_LATER, Rev, export, page
 from pydantic import ValidationError
 
-from audit_pipeline.connectors.wikipedia.dates import CreationDates, dates_table, read_dates
+from audit_pipeline.connectors.wikipedia.dates import CreationDates, read_dates
+from audit_pipeline.connectors.wikipedia.harvest import harvest
 from audit_pipeline.connectors.wikipedia.parquet import prose
-from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
-from audit_pipeline.connectors.wikipedia.source import LICENCE, NAME, harvest
+from audit_pipeline.connectors.wikipedia.source import LICENCE, NAME, WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError
 
 TEXT = "The 2023 Orla floods began.\n\nThey rose. \n\nCourse \n\nIt rained.\n\nReferences\n\nExternal links\nCategory:X"
@@ -42,10 +43,15 @@ def parquet(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def dates(tmp_path: Path) -> Path:
-    path = tmp_path / "dates.parquet"
-    pq.write_table(dates_table(DATES.items()), path)
+@pytest.fixture(params=["table", "dump of histories"])
+def dates(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "table":
+        path = tmp_path / "dates.parquet"
+        pq.write_table(pa.Table.from_pylist([{"page_id": one, "created": day} for one, day in DATES.items()]), path)
+        return path
+    path = tmp_path / "stub-meta-history.xml.gz"
+    stubs = [page(one, f"Page {one}", Rev(one, 0, f"{day}T10:00:00Z"), stub=True) for one, day in DATES.items()]
+    path.write_bytes(gzip.compress(export(stubs)))
     return path
 
 
@@ -160,7 +166,6 @@ def test_dates_against_a_dictionary(rows: list[tuple[int, date]]) -> None:
     dates = CreationDates([number for number, _ in rows], [day for _, day in rows])
     for number in range(10):
         assert dates.get(number) == min((day for other, day in rows if other == number), default=None)
-    assert dates_table(rows).to_pylist() == [{"page_id": number, "created": day} for number, day in rows]
 
 
 def test_what_has_to_be_set(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
-from urllib3 import Retry
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, TransientError
+from audit_pipeline.fetch.retry import Patience
 from audit_pipeline.operate.alerts import deliver as module
 from audit_pipeline.operate.alerts.deliver import INSECURE, WEBHOOK, Alert, NotKeptError, deliver, payload
 
 SECRET = "T00SECRETB00"
-SHIPPED = module.RETRIES
+SHIPPED = module.PATIENCE
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 ALERT = Alert("run_failed", "the run failed", ("step scores: no memory",), {"run_id": "r1", "at": AT}, AT)
 
@@ -50,7 +50,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(module, "RETRIES", module.RETRIES.new(backoff_factor=0.001, retry_after_max=0))
+    monkeypatch.setattr(module, "PATIENCE", Patience(SHIPPED.attempts, first=0.001, longest=0.01))
 
 
 @pytest.fixture
@@ -145,10 +145,8 @@ def test_an_address_that_its_host_refuses_is_not_asked_again(hook: Hook, paths: 
 
 
 def test_all_tries_end_within_a_tick_of_a_minute() -> None:
-    tries = int(SHIPPED.total or 0)
-    pauses = sum(max(SHIPPED.retry_after_max, SHIPPED.backoff_factor * 2**n) for n in range(tries))
-    assert tries == 3
-    assert (tries + 1) * module.TIMEOUT + pauses < 60
+    assert SHIPPED.attempts == 4
+    assert SHIPPED.attempts * module.TIMEOUT + (SHIPPED.attempts - 1) * SHIPPED.longest < 60
 
 
 def dead_port() -> int:
@@ -189,7 +187,7 @@ def test_nothing_logged_names_the_address(hook: Hook, paths: DataPaths, caplog: 
 
 def test_a_silent_webhook_is_a_passing_fault(paths: DataPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TIMEOUT", 0.1)
-    monkeypatch.setattr(module, "RETRIES", Retry(total=1, redirect=0, allowed_methods=None, raise_on_status=False))
+    monkeypatch.setattr(module, "PATIENCE", Patience(attempts=2, first=0.001))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv(WEBHOOK, f"http://127.0.0.1:{silent.getsockname()[1]}/{SECRET}")
         with pytest.raises(TransientError, match=r"127.0.0.1 (cannot be reached, or does not|did not) answer"):

@@ -11,7 +11,7 @@ import torch
 
 from audit_pipeline.errors import ConfigError, DataError, ModelError, TransientError
 from audit_pipeline.models.locate import HubUnreachableError
-from audit_pipeline.operate.dagster.retries import ATTEMPTS, is_transient, with_retries
+from audit_pipeline.operate.dagster.retries import PATIENCE, is_transient, with_retries
 
 LOG = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ def test_faults_of_the_surroundings_are_transient(error: Exception) -> None:
         PermissionError(errno.EACCES, "permission denied"),
         ValueError("a bug"),
         requests.HTTPError("404"),
+        requests.exceptions.SSLError("certificate verify failed"),
         caused(DataError("cannot be read"), ValueError("a bug")),
     ],
 )
@@ -86,9 +87,9 @@ def test_a_fault_that_stays_is_raised_after_the_last_attempt() -> None:
         attempts.append(len(attempts))
         raise TimeoutError(f"attempt {len(attempts)}")
 
-    with pytest.raises(TimeoutError, match=f"attempt {ATTEMPTS}"):
+    with pytest.raises(TimeoutError, match=f"attempt {PATIENCE.attempts}"):
         with_retries(run, "a pair", LOG, lambda seconds: None)
-    assert len(attempts) == ATTEMPTS
+    assert len(attempts) == PATIENCE.attempts
 
 
 def test_bad_input_is_raised_at_once() -> None:

@@ -24,7 +24,8 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.build import current_digest
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.benchmarks.config import BUILDER_NAMES, BenchmarkSpec, load_benchmarks, resolve
+from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, resolve
+from audit_pipeline.benchmarks.registry import BUILDERS
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.controls.build import build_control
 from audit_pipeline.controls.config import load_controls
@@ -149,7 +150,7 @@ def digests(workspace: Workspace) -> dict[str, str]:
 @pytest.fixture
 def every_builder(workspace: Workspace) -> Workspace:
     """A family of each builder, built."""
-    assert {fields["builder"] for fields in EVERY_BUILDER.values()} == set(BUILDER_NAMES)
+    assert {fields["builder"] for fields in EVERY_BUILDER.values()} == set(BUILDERS)
     for name in ("rows", "others"):
         write_rows(workspace, name)
     workspace.fetch(*made_documents(5, 40))

@@ -1,19 +1,24 @@
 """Items of a test set as texts: each row formatted by a template, to be audited for contamination.
 
-What belongs here: from rows to formatted texts, and which of them are taken. What does not: filling a template
-(row_template.py), and where the rows lie (rows_origin.py).
+What belongs here: what such an entry says, from rows to formatted texts, and which of them are taken. What does not:
+filling a template (row_template.py), and where the rows lie (rows_origin.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Self
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, TemplatedSettings
+from pydantic import Field, StringConstraints, model_validator
+
+from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn
-from audit_pipeline.benchmarks.inputs import Inputs, ReadDocuments
-from audit_pipeline.benchmarks.labelled import LabelledRows, Reading, draw_labelled, label_in, rows_inputs, usable
+from audit_pipeline.benchmarks.family import ANY, MEANINGS, Count, Design, Text
+from audit_pipeline.benchmarks.row_settings import Files, GroupedRowsSettings, LabelValues, Part, one_part
 from audit_pipeline.benchmarks.row_template import RowTemplate
+from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.template_limits import TemplateLimitError
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths
@@ -23,6 +28,49 @@ from audit_pipeline.fetch.rows import Row, text_problem
 VERSION = 1
 
 
+class TemplatedSettings(GroupedRowsSettings):
+    """Items of a test set, formatted by a template; whether they are members is what nobody knows, or a column says."""
+
+    may_be_unlabelled: ClassVar[bool] = True
+
+    builder: Literal["templated"]
+    split: Text | None = None
+    files: Files | None = None
+    template: Annotated[str, StringConstraints(min_length=1)] = Field(
+        description="Jinja2, in a sandbox; a row's columns by their names, and all of them as row"
+    )
+    max_words: Count | None = Field(default=None, description="longer texts are left out and named")
+    max_texts: Count | None = Field(default=None, description="at most so many, chosen by the seed")
+    label_column: Text | None = None
+    label_values: LabelValues = ()
+    design: Design = "unlabelled"
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return one_part(self.split, self.files)
+
+    @property
+    def every_length_exact(self) -> bool:
+        return False
+
+    @model_validator(mode="after")
+    def _as_long_as_it_is(self) -> Self:
+        if self.words is not None:
+            raise ValueError(f"words: must be {ANY}, for an item is as long as it is")
+        self.require_words_place()
+        if self.label_column is None and self.design != "unlabelled":
+            raise ValueError(
+                f"design: {self.design} is for rows with labels: name their label_column, or take design out"
+            )
+        if self.label_column is not None and self.design == "unlabelled":
+            designs = ", ".join(f"{name} ({means})" for name, means in MEANINGS.items() if name != "unlabelled")
+            raise ValueError(
+                f"key 'design' is missing: with a label_column, it says how the sides came about: {designs}"
+            )
+        RowTemplate(self.template)
+        return self
+
+
 def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
     """The items of ``spec``, each formatted by its template; without a label column nobody knows which are members.
 
@@ -30,7 +78,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inp
     (SourceError) where they cannot be had, where a column is missing altogether, and where no item can be used, and
     ConfigError where the template does more than any text needs.
     """
-    settings = _settings(spec)
+    settings = spec.settings_of(TemplatedSettings)
     template, meanings = RowTemplate(settings.template), dict(settings.label_values)
 
     def text(row: Row) -> tuple[str, str | None]:
@@ -60,7 +108,7 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
 
     Which are taken depends on the seed and their texts alone. Raises DataError where all labelled ones have one label.
     """
-    settings = _settings(spec)
+    settings = spec.settings_of(TemplatedSettings)
     most = settings.max_texts
     if most is not None and len(rows.texts) > most:
         turns = sorted(text.text for text in rows.texts)
@@ -68,10 +116,7 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
         taken = set(turns[:most])
         left_out = {**rows.left_out, "over max_texts": len(rows.texts) - most}
         rows = replace(rows, texts=tuple(text for text in rows.texts if text.text in taken), left_out=left_out)
-    return draw_labelled(rows, spec, run_id)
+    return draw_rows(rows, spec, run_id)
 
 
-def _settings(spec: BenchmarkSpec) -> TemplatedSettings:
-    if not isinstance(spec.settings, TemplatedSettings):
-        raise TypeError(f"{spec.name} is not built by a template")
-    return spec.settings
+BUILDER = Builder(VERSION, TemplatedSettings, read, draw_templated)

@@ -1,8 +1,8 @@
 """Members and non-members by date: windows of documents published before one day, or from another day on.
 
-What belongs here: the pure path from a documents table to an examples table. What does not: fetching documents
-(sources/), files (build.py), and whether the sides differ in more than membership (the blind control, separability/):
-a split by date never makes them exchangeable.
+What belongs here: what such an entry says, and the pure path from a documents table to an examples table. What does
+not: fetching documents (sources/), files (build.py), and whether the sides differ in more than membership (the blind
+control, separability/): a split by date never makes them exchangeable.
 """
 
 from __future__ import annotations
@@ -12,21 +12,65 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
+from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, TemporalSettings
+from audit_pipeline.benchmarks.builder import Builder, read_documents_of
 from audit_pipeline.benchmarks.drawn import MATCHED, Drawn, LabelledText, examples_table
+from audit_pipeline.benchmarks.family import Count, DocumentsSettings, FamilySettings
 from audit_pipeline.benchmarks.quotas import even_quotas
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.windows import draw_windows
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.config.validating import StrictSettings
 from audit_pipeline.errors import DataError
 
 VERSION = 1
 
 _SIDES = {MEMBER: "member", NON_MEMBER: "non-member"}
+
+
+class Match(StrictSettings):
+    """Of all texts, those that are hard to tell apart without a model (matching.py)."""
+
+    per_side: Count
+
+
+class TemporalSettings(DocumentsSettings):
+    """Members are windows of documents published before one date, non-members of those from another date on."""
+
+    added: ClassVar[frozenset[str]] = FamilySettings.added | {"match"}
+    design_follows: ClassVar[bool] = True
+    cutoffs: ClassVar[Mapping[str, date]] = {"member_before": date.min, "nonmember_from": date.max}
+
+    builder: Literal["temporal"]
+    member_before: date
+    nonmember_from: date
+    per_side: Count | None = None
+    balance: Literal["collection", "none"] = "collection"
+    match: Match | None = Field(default=None, description="so many a side that resemble each other; None: all")
+    design: Literal["temporal"] = "temporal"
+
+    @property
+    def cutoff_dates(self) -> tuple[date, date]:
+        return self.member_before, self.nonmember_from
+
+    @property
+    def is_balanced(self) -> bool:
+        # Matched sides are chosen out of balanced ones, whatever their collections.
+        return self.balance == "collection" and self.match is None
+
+    @model_validator(mode="after")
+    def _sides_apart(self) -> Self:
+        if self.nonmember_from < self.member_before:
+            raise ValueError(
+                f"nonmember_from {self.nonmember_from} is before member_before {self.member_before}: "
+                "a document could be on both sides"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -49,9 +93,7 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
 
     Raises DataError where a side is left empty, or too small to be matched, or where a document id stands twice.
     """
-    settings = spec.settings
-    if not isinstance(settings, TemporalSettings):
-        raise TypeError(f"{spec.name} is not built by date")
+    settings = spec.settings_of(TemporalSettings)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
     unit = word_unit(settings.unit)
@@ -250,3 +292,6 @@ def _refuse_empty_side(
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:
     return {reason: count for reason, count in sorted(counts.items()) if count}
+
+
+BUILDER = Builder(VERSION, TemporalSettings, read_documents_of, draw_temporal)

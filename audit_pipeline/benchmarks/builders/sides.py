@@ -1,22 +1,48 @@
 """Members in one file or split, non-members in another, such as MIMIR's.
 
-What belongs here: reading the two as one set of labelled rows. What does not: which rows can be used (labelled.py) and
-where they lie (rows_origin.py).
+What belongs here: what such an entry says, and reading the two as one set of labelled rows. What does not: which rows
+can be used (rows.py) and where they lie (rows_origin.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal, Self
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, SidesSettings
-from audit_pipeline.benchmarks.inputs import Inputs, ReadDocuments
-from audit_pipeline.benchmarks.labelled import LabelledRows, Reading, rows_inputs, usable
+from pydantic import Field, model_validator
+
+from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
+from audit_pipeline.benchmarks.family import DesignOfSides, Text
+from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, Part
+from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import OriginRows, one_after_another, read_origin
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.fetch.rows import RowFile, text_of
 
 VERSION = 1
+
+
+class SidesSettings(GroupedRowsSettings):
+    """Members from one file or split, non-members from another."""
+
+    builder: Literal["sides"]
+    members: Part
+    nonmembers: Part
+    text_column: Text = Field(default="text", description="lines that are a JSON string have it, too")
+    design: DesignOfSides
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return self.members, self.nonmembers
+
+    @model_validator(mode="after")
+    def _lengths_apart(self) -> Self:
+        self.require_words_place()
+        if self.members == self.nonmembers:
+            raise ValueError("members and nonmembers are the same rows")
+        return self
 
 
 def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
@@ -25,9 +51,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inp
     Raises DataError (SourceError) where either cannot be had, where a column is missing altogether, and where no row
     can be used.
     """
-    settings = spec.settings
-    if not isinstance(settings, SidesSettings):
-        raise TypeError(f"{spec.name} is not built from two sides")
+    settings = spec.settings_of(SidesSettings)
     sides = {
         "members": read_origin(settings, settings.members, spec.words, paths.downloads),
         "nonmembers": read_origin(settings, settings.nonmembers, spec.words, paths.downloads),
@@ -51,3 +75,6 @@ def _told(side: str, found: OriginRows) -> RowFile:
         tuple(replace(row, location=f"{side} {row.location}") for row in found.file.rows),
         tuple(replace(row, location=f"{side} {row.location}") for row in found.file.skipped),
     )
+
+
+BUILDER = Builder(VERSION, SidesSettings, read, draw_rows)

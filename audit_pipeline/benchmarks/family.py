@@ -1,0 +1,150 @@
+"""What an entry of config/benchmarks.yaml may hold, whatever builds it.
+
+What belongs here: the fields that all builders, or all that draw from documents, share, and what a builder's settings
+say of themselves. What does not: reading the file (config.py), and the fields of one builder (its own module).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+
+from audit_pipeline.benchmarks.words import UnitName
+from audit_pipeline.config.entries import Lead
+from audit_pipeline.config.validating import Seed, StrictSettings
+
+ANY = "any"
+
+Design = Literal["temporal", "randomised", "exchangeable", "selected", "unlabelled"]
+MEANINGS: Mapping[Design, str] = {
+    "temporal": "by their dates, members are older",
+    "randomised": "chance decided which texts the model was trained on",
+    "exchangeable": "chance decided which texts are on which side",
+    "selected": "by different rules, none of them the date",
+    "unlabelled": "nobody knows which texts are members",
+}
+DesignOfSides = Annotated[
+    Design,
+    Field(
+        description="how the two sides came about: "
+        + ", ".join(f"{design} ({meaning})" for design, meaning in MEANINGS.items())
+    ),
+]
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+# No text of a benchmark is longer than a long book.
+Length = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+def _listed_or_any(value: object) -> object:
+    if value is None:
+        raise ValueError(f"must be a list of lengths, or {ANY}")
+    return None if value == ANY else value
+
+
+class FamilySettings(StrictSettings):
+    """What every family says, whatever builds it.
+
+    ``words`` are the family's lengths; None stands for `any`: one benchmark, whose texts are as long as they are.
+    """
+
+    takes_any_length: ClassVar[bool] = False
+    # Whether the design follows from how the texts are drawn, so that nobody has to be believed.
+    design_follows: ClassVar[bool] = False
+    # Keys that hold a date, or words that are told by today; and the day that stands for one that cannot be read, so
+    # that the rest of the entry is looked at all the same.
+    cutoffs: ClassVar[Mapping[str, date]] = {}
+    # Keys that name a source, a control or the like.
+    leads: ClassVar[tuple[Lead, ...]] = ()
+    # Fields that came later: left out of an entry's description at their default, so that digests stay.
+    added: ClassVar[frozenset[str]] = frozenset({"infilling_m", "dc_pdd_a", "on_request"})
+
+    builder: str
+    description: Text
+    words: Annotated[
+        Annotated[tuple[Length, ...], Field(min_length=1)] | None,
+        BeforeValidator(_listed_or_any),
+    ]
+    unit: UnitName = "whitespace"
+    seed: Seed
+    calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    near_duplicate_threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
+    licence: Text | None = None
+    on_request: bool = Field(
+        default=False, description="built and audited only where it is named: not by sensors, the weekly audit or all"
+    )
+    design: Design
+    infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
+        default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
+    )
+    dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="upper bound of DC-PDD; None: 0.01 (paper 002 has 10 for BookMIA)"
+    )
+
+    @property
+    def read_sources(self) -> tuple[str, ...]:
+        """The sources whose documents it is drawn from; none where it is made of rows."""
+        return ()
+
+    @property
+    def every_length_exact(self) -> bool:
+        """Whether a text that has not exactly the benchmark's number of words would be wrong."""
+        return True
+
+    @property
+    def cutoff_dates(self) -> tuple[date, date] | None:
+        """The days before which members, and from which on non-members, are dated; None where dates decide nothing."""
+        return None
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every collection has as many members as non-members."""
+        return False
+
+    @property
+    def made_of_control(self) -> str | None:
+        """The control whose texts it is made of; None where it is made of none."""
+        return None
+
+    @model_validator(mode="after")
+    def _each_length_once(self) -> Self:
+        if self.words is None:
+            if not self.takes_any_length:
+                raise ValueError(f"words: {ANY} is not for this builder, which cuts its texts: list their lengths")
+        elif len(set(self.words)) != len(self.words):
+            raise ValueError("words: a length is named twice")
+        return self
+
+
+class DocumentsSettings(FamilySettings):
+    """Drawn from the documents of sources that are fetched already."""
+
+    leads: ClassVar[tuple[Lead, ...]] = (Lead(("sources",), "source"),)
+
+    sources: Annotated[tuple[Text, ...], Field(min_length=1)]
+    windows_per_document: Count
+    language: Language | None = Field(default=None, description="only documents in this language; None: all")
+
+    @property
+    def read_sources(self) -> tuple[str, ...]:
+        return self.sources
+
+    @model_validator(mode="after")
+    def _each_source_once(self) -> Self:
+        if len(set(self.sources)) != len(self.sources):
+            raise ValueError("sources: a source is named twice")
+        return self
+
+
+def described(settings: FamilySettings) -> dict[str, Any]:
+    """The settings as JSON values, without those that came later and say nothing."""
+    entry = settings.model_dump(mode="json")
+    for name in settings.added:
+        if getattr(settings, name) == type(settings).model_fields[name].default:
+            del entry[name]
+    return entry

@@ -1,0 +1,24 @@
+"""Every builder by the name that entries give it, found by its module.
+
+What belongs here: finding. What does not: what a builder is (builder.py) and does (builders/).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from audit_pipeline.benchmarks import builders
+from audit_pipeline.benchmarks.builder import Builder
+
+
+def _found() -> dict[str, Builder[Any]]:
+    """The builder of every module in builders/: a new one needs no entry here."""
+    names = [f"{builders.__name__}.{one.name}" for one in pkgutil.iter_modules(builders.__path__)]
+    found: list[Builder[Any]] = [importlib.import_module(name).BUILDER for name in names]
+    return {builder.name: builder for builder in found}
+
+
+BUILDERS: Mapping[str, Builder[Any]] = _found()

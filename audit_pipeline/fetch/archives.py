@@ -1,0 +1,126 @@
+"""Reading what is in an archive, without extracting it: a source distribution (.tar.gz), or a wheel.
+
+What belongs here: which members are read, and how much of them: archives come from elsewhere. What does not: fetching
+(pypi.py), and what the members say.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from audit_pipeline.errors import SourceError
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A verified distribution on disk; ``fault`` says why a newer one was not looked up or not fetched."""
+
+    version: str
+    path: Path
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that is read of an archive, in bytes: of one member, of all that are wanted, of the whole stream."""
+
+    member: int = 5 * MEBIBYTE
+    wanted: int = 200 * MEBIBYTE
+    stream: int = 2048 * MEBIBYTE
+
+
+@dataclass(frozen=True)
+class Members:
+    """What was read of an archive: path below its top folder -> bytes; and members refused, with the reason."""
+
+    files: Mapping[str, bytes]
+    refused: tuple[tuple[str, str], ...]
+
+
+def read_wheel_member(wheel: Path, name: str, limit: int = 200 * MEBIBYTE) -> bytes:
+    """The bytes of the file called ``name`` in a wheel, read without extraction, at most ``limit`` of them.
+
+    Raises SourceError for a wheel that is broken, a member that is not there or no plain file, and one that unpacks
+    to more than the limit, whatever size the wheel gives for it.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            try:
+                member = archive.getinfo(name)
+            except KeyError:
+                raise SourceError(f"{wheel.name} holds no file {name}") from None
+            if member.is_dir() or stat.S_ISLNK(member.external_attr >> 16):
+                raise SourceError(f"{wheel.name}: {name} is not a plain file")
+            with archive.open(member) as file:
+                content = file.read(limit + 1)
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
+        # RuntimeError: a password, or a compression (NotImplementedError) that this Python cannot undo.
+        raise SourceError(f"{wheel.name}: {name} cannot be read: {error}") from error
+    if len(content) > limit:
+        raise SourceError(f"{wheel.name}: {name} unpacks to more than {limit} bytes")
+    return content
+
+
+def read_members(archive: Path, wanted: Callable[[str], bool], limits: Limits = Limits()) -> Members:
+    """The regular files of a .tar.gz whose path below the top folder is ``wanted``, read without extraction.
+
+    Links, devices, sparse files, absolute paths, paths with ``..`` and files above the limit are refused and named.
+    Raises SourceError for an archive that is broken, or larger than the limits.
+    """
+    files: dict[str, bytes] = {}
+    refused: list[tuple[str, str]] = []
+    try:
+        with gzip.open(archive) as raw, tarfile.open(fileobj=_Capped(raw, limits.stream), mode="r|") as tar:
+            for member in tar:
+                name = _below_top(member.name)
+                if name is None:
+                    refused.append((member.name, "not a path inside the archive's folder"))
+                elif not wanted(name) or member.isdir():
+                    continue
+                elif not member.isreg() or member.issparse():
+                    refused.append((name, "not a regular file"))
+                elif member.size > limits.member:
+                    refused.append((name, f"{member.size} bytes, the limit is {limits.member}"))
+                elif sum(map(len, files.values())) + member.size > limits.wanted:
+                    raise SourceError(f"{archive.name}: what is wanted of it exceeds {limits.wanted} bytes")
+                else:
+                    content = tar.extractfile(member)
+                    files[name] = content.read() if content else b""
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise SourceError(f"{archive.name}: the archive cannot be read: {error}") from error
+    return Members(files, tuple(refused))
+
+
+class _Capped(io.BufferedIOBase):
+    """A reader that stops at a number of bytes, so that an archive cannot unpack to more."""
+
+    def __init__(self, raw: gzip.GzipFile, limit: int) -> None:
+        super().__init__()
+        self._raw = raw
+        self._left = limit
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = self._raw.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise tarfile.ReadError("it unpacks to more than the limit")
+        return data
+
+
+def _below_top(name: str) -> str | None:
+    """The member's path below the archive's one top folder; None for a path that leads elsewhere."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
+        return None
+    return "/".join(path.parts[1:])

@@ -1,0 +1,69 @@
+"""Which package index is asked: that which pip is configured with.
+
+What belongs here: pip's configuration. What does not: asking the index (pypi.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_PIP_SECTIONS = ("global", "install", "download", ":env:")
+
+
+@dataclass(frozen=True)
+class Index:
+    """A package index: its endpoint, the certificates to trust, and how patient to be with it (seconds).
+
+    ``endpoint`` None is the one that pip has by default.
+    """
+
+    endpoint: str | None = None
+    certificates: str | None = None
+    proxy: str | None = None
+    timeout: float = 60.0
+    attempts: int = 3
+    pause: float = 1.0
+
+
+def configured_index(environment: Mapping[str, str] | None = None) -> Index:
+    """The index, certificates and proxy that pip is configured with, else the library's own default.
+
+    Extra indexes and folders of links are not looked at.
+    """
+    environment = os.environ if environment is None else environment
+    return index_from(pip_settings(_pip_config_list()), environment)
+
+
+def index_from(settings: Mapping[str, str], environment: Mapping[str, str]) -> Index:
+    """The index named by pip's settings and by PIP_INDEX_URL, PIP_CERT and PIP_PROXY, which go first."""
+    return Index(
+        endpoint=environment.get("PIP_INDEX_URL") or settings.get("index-url") or None,
+        certificates=environment.get("PIP_CERT") or settings.get("cert") or None,
+        proxy=environment.get("PIP_PROXY") or settings.get("proxy") or None,
+    )
+
+
+def pip_settings(listing: str) -> dict[str, str]:
+    """The settings in the output of ``pip config list`` that hold for downloads, in pip's order of precedence."""
+    found: dict[str, dict[str, str]] = {section: {} for section in _PIP_SECTIONS}
+    for line in listing.splitlines():
+        match = re.fullmatch(r"(:env:|[\w-]+)\.([\w-]+)=('.*'|\".*\")", line.strip())
+        if match and match.group(1) in found:
+            found[match.group(1)][match.group(2)] = str(ast.literal_eval(match.group(3))).strip()
+    return {key: value for section in _PIP_SECTIONS for key, value in found[section].items()}
+
+
+def _pip_config_list() -> str:
+    command = [sys.executable, "-m", "pip", "config", "list", "--disable-pip-version-check"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    # An environment without pip (made by another installer) has no configuration of pip's to follow.
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,148 @@
+"""Trying again: which faults of the surroundings may be gone in a moment, and how long to wait for that.
+
+What belongs here: the one policy of everything that asks a server, and of Dagster's assets. What does not: what is
+tried, and how often (each caller's `Patience`); faults of the graphics card (operate/dagster/retries.py).
+
+The one HTTP client is requests: dagster and pypi-simple bring it, and its raw stream lets connectors/polite.py limit
+what an answer unpacks to. huggingface_hub speaks httpx2: only its exceptions are named, where the hub is asked.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import requests
+import tenacity
+
+from audit_pipeline.errors import TransientError
+
+# Too early, too many requests, a time-out; then whatever is the server's own fault, but for what it will never do.
+_PASSING_STATUS = frozenset((408, 425, 429))
+_LASTING_SERVER_FAULTS = frozenset((501, 505))
+# A full disk (ENOSPC, EDQUOT) is not among them: it does not empty itself, and the work resumes when somebody has.
+_PASSING_ERRNOS = frozenset(
+    {errno.EAGAIN, errno.EBUSY, errno.EIO, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
+    | {errno.EHOSTUNREACH, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.EPIPE, errno.ENETDOWN}
+)
+_PASSING_TYPES = (
+    TransientError,
+    ConnectionError,
+    TimeoutError,
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often something is tried, and how long is waited in between.
+
+    The first pause is ``first`` seconds; each is twice the one before, and none longer than ``longest``. ``jitter`` is
+    the most that chance adds to each.
+    """
+
+    attempts: int
+    first: float
+    longest: float = 60.0
+    jitter: float = 0.0
+
+
+def retrying(
+    patience: Patience,
+    passing: Callable[[BaseException], bool],
+    *,
+    asked_for: Callable[[BaseException], float | None] = lambda error: None,
+    tell: Callable[[tenacity.RetryCallState], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tenacity.Retrying:
+    """What calls a function again, as often as ``patience`` has it, where its fault is ``passing``.
+
+    The last attempt's error is raised, and any other at once. ``asked_for`` gives the seconds that a server asked for:
+    no pause is shorter. ``tell`` is called before each pause.
+    """
+    growing = tenacity.wait_exponential(multiplier=patience.first, max=patience.longest)
+    pause = growing + tenacity.wait_random(0, patience.jitter) if patience.jitter else growing
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        fault = state.outcome.exception() if state.outcome is not None else None
+        asked = asked_for(fault) if fault is not None else None
+        return max(pause(state), asked or 0.0)
+
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception(passing),
+        stop=tenacity.stop_after_attempt(patience.attempts),
+        wait=wait,
+        before_sleep=tell,
+        sleep=sleep,
+        reraise=True,
+    )
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether ``error``, or what caused it, is a fault of the surroundings that trying again may not meet.
+
+    A busy server, a connection that failed, a network disk that stumbled. Bad input, a certificate that is not trusted,
+    a full disk and programming errors are not: they come again, and trying again only hides them longer.
+    """
+    return any(_passes(one) for one in causes(error))
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """``error``, what caused it, what caused that, and so on."""
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, requests.HTTPError):
+        return error.response is not None and status_may_pass(error.response.status_code)
+    if isinstance(error, requests.exceptions.SSLError):
+        return False
+    return isinstance(error, _PASSING_TYPES) or (isinstance(error, OSError) and error.errno in _PASSING_ERRNOS)
+
+
+def status_may_pass(status: int) -> bool:
+    """Whether a server that answered with this status may answer otherwise in a moment."""
+    return status in _PASSING_STATUS or (status >= 500 and status not in _LASTING_SERVER_FAULTS)
+
+
+def seconds_asked_for(retry_after: str | None) -> float | None:
+    """Seconds to wait by a Retry-After header, in either of its forms; None where there is none that can be read."""
+    if retry_after is None:
+        return None
+    if retry_after.strip().isdecimal():
+        return float(retry_after.strip())
+    try:
+        moment = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def cause(error: requests.RequestException) -> str:
+    """What happened to a request, in a few words."""
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
+    if isinstance(error, requests.ConnectionError) and not isinstance(error, requests.exceptions.SSLError):
+        return "the connection failed"
+    return public(error)
+
+
+def public(error: Exception) -> str:
+    """The first line of an error's message, less any password in an address."""
+    return without_password(str(error).splitlines()[0]) if str(error) else type(error).__name__
+
+
+def without_password(text: str) -> str:
+    """``text`` less the passwords of addresses in it."""
+    return re.sub(r"//[^/@\s]+@", "//***@", text)

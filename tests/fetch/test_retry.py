@@ -1,0 +1,103 @@
+"""The one policy of retries: what may pass, how long is waited, and what a server asks for."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+import requests
+
+from audit_pipeline.fetch.retry import Patience, may_pass, public, retrying, seconds_asked_for, status_may_pass
+
+
+def answered(status: int) -> requests.HTTPError:
+    response = requests.Response()
+    response.status_code = status
+    return requests.HTTPError(f"{status}", response=response)
+
+
+def failing(times: int, error: Exception) -> Callable[[], str]:
+    left = iter([error] * times)
+
+    def run() -> str:
+        for one in left:
+            raise one
+        return "done"
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        *((answered(status), True) for status in (408, 425, 429, 500, 502, 503, 504, 520)),
+        *((answered(status), False) for status in (400, 401, 404, 410, 501, 505)),
+        (requests.HTTPError("no answer at all"), False),
+        (requests.exceptions.ChunkedEncodingError(), True),
+        (requests.exceptions.SSLError("certificate verify failed"), False),
+        (OSError(errno.ECONNREFUSED, "refused"), True),
+        (OSError(errno.ENOSPC, "no space left on device"), False),
+    ],
+)
+def test_what_may_pass(error: Exception, passes: bool) -> None:
+    assert may_pass(error) is passes
+    around = RuntimeError("cannot be had")
+    around.__cause__ = error
+    assert may_pass(around) is passes
+
+
+@pytest.mark.parametrize("status", [200, 301, 404])
+def test_no_other_answer_is_another_in_a_moment(status: int) -> None:
+    assert not status_may_pass(status)
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    waits: list[float] = []
+    run = retrying(Patience(5, 1.0, longest=3.0), may_pass, sleep=waits.append)
+    assert run(failing(4, TimeoutError())) == "done"
+    assert waits == [1, 2, 3, 3]
+
+
+def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
+    waits: list[float] = []
+    retrying(Patience(30, 1.0, longest=1.0, jitter=0.5), may_pass, sleep=waits.append)(failing(29, TimeoutError()))
+    assert all(1 <= wait <= 1.5 for wait in waits)
+    assert len(set(waits)) > 1
+
+
+def test_no_pause_is_shorter_than_the_server_asks_for() -> None:
+    waits: list[float] = []
+    asked = iter([10.0, None, 0.5])
+    run = retrying(Patience(4, 1.0), may_pass, asked_for=lambda error: next(asked), sleep=waits.append)
+    assert run(failing(3, TimeoutError())) == "done"
+    assert waits == [10, 2, 4]
+
+
+def test_the_last_error_is_raised_and_a_lasting_one_at_once() -> None:
+    waits: list[float] = []
+    run = retrying(Patience(3, 1.0), may_pass, sleep=waits.append)
+    with pytest.raises(TimeoutError):
+        run(failing(3, TimeoutError()))
+    assert len(waits) == 2
+    with pytest.raises(ValueError, match="a bug"):
+        run(failing(1, ValueError("a bug")))
+    assert len(waits) == 2
+
+
+def test_what_a_server_asks_for_in_either_form() -> None:
+    assert seconds_asked_for(" 12 ") == 12
+    assert seconds_asked_for(None) is seconds_asked_for("soon") is None
+    in_a_minute = datetime.now(UTC) + timedelta(seconds=60)
+    for given in (format_datetime(in_a_minute, usegmt=True), format_datetime(in_a_minute.replace(tzinfo=None))):
+        assert 55 < (seconds_asked_for(given) or 0) <= 60
+    assert seconds_asked_for("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+
+
+def test_no_password_is_told() -> None:
+    assert (
+        public(ValueError("https://me:secret@example.org/a is lost\nand more")) == "https://***@example.org/a is lost"
+    )
+    assert public(TimeoutError()) == "TimeoutError"

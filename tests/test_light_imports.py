@@ -1,0 +1,58 @@
+"""What is never loaded before it is needed: the parsers of documents that only one source reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PARSERS = ("bs4", "datasets", "defusedxml", "docutils", "lxml", "mwparserfromhell", "protego", "pypi_simple", "warcio")
+EVERYTHING = """\
+import {module}
+from audit_pipeline.config.whole import load_configuration
+from audit_pipeline.sources.registry import all_sources
+assert load_configuration().problems == (), load_configuration().problems
+assert {{"books", "patents", "wikipedia"}} <= set(all_sources())
+"""
+
+
+def loaded(code: str, *names: str) -> list[str]:
+    """Which of ``names`` are loaded after ``code``, in a process of its own."""
+    code = f"{code}\nimport sys\nprint(sorted(set(sys.modules) & {set(names)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[str] = eval(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("call", ["", "audit_pipeline.definitions.defs().get_repository_def()"])
+def test_definitions_with_every_source_load_no_parser(call: str) -> None:
+    code = EVERYTHING.format(module="audit_pipeline.definitions") + call
+    assert loaded(code, *PARSERS) == []
+
+
+def test_the_warehouse_loads_no_parser_and_no_client() -> None:
+    code = EVERYTHING.format(module="audit_pipeline.warehouse.build")
+    assert loaded(code, *PARSERS, "charset_normalizer", "torch", "dagster") == []
+
+
+def test_torch_is_not_loaded_to_tell_a_fault_that_may_pass() -> None:
+    code = "from audit_pipeline.operate.dagster.retries import is_transient\nassert is_transient(TimeoutError())"
+    assert loaded(code, "torch") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "parser"), [("books", "defusedxml"), ("patents", "lxml"), ("wikipedia", "mwparserfromhell")]
+)
+def test_a_source_that_is_fetched_loads_its_own(name: str, parser: str) -> None:
+    """The counterpart: what is looked for above is what would be loaded."""
+    code = (
+        "from pathlib import Path\nfrom audit_pipeline.errors import SourceError\n"
+        "from audit_pipeline.sources.registry import source_named\n"
+        f"one = source_named({name!r})\n"
+        "try:\n    one.fetch(one.settings(), Path('nowhere'))\nexcept SourceError as error:\n    print(error)"
+    )
+    assert loaded(code, parser) == [parser]
