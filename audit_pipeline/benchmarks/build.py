@@ -25,7 +25,7 @@ from audit_pipeline.catalogue.tables import read_json, write_json, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.sources.registry import source_named
-from audit_pipeline.sources.store import harvest_version, read_documents
+from audit_pipeline.sources.store import documents_version, read_documents
 
 MAX_NAMED = 20
 
@@ -142,7 +142,7 @@ def version_of_source(source: str, paths: DataPaths) -> str:
 
     Raises DataError where they have not been fetched or cannot be read, SourceError for a source that there is not.
     """
-    return harvest_version(_reader(paths)(source))
+    return documents_version(source_named(source).name, paths)
 
 
 def read_examples(paths: DataPaths, benchmark: str) -> pa.Table:

@@ -145,6 +145,8 @@ class Written:
     benchmark_digest: str | None
     upstream: Mapping[str, str]
     finished_at: datetime
+    model_fingerprint: str | None
+    tokenizer_fingerprint: str | None
 
 
 def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
@@ -157,13 +159,33 @@ def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
     if not written:
         raise DataError(f"there are no {table} of {partition} yet: run them first")
     last = max(written, key=lambda entry: (entry["finished_at"], entry["run_id"]))
+    return _written(last)
+
+
+def written_of_file(paths: DataPaths, table: str, partition: str) -> Written | None:
+    """What the lineage says of the one file of a partition, which every run writes anew, as the file lies there.
+
+    None where no entry names the file by its digest: it is not there, damaged, or of an earlier version. Raises
+    DataError where an entry is damaged.
+    """
+    path = _file_of(paths, table, partition, "")
+    if not path.exists():
+        return None
+    digest = known_sha256(path)
+    named = (entry for entry in _entries(paths, table, partition) if entry.get("file_sha256") == digest)
+    return next((_written(entry) for entry in named), None)
+
+
+def _written(entry: Mapping[str, Any]) -> Written:
     return Written(
-        last["run_id"],
-        last["code_version"],
-        last["data_version"],
-        last["benchmark_digest"],
-        json.loads(last["upstream_data_versions"]),
-        last["finished_at"],
+        entry["run_id"],
+        entry["code_version"],
+        entry["data_version"],
+        entry["benchmark_digest"],
+        json.loads(entry["upstream_data_versions"]),
+        entry["finished_at"],
+        entry["model_fingerprint"],
+        entry["tokenizer_fingerprint"],
     )
 
 
@@ -178,7 +200,7 @@ def latest_is_whole(paths: DataPaths, table: str, partition: str) -> bool:
             return True
         last = max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
         path = _file_of(paths, table, partition, last["run_id"])
-        return path.exists() and last["file_sha256"] in (None, known_sha256(path))
+        return path.exists() and last.get("file_sha256") in (None, known_sha256(path))
     except (DataError, OSError):
         return False
 

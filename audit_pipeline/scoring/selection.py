@@ -81,13 +81,15 @@ def passes_of(
     return replace(passes, upstream=upstream)
 
 
-def upstream_now(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str]:
-    """The reference model and the token frequencies that an audit would take now, with their versions."""
+def upstream_now(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
+    """The reference model and the token frequencies that an audit would take now, with their versions.
+
+    None where the hub cannot be reached, or what is there cannot be read: nothing is known of them now.
+    """
     try:
         return passes_of(select(), model, paths).upstream
     except AuditError:
-        # The hub cannot be reached: nothing is known of them now.
-        return {}
+        return None
 
 
 def is_extra(upstream: str) -> bool:

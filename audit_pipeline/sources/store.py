@@ -18,11 +18,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, digest, text_sha256
-from audit_pipeline.catalogue.lineage import read_kept
+from audit_pipeline.catalogue.lineage import latest_is_whole, read_kept, written_of_file
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, document_id
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import source_named
@@ -62,19 +61,28 @@ def refresh(
     return keep(source, harvest, paths, run_id, datetime.now(UTC), write, settings.digest_for(source))
 
 
-def is_stale(source: str, paths: DataPaths, settings: SourceSettings) -> bool:
-    """Whether the source's documents are missing or were fetched under other settings.
+def fetched_under(source: str, paths: DataPaths) -> str | None:
+    """The digest of the settings and files that the source's documents were fetched under (SourceSettings.digest_for).
 
-    Files of the user's own are always read again: that is quick, and only reading them shows whether they changed.
+    None where there are no documents that can be used: none at all, damaged ones, or those of an earlier release, which
+    lack columns.
     """
-    if source == local_files.NAME or not paths.documents(source).exists():
-        return True
+    if not paths.documents(source).exists() or not latest_is_whole(paths, "documents", source):
+        return None
     try:
         written = read_json(paths.source_manifest(source))
     except (OSError, ValueError):
-        return True
-    # A table of an earlier release lacks columns.
-    return bool(written.get("settings") != settings.digest_for(source) or written.get("columns") != DOCUMENTS.names)
+        return None
+    return written.get("settings") if written.get("columns") == DOCUMENTS.names else None
+
+
+def documents_version(source: str, paths: DataPaths) -> str:
+    """The version of the source's documents as they lie there now, of their lineage where that has it.
+
+    Raises DataError where they have not been fetched or cannot be read.
+    """
+    known = written_of_file(paths, "documents", source)
+    return known.data_version if known is not None else harvest_version(read_documents(paths, source))
 
 
 def keep(

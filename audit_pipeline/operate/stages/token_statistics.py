@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.lineage import Step, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.load import KnownModel, TokenizedModel
 from audit_pipeline.operate.stages.benchmarks import require_belonging, texts_of
 from audit_pipeline.scoring.passes import PassesSummary, in_context, passes_for, run_passes
 from audit_pipeline.scoring.selection import audit_selection, overrides_of, reference_model_of
@@ -101,7 +101,7 @@ def run_tokens(
     return summary
 
 
-def statistics_version(model: TokenizedModel, benchmark_digest: str) -> str:
+def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
     """The data version of a pair's token statistics: what they were computed from.
 
     The length of branches is the benchmark's, so its digest stands for it.
