@@ -136,7 +136,8 @@ def _row(pair: Pair, there: Situation, *, is_configured: bool) -> Mapping[str, o
 def _situation(
     connection: duckdb.DuckDBPyConnection, pairs: Iterable[Pair], present: Present, paths: DataPaths
 ) -> Situation:
-    benchmarks = _benchmarks(connection, present)
+    pairs = list(pairs)
+    benchmarks = _benchmarks(connection, {pair.benchmark for pair in pairs}, present)
     seen = _seen(connection, present)
     found = {(row["table"], _pair(row)): _written(row) for row in _rows(connection, _WRITTEN)}
     outcomes = {_pair(row): _outcome(row) for row in _rows(connection, _OUTCOMES)}
@@ -156,8 +157,10 @@ def _situation(
     return replace(present.there, benchmarks=benchmarks, audits=audits)
 
 
-def _benchmarks(connection: duckdb.DuckDBPyConnection, present: Present) -> Mapping[str, Benchmark]:
-    """Those of the configuration, and those that are built and no longer, or not readably, in it.
+def _benchmarks(
+    connection: duckdb.DuckDBPyConnection, names: Iterable[str], present: Present
+) -> Mapping[str, Benchmark]:
+    """Those of the configuration, and those of ``names`` that are no longer, or not readably, in it.
 
     Only where the configuration names any is another one removed: an unreadable file names none.
     """
@@ -167,7 +170,7 @@ def _benchmarks(connection: duckdb.DuckDBPyConnection, present: Present) -> Mapp
         for row in _rows(connection, "SELECT benchmark, max(digest) AS digest FROM benchmarks GROUP BY benchmark")
     }
     others = {
-        name: Benchmark(None, digest, is_removed=bool(named) and name not in named) for name, digest in built.items()
+        name: Benchmark(None, built.get(name), is_removed=bool(named) and name not in named) for name in names
     }
     return {**others, **present.there.benchmarks}
 
@@ -203,5 +206,4 @@ def _pair(row: Mapping[str, Any]) -> Pair:
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str, **parameters: object) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = connection.execute(query, parameters or None).to_arrow_table().to_pylist()
-    return found
+    return list(connection.sql(query, params=parameters or None).to_arrow_table().to_pylist())
