@@ -234,7 +234,7 @@ def _why_train(control: Control, fetch: Iterable[Step]) -> str | None:
 def _why_build(benchmark: Benchmark, before: Sequence[Step]) -> str | None:
     comes_first = _follows(before, "fetch", benchmark.sources) or _follows(before, "train", _named(benchmark.control))
     if benchmark.built is None:
-        return "it has not been built"
+        return None if benchmark.wanted is None and comes_first is None else "it has not been built"
     if _differ(benchmark.wanted, benchmark.built):
         return _ENTRY_CHANGED
     return comes_first if benchmark.is_whole else "a file of it is damaged or gone"
