@@ -9,7 +9,7 @@ from audit_pipeline.operate.dagster.automation import publish_sensor
 from audit_pipeline.operate.dagster.hub_watch import hub_watcher
 from audit_pipeline.operate.dagster.jobs import JOBS
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressTeller
-from audit_pipeline.operate.dagster.schedules import SCHEDULES, weekly_audit_job
+from audit_pipeline.operate.dagster.schedules import weekly_audit
 from audit_pipeline.operate.dagster.sensors import SENSORS
 
 
@@ -20,10 +20,14 @@ def defs() -> dg.Definitions:
         # Left to itself Dagster looks for a pyproject.toml above the package, and an installed one has none.
         dg.load_defs(assets, project_root=PROJECT_ROOT),
         dg.Definitions(
-            jobs=[*JOBS, weekly_audit_job],
-            schedules=SCHEDULES,
+            jobs=JOBS,
+            schedules=[weekly_audit(_job)],
             sensors=[*SENSORS, publish_sensor, *ALERT_SENSORS, hub_watcher],
             resources={"data": AuditData(), "models": Models(), "progress": ProgressTeller()},
             executor=dg.in_process_executor,
         ),
     )
+
+
+def _job(name: str) -> dg.JobDefinition:
+    return defs().resolve_job_def(name)

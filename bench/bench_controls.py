@@ -29,7 +29,7 @@ from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.study import measure
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import is_stale
+from audit_pipeline.sources.store import fetched_under
 
 DETECTORS = ("loss", "zlib", "lowercase", "min_k", "min_k_plus_plus", "infilling")
 
@@ -45,7 +45,7 @@ def main() -> None:
     paths = DataPaths(arguments.data)
     control = load_controls()[arguments.control]
     for source in control.sources:
-        if is_stale(source, paths, load_source_settings()):
+        if fetched_under(source, paths) != load_source_settings().digest_for(source):
             refresh_source(source, paths, Step("bench", f"documents/{source}", "1", datetime.now(UTC)))
 
     began = time.perf_counter()

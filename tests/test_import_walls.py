@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -106,6 +107,35 @@ def test_only_what_operates_imports_dagster() -> None:
     elsewhere = [path for path in MODULES if path.parts[0] != "assets" and path.parts[1] not in {"operate", "cli"}]
     elsewhere.remove(Path("audit_pipeline/definitions.py"))
     assert offences(elsewhere, {"dagster", "assets", "audit_pipeline.operate.dagster"}) == set()
+
+
+def test_only_the_command_line_imports_the_composition_root() -> None:
+    elsewhere = [path for path in MODULES if path.parts[1] != "cli"]
+    assert offences(elsewhere, {"audit_pipeline.definitions"}) == set()
+
+
+DECIDES = re.compile(
+    r"stale|is_fresh|outdated|up_to_date|is_current|is_done|done_pairs|nothing_to_do|needs_(run|build)"
+)
+
+
+def test_what_is_up_to_date_is_decided_in_the_planner_alone() -> None:
+    found = {
+        (module.as_posix(), node.name)
+        for module in MODULES
+        for node in ast.walk(parse(module))
+        if isinstance(node, ast.FunctionDef) and DECIDES.search(node.name)
+    }
+    assert {module for module, _ in found} == {"audit_pipeline/operate/plan.py"}, sorted(found)
+
+
+def test_the_planner_reads_nothing() -> None:
+    for name in ("plan", "facts"):
+        modules = [Path(f"audit_pipeline/operate/{name}.py")]
+        allowed = only("catalogue.contracts", "catalogue.outcomes", "operate.facts")
+        reached = {found for path in modules for found in imported(parse(path), path)}
+        ours = {found for found in reached if found.startswith("audit_pipeline") and "." in found}
+        assert {found for found in ours if not any(found.startswith(one) for one in allowed)} == set()
 
 
 def test_the_root_holds_three_modules() -> None:

@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.registry import BUILDERS
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
-from audit_pipeline.catalogue.documents import documents_version, read_documents
+from audit_pipeline.catalogue.documents import read_documents, version_of_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_json, write_table
 from audit_pipeline.fetch.rows import Skipped
@@ -129,7 +129,7 @@ def version_of_source(source: str, paths: DataPaths) -> str:
 
     Raises DataError where they have not been fetched or cannot be read.
     """
-    return documents_version(read_documents(paths, source))
+    return version_of_documents(paths, source)
 
 
 def count_examples(examples: pa.Table) -> dict[str, Any]:

@@ -1,22 +1,14 @@
-"""Whether a built benchmark is still what its entry and its sources would give now.
+"""Which digest a benchmark should have, and which one the built one has.
 
-What belongs here: comparing the digest of what was built with that of what there is. What does not: the digest itself
-(build.py), and what is done about a stale benchmark (operate/dagster/).
+What belongs here: these two, and whether looking takes the network. What does not: comparing them
+(operate/plan.py), how a digest comes about (build.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache
-
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.build import (
-    VersionOf,
-    benchmark_digest,
-    current_digest,
-    version_of_source,
-)
+from audit_pipeline.benchmarks.build import VersionOf, benchmark_digest, current_digest
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.row_settings import RowsSettings
 from audit_pipeline.benchmarks.rows_origin import local_place
@@ -25,22 +17,33 @@ from audit_pipeline.catalogue.contracts import EXAMPLES
 from audit_pipeline.catalogue.lineage import latest_is_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import open_parquet
-from audit_pipeline.errors import AuditError
+from audit_pipeline.errors import DataError
 
 
-def is_stale(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> bool:
-    """Whether the benchmark is missing, or was built from another entry or other documents than there are now.
+def wanted_digest(
+    spec: BenchmarkSpec, built: str | None, paths: DataPaths, version_of: VersionOf, *, ask_hub: bool = False
+) -> str:
+    """The digest that the benchmark would have if it were built now.
 
-    ``version_of`` as in :func:`current_digest`. Raises DataError where a source is not there.
+    ``built`` is the digest of what is built; ``version_of`` gives the version of a source's documents. Rows of the hub
+    count as they were when last read, unless the hub is to be asked. Raises the AuditError of what is not there or
+    cannot be read.
     """
-    if not is_built(spec, paths):
-        return True
-    manifest = read_built(paths, spec.name).manifest
-    digest, source_versions = manifest.get("digest"), manifest.get("source_versions", {})
-    if is_on_hub(spec):
-        # What lies elsewhere is looked at again when the user asks for it (--refresh), not for every audit.
-        return bool(digest != benchmark_digest(spec, source_versions))
-    return bool(digest != current_digest(spec, paths, version_of))
+    if is_on_hub(spec) and not ask_hub:
+        # Its digest holds the hub's answer, which only its build asks for: the entry stands for it once.
+        versions = {} if built is None else read_built(paths, spec.name).manifest.get("source_versions", {})
+        return benchmark_digest(spec, versions)
+    return current_digest(spec, paths, version_of)
+
+
+def built_digest(spec: BenchmarkSpec, paths: DataPaths) -> str | None:
+    """The digest of the benchmark as it is built; None where it is not, or its manifest cannot be read."""
+    if not _is_built(spec, paths):
+        return None
+    try:
+        return read_built(paths, spec.name).digest
+    except (DataError, KeyError):
+        return None
 
 
 def is_on_hub(spec: BenchmarkSpec) -> bool:
@@ -48,7 +51,7 @@ def is_on_hub(spec: BenchmarkSpec) -> bool:
     return isinstance(spec.settings, RowsSettings) and local_place(spec.settings)[0] is None
 
 
-def is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
+def _is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
     """Whether the benchmark's examples, with the columns of this release, and their manifest are there.
 
     Examples that are not as they were written are not: they are built again.
@@ -64,22 +67,3 @@ def is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
     except (pa.ArrowException, OSError):
         # A damaged file is for whoever reads it to tell.
         return True
-
-
-def up_to_date(specs: Iterable[BenchmarkSpec], paths: DataPaths) -> dict[str, bool | None]:
-    """For each benchmark, by name: whether it is built and not stale.
-
-    None where that cannot be told: it was never built, or a source or its manifest is not there or cannot be read.
-    Each source is read once, however many benchmarks are drawn from it.
-    """
-    version_of = cache(lambda source: version_of_source(source, paths))
-    return {spec.name: _is_up_to_date(spec, paths, version_of) for spec in specs}
-
-
-def _is_up_to_date(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf) -> bool | None:
-    if not is_built(spec, paths):
-        return None
-    try:
-        return not is_stale(spec, paths, version_of)
-    except AuditError:
-        return None

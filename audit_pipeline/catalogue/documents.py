@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, digest
-from audit_pipeline.catalogue.lineage import read_kept
+from audit_pipeline.catalogue.lineage import read_kept, written_there
 from audit_pipeline.catalogue.paths import DataPaths
 
 
@@ -27,3 +27,12 @@ def documents_version(table: pa.Table) -> str:
     columns = ("document_id", "sha256", "published", "earliest", "group", "language")
     rows = sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True), key=lambda row: str(row[0]))
     return digest([[str(value) if value is not None else None for value in row] for row in rows])
+
+
+def version_of_documents(paths: DataPaths, source: str) -> str:
+    """The version of the source's documents as they lie there now, from their lineage where that has it.
+
+    Raises DataError where they have not been fetched or cannot be read.
+    """
+    known = written_there(paths, "documents", source)
+    return known.data_version if known is not None else documents_version(read_documents(paths, source))

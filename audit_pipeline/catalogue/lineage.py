@@ -145,6 +145,8 @@ class Written:
     benchmark_digest: str | None
     upstream: Mapping[str, str]
     finished_at: datetime
+    model_fingerprint: str | None
+    tokenizer_fingerprint: str | None
 
 
 def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
@@ -179,6 +181,8 @@ def _written(entry: Mapping[str, Any]) -> Written:
         entry["benchmark_digest"],
         json.loads(entry["upstream_data_versions"]),
         entry["finished_at"],
+        entry["model_fingerprint"],
+        entry["tokenizer_fingerprint"],
     )
 
 
@@ -193,7 +197,7 @@ def latest_is_whole(paths: DataPaths, table: str, partition: str) -> bool:
             return True
         last = max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
         path = _file_of(paths, table, partition, last["run_id"])
-        return path.exists() and last["file_sha256"] in (None, known_sha256(path))
+        return path.exists() and last.get("file_sha256") in (None, known_sha256(path))
     except (DataError, OSError):
         return False
 

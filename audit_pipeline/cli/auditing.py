@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import say_conclusions, tell_left_out
 from audit_pipeline.cli.shared import (
@@ -57,11 +58,15 @@ _SHOWN = (
 @json_option
 def demo(model: str) -> None:
     """A check of the instrument, and a first audit of a real model on real dated texts; minutes on two cores."""
+    checked: list[_Audited] = []
     if _CHECK in whole_configuration().controls.names:
-        _check_instrument(_CHECK, None, show=False)
+        checked = _audit_control(_CHECK, None)
     else:
         tell(f"no instrument check: config/controls.yaml has no control '{_CHECK}'")
-    _show(_audit(model, "demo", _Asked()))
+    audited = _audit(model, "demo", _Asked(publish=False))
+    _publish([*checked, audited])
+    _show_checks(checked)
+    _show(audited)
     paths = DataPaths.from_environment()
     say("\nNext:")
     for command, what in (
@@ -88,6 +93,7 @@ def _program() -> str:
 @click.option("--benchmark", required=True, help="A benchmark (release_notes_64), a family (release_notes), or all.")
 @click.option("--dry-run", is_flag=True, help="Texts, tokens, passes, bytes and estimated time; nothing is run.")
 @click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
+@click.option("--again", is_flag=True, help="Audit what is done again; texts come from the cache all the same.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
 @click.option("--kinds", default="base", show_default=True, help="What is cached of a pass: base,topk,logits.")
 @click.option(
@@ -99,16 +105,17 @@ def audit(
     benchmark: str,
     dry_run: bool,
     refresh: bool,
+    again: bool,
     device: str | None,
     kinds: str,
     logits_budget_gb: float | None,
 ) -> None:
-    """Audit one model on one benchmark, through Dagster, in this process."""
-    chosen = _kinds(kinds)
+    """Audit one model on one benchmark, through Dagster, in this process; what is done is not done again."""
+    asked = _Asked(refresh, again, device, _kinds(kinds), logits_budget_gb)
     if dry_run:
-        _dry_run(model, benchmark, chosen, device)
+        _dry_run(model, benchmark, asked)
     else:
-        _show(_audit(model, benchmark, _Asked(refresh, device, chosen, logits_budget_gb)))
+        _show(_audit(model, benchmark, asked))
 
 
 def _kinds(given: str) -> tuple[Any, ...]:
@@ -124,21 +131,30 @@ class _Asked:
     """What is asked of an audit beside its model and benchmarks."""
 
     refresh: bool = False
+    again: bool = False
     device: str | None = None
     kinds: tuple[Any, ...] = ("base",)
     logits_budget_gb: float | None = None
     publish: bool = True
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is asked that is done whatever is there."""
+        return not (self.refresh or self.again) and self.kinds == ("base",)
+
 
 @dataclass(frozen=True)
 class _Audited:
-    """What an audit came to: the benchmarks that were not left out, whether anything was run, and the error where some
-    pairs met a fault and the others are done."""
+    """What an audit came to: the benchmarks that were not left out, and the error where some pairs met a fault and the
+    others are done."""
 
-    model: str
-    benchmarks: Sequence[str]
-    ran: bool
-    failed: PairsFailedError | None
+    model: ModelEntry
+    benchmarks: Sequence[BenchmarkSpec]
+    failed: PairsFailedError | None = None
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return [Pair(spec.name, self.model.name) for spec in self.benchmarks]
 
 
 def _audit(model: str, benchmark: str, asked: _Asked) -> _Audited:
@@ -146,13 +162,13 @@ def _audit(model: str, benchmark: str, asked: _Asked) -> _Audited:
     # Before the heavy packages: what is wrong with it is told at once.
     entry, specs = _asked_for(model, benchmark)
 
-    from audit_pipeline.operate.done import nothing_to_do
+    from audit_pipeline.operate.situation import steps_at_a_glance
 
     paths = DataPaths.from_environment()
-    names = [spec.name for spec in specs]
-    if not asked.refresh and asked.kinds == ("base",) and nothing_to_do(entry, specs, paths):
-        tell_step(f"{entry.name} on {', '.join(names)}: everything is up to date, nothing is run")
-        return _Audited(entry.name, names, ran=False, failed=None)
+    up_to_date = f"{entry.name} on {', '.join(spec.name for spec in specs)}: everything is up to date, nothing is run"
+    if asked.is_plain and steps_at_a_glance(entry, specs, paths, publish=asked.publish) == ():
+        tell_step(up_to_date)
+        return _Audited(entry, specs)
     data_to_write()
 
     from audit_pipeline.definitions import defs
@@ -162,15 +178,15 @@ def _audit(model: str, benchmark: str, asked: _Asked) -> _Audited:
     request = AuditRequest(entry.name, specs, **vars(asked), terminal=True, leave_out=benchmark == _ALL)
     outcome = run_audit(request, defs(), paths, tell_step)
     _tell_outcome(outcome)
-    return _Audited(
-        entry.name, [name for name in names if name not in outcome.left_out], ran=True, failed=outcome.failed
-    )
+    if not outcome.runs and not outcome.failed and not outcome.left_out:
+        tell_step(up_to_date)
+    return _Audited(entry, [spec for spec in specs if spec.name not in outcome.left_out], outcome.failed)
 
 
 def _show(audited: _Audited) -> None:
     """The findings, the way to the report, and the error where there was one."""
     paths = DataPaths.from_environment()
-    _show_findings(paths, audited.model, audited.benchmarks)
+    _show_findings(paths, audited.model.name, [spec.name for spec in audited.benchmarks])
     tell_left_out(paths)
     say(f"\nReport: {paths.report}", report=paths.report)
     if audited.failed is not None:
@@ -228,7 +244,7 @@ def _setting_of(row: Row) -> dict[str, Any]:
     return {"parameters": json.loads(row["parameters"])}
 
 
-def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | None) -> None:
+def _dry_run(model: str, benchmark: str, asked: _Asked) -> None:
     entry, specs = _asked_for(model, benchmark)
 
     from audit_pipeline.models.load import load_tokenizer
@@ -238,10 +254,12 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
 
     paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
-    plans = dry_run(AuditRequest(entry.name, specs, kinds=kinds, leave_out=benchmark == _ALL), tokenized, paths)
+    request = AuditRequest(entry.name, specs, again=asked.again, kinds=asked.kinds, leave_out=benchmark == _ALL)
+    plans = dry_run(request, tokenized, paths)
     for spec in specs:
         if spec.name not in plans:
             tell(f"{spec.name} is not built or not up to date: corpus-audit benchmarks --build {spec.name}")
+    device = asked.device or default_device()
     rows = [
         {
             "benchmark": name,
@@ -252,14 +270,17 @@ def _dry_run(model: str, benchmark: str, kinds: tuple[Any, ...], device: str | N
             "tokens": plan.tokens_to_run,
             "branch_tokens": plan.branch_tokens,
             "bytes_to_write": sum(plan.bytes_to_write.values()),
-            "seconds": seconds_for(tokenized, plan.tokens_to_run + plan.branch_tokens, device or default_device()),
+            "seconds": seconds_for(tokenized, plan.tokens_to_run + plan.branch_tokens, device),
+            "because": because,
         }
-        for name, plan in plans.items()
+        for name, (plan, because) in plans.items()
     ]
     counted = ("texts", "cached", "to_run", "passes", "tokens", "branch_tokens", "bytes_to_write")
     numbers = [(name.replace("_", " "), _number(name)) for name in counted]
     time = ("time", lambda row: f"about {row['seconds']:,.0f} s")
-    show_table("plans", rows, [("benchmark", "benchmark"), *numbers, time])
+    show_table(
+        "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
+    )
     say(
         "Nothing was run. Passes and tokens: the texts and their lower case; branches are an estimate. Time: the "
         "model's arithmetic at this machine's measured speed; loading and a reference model's passes left out."
@@ -276,15 +297,18 @@ def _number(column: str) -> Callable[[Row], str]:
 @json_option
 def control(name: str, device: str | None) -> None:
     """Train a control with known truth (config/controls.yaml) and audit its two models on its texts."""
-    _check_instrument(name, device, show=True)
+    audited = _audit_control(name, device)
+    _publish(audited)
+    for one in audited:
+        _show(one)
+    _show_checks(audited)
 
 
-def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
+def _audit_control(name: str, device: str | None) -> list[_Audited]:
+    """Both models of a control on its texts; warehouse and report do not follow yet."""
     config = whole_configuration()
     config.controls.named(name)
-    models: dict[str, str] = {
-        one.control.role: one.name for one in config.models.values() if one.control and one.control.name == name
-    }
+    models = [one.name for one in config.models.values() if one.control and one.control.name == name]
     benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
     if not models or not benchmarks:
         raise ConfigError(
@@ -292,20 +316,17 @@ def _check_instrument(name: str, device: str | None, *, show: bool) -> None:
             f"(control: {{name: {name}, role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
         )
     asked = _Asked(device=device, publish=False)
-    done = [_audit(model, benchmark, asked) for model in models.values() for benchmark in benchmarks]
+    return [_audit(model, benchmark, asked) for model in models for benchmark in benchmarks]
+
+
+def _publish(audited: Sequence[_Audited]) -> None:
+    """Rebuild warehouse and report once, where they do not show what these audits came to."""
+    from audit_pipeline.operate.situation import steps_to_publish
+
     paths = DataPaths.from_environment()
-    if any(one.ran for one in done):
-        _publish(paths)
-    for one in done:
-        if show:
-            _show(one)
-        elif one.failed is not None:
-            raise one.failed
-    for benchmark in benchmarks:
-        _show_check(paths, benchmark, models)
+    if not steps_to_publish([pair for one in audited for pair in one.pairs], paths):
+        return
 
-
-def _publish(paths: DataPaths) -> None:
     from audit_pipeline.definitions import defs
     from audit_pipeline.operate.dagster.audit import publish
 
@@ -342,6 +363,16 @@ def study(name: str) -> None:
     plain = [(name, name) for name in ("setting", "value", "seed")]
     show_table("study", rows_shown, [*plain, ("detector", detector_and_setting), interval])
     say(f"\nReport: {paths.report}", report=paths.report)
+
+
+def _show_checks(audited: Sequence[_Audited]) -> None:
+    """The check of the instrument on each of the control's benchmarks; raises the error where a pair met a fault."""
+    for one in audited:
+        if one.failed is not None:
+            raise one.failed
+    models: dict[str, str] = {one.model.control.role: one.model.name for one in audited if one.model.control}
+    for benchmark in dict.fromkeys(spec.name for one in audited for spec in one.benchmarks):
+        _show_check(DataPaths.from_environment(), benchmark, models)
 
 
 def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:

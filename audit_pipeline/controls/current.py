@@ -1,6 +1,6 @@
-"""Whether a control is trained as its entry and its documents say now.
+"""Which version of a control its entry and its documents give now, and which one is trained.
 
-What belongs here: the version that follows from them, and comparing it. What does not: what is kept (kept.py), training
+What belongs here: these two. What does not: comparing them (operate/plan.py), what is kept (kept.py), training
 (build.py), and anything that imports a model library.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.documents import documents_version, read_documents
+from audit_pipeline.catalogue.documents import documents_version, read_documents, version_of_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.kept import read_control, require_whole
@@ -35,12 +35,19 @@ def documents_of(entry: ControlEntry, paths: DataPaths) -> tuple[pa.Table, Mappi
     return pa.concat_tables(tables.values()), {name: documents_version(table) for name, table in tables.items()}
 
 
-def is_current(entry: ControlEntry, paths: DataPaths) -> bool:
-    """Whether the control is trained as its entry and documents say now; False, too, where those are not there."""
+def wanted_version(entry: ControlEntry, paths: DataPaths) -> str | None:
+    """The version that the control would be trained in now; None where its documents are not there."""
     try:
-        _, versions = documents_of(entry, paths)
-        version = str(read_control(entry.name, paths)["version"])
-        require_whole(paths.control_version(entry.name, version))
-        return version == control_version(entry, versions)
+        return control_version(entry, {source: version_of_documents(paths, source) for source in entry.sources})
     except DataError:
-        return False
+        return None
+
+
+def trained_version(name: str, paths: DataPaths) -> str | None:
+    """The version of the control as it is trained; None where it is not, or a file of it is damaged."""
+    try:
+        version = str(read_control(name, paths)["version"])
+        require_whole(paths.control_version(name, version))
+    except DataError:
+        return None
+    return version

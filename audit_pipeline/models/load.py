@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.paths import DataPaths
@@ -21,6 +22,22 @@ from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_t
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.sizes import require_sizes
 from audit_pipeline.models.tokenizer import TextTokenizer
+
+
+class KnownModel(Protocol):
+    """What decides the token statistics of a model: entry and files, start token, length of its context."""
+
+    @property
+    def entry(self) -> ModelEntry: ...
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def start_token(self) -> str | None: ...
+
+    @property
+    def context_length(self) -> int: ...
 
 
 @dataclass(frozen=True)

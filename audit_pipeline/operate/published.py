@@ -1,12 +1,12 @@
 """What warehouse and report were made with besides the findings: the configuration, the code, whether texts are quoted.
 
-What belongs here: keeping that with them, and telling whether it is as it was. What does not: the findings (done.py).
+What belongs here: keeping that with them, and what it is now. What does not: comparing the two (plan.py).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from audit_pipeline.catalogue.lineage import package_versions
@@ -19,21 +19,22 @@ _OF_CODE = {".py", ".sql", ".j2", ".css", ".js"}
 
 def note_published(paths: DataPaths, *, include_text: bool) -> None:
     """Keep what warehouse and report, which have just been written, were made with."""
-    write_json(paths.published, _made_with(include_text=include_text))
+    write_json(paths.published, made_with_now(include_text=include_text))
 
 
-def is_published_as_now(paths: DataPaths) -> bool:
-    """Whether they would be made with the same now."""
-    return read_json_if_whole(paths.published) == _made_with(include_text=texts_are_quoted())
+def made_with(paths: DataPaths) -> Mapping[str, object] | None:
+    """What warehouse and report were made with, each part by its name; None where nobody kept it."""
+    return read_json_if_whole(paths.published)
 
 
-def _made_with(*, include_text: bool) -> dict[str, object]:
+def made_with_now(*, include_text: bool | None = None) -> Mapping[str, object]:
+    """What they would be made with now; texts are quoted as the environment says, unless that is given."""
     config = config_dir()
     return {
         "configuration": _digest(config, sorted(config.glob("*.yaml"))),
         "code": _digest(_PACKAGE, sorted(path for path in _PACKAGE.rglob("*") if path.suffix in _OF_CODE)),
         "packages": package_versions(),
-        "include_text": include_text,
+        "include_text": texts_are_quoted() if include_text is None else include_text,
     }
 
 

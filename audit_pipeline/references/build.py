@@ -100,9 +100,9 @@ def build_frequencies(
     path = paths.token_frequencies(entry.name, tokenizer)
     corpus = corpus_of(entry, paths)
     version = digest(corpus.digest, entry.settings_digest, tokenizer, CODE_VERSION)[:16]
-    fresh = _up_to_date(entry.name, paths, model, version)
-    if fresh is not None:
-        return FrequencyReport(entry.name, tokenizer, path, version, fresh, None)
+    counted = _counted(entry.name, paths, model, version)
+    if counted is not None:
+        return FrequencyReport(entry.name, tokenizer, path, version, counted, None)
     limits = Limits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
     checkpoint = checkpoint_of(path)
     count = count_documents(
@@ -132,7 +132,7 @@ def build_frequencies(
     return FrequencyReport(entry.name, tokenizer, path, version, metadata, count)
 
 
-def _up_to_date(corpus: str, paths: DataPaths, model: TokenizedModel, version: str) -> Mapping[str, str] | None:
+def _counted(corpus: str, paths: DataPaths, model: TokenizedModel, version: str) -> Mapping[str, str] | None:
     """What the table says of itself where it is whole and has that version; else None: it is counted again."""
     try:
         _, metadata = read_kept_frequencies(corpus, model, paths)

@@ -19,6 +19,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import checked, read_parquet
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import DataError, one_line
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references.config import ReferenceEntry, load_references
 from audit_pipeline.references.count import counts_sha256
@@ -113,24 +114,41 @@ def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> F
     return FrequencyLookup(frequencies, None, upstream)
 
 
-def corpus_to_count(model: TokenizedModel, paths: DataPaths) -> ReferenceEntry | None:
-    """The model's reference corpus, where an audit would count it first: there is no table of it, and it is not on the
-    hub."""
-    corpus = model.entry.reference_corpus
-    references = load_references()
-    if corpus is None or model.entry.start_token_policy != "always" or not references.names:
+def countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
+    """The model's reference corpus, where an audit counts it itself: it is not on the hub, and dc_pdd can use it.
+
+    Raises ConfigError where references.yaml cannot be read or names no such corpus.
+    """
+    corpus, references = model.reference_corpus, load_references()
+    if corpus is None or model.start_token_policy != "always" or not references.names:
         # Without a file of corpora nobody has asked for any; the scores of dc_pdd say what is missing.
         return None
     entry = references.named(corpus)
-    return None if entry.hub is not None or _is_counted(corpus, model, paths) else entry
+    return None if entry.hub is not None else entry
 
 
-def _is_counted(corpus: str, model: TokenizedModel, paths: DataPaths) -> bool:
+def counted_under(corpus: str, model: TokenizedModel, paths: DataPaths) -> tuple[str, str] | None:
+    """The digests of the settings that a corpus was counted under with the model's tokenizer, and of its documents;
+    None where no whole table of it is there."""
     try:
-        return frequencies_of(corpus, model, paths).frequencies is not None
+        _, metadata = read_kept_frequencies(corpus, model, paths)
     except DataError:
-        # A damaged table is counted again.
-        return False
+        return None
+    return metadata.get("settings_digest", ""), metadata["corpus_digest"]
+
+
+def version_seen(model: ModelEntry, tokenizer_fingerprint: str, paths: DataPaths) -> Mapping[str, str]:
+    """The version of the table that scoring would take, by its name in the lineage, of what the table says of itself.
+
+    None of it is checked: for whoever looks at many models. Raises the AuditError of what cannot be read.
+    """
+    if model.reference_corpus is None or model.start_token_policy != "always":
+        return {}
+    entry = load_references().named(model.reference_corpus)
+    path = paths.token_frequencies(entry.name, tokenizer_fingerprint)
+    if not path.exists() or (metadata := _read(path)[1]).get("settings_digest") != entry.settings_digest:
+        return {}
+    return {f"token_frequencies/{partition_of(entry.name, tokenizer_fingerprint)}": data_version(metadata)}
 
 
 def partition_of(corpus: str, tokenizer_fingerprint: str) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from audit_pipeline.operate.facts import STATUSES
 from audit_pipeline.report.document import Coverage, GridRow, NotDone, StatusCount
 from audit_pipeline.report.rows import Row, cut
 from audit_pipeline.report.words import STATUS_IN_WORDS
-from audit_pipeline.warehouse.coverage import STATUSES
 
 MAX_GRID_MODELS = 60
 MAX_GRID_BENCHMARKS = 30

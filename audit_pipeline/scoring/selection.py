@@ -35,10 +35,12 @@ def audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataP
     return Session(model, selection, paths, benchmark=benchmark.name, in_context=any(benchmark.contexts))
 
 
-def upstream_now(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str]:
-    """What the needs of an audit would bring now, a reference model and token frequencies, with their versions."""
+def upstream_now(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
+    """What the needs of an audit would bring now, a reference model and token frequencies, with their versions.
+
+    None where the hub cannot be reached, or what is there cannot be read: nothing is known of them now.
+    """
     try:
         return Session(model, select(), paths).upstream
     except AuditError:
-        # The hub cannot be reached: nothing is known of them now.
-        return {}
+        return None

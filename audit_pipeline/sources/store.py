@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.catalogue.documents import documents_version, read_documents
+from audit_pipeline.catalogue.lineage import latest_is_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.errors import DataError, SourceError
@@ -61,24 +62,22 @@ def refresh(
     return keep(source, harvest, paths, run_id, datetime.now(UTC), write, settings.digest_for(source), known.version)
 
 
-def is_stale(source: str, paths: DataPaths, settings: SourceSettings) -> bool:
-    """Whether the source's documents are missing, or were fetched under other settings or by an earlier version of it.
+def fetched_under(source: str, paths: DataPaths) -> str | None:
+    """The digest of the settings and files that the source's documents were fetched under (SourceSettings.digest_for).
 
-    Files of the user's own are always read again: that is quick, and only reading them shows whether they changed.
+    None where there are no documents that can be used: none at all, damaged ones, those of an earlier release, which
+    lack columns, or those that an earlier version of the source yielded.
     """
     known = all_sources().get(source)
-    if known is None or known.is_local or not paths.documents(source).exists():
-        return True
+    if known is None or not paths.documents(source).exists() or not latest_is_whole(paths, "documents", source):
+        return None
     try:
         written = read_json(paths.source_manifest(source))
     except (OSError, ValueError):
-        return True
-    # A table of an earlier release lacks columns; before sources had versions, all were of the first.
-    return bool(
-        written.get("settings") != settings.digest_for(source)
-        or written.get("columns") != DOCUMENTS.names
-        or written.get("source_version", 1) != known.version
-    )
+        return None
+    # Before sources had versions, all were of the first.
+    as_now = written.get("columns") == DOCUMENTS.names and written.get("source_version", 1) == known.version
+    return written.get("settings") if as_now else None
 
 
 def keep(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.load import KnownModel, TokenizedModel
 
 IntArray = npt.NDArray[np.int32]
 _Tokens = tuple[list[int], list[tuple[int, int]], list[int]]
@@ -39,7 +39,7 @@ class EncodedText:
         return max(0, len(self.token_id) - self.first_scored)
 
 
-def window_and_stride(model: TokenizedModel) -> tuple[int, int]:
+def window_and_stride(model: KnownModel) -> tuple[int, int]:
     """Tokens a pass and tokens that a window moves on, from the model's entry or its context length."""
     window = min(model.entry.window or model.context_length, model.context_length)
     stride = min(model.entry.stride or max(1, window // 2), max(1, window - 2))

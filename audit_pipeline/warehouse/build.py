@@ -29,6 +29,7 @@ from audit_pipeline.catalogue.paths import DataPaths, config_dir, unsegment
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
+from audit_pipeline.warehouse.coverage import fill_coverage, look_at_present
 from audit_pipeline.warehouse.define import WrittenFile, check_keys, create_tables, create_views, fill_derived
 from audit_pipeline.warehouse.files import Listed, Unreadable, changed_since, damaged_files, list_files
 from audit_pipeline.warehouse.load import (
@@ -192,15 +193,17 @@ def _fill_from(
         unreadable += load_model_cards(connection, paths)
         unreadable += load_benchmark_manifests(connection, paths)
         models, benchmarks = config / MODELS_FILE, config / BENCHMARKS_FILE
+        present = look_at_present(config, paths)
         unreadable += load_rows(connection, "configured_models", models, lambda: configured_models(config))
         unreadable += load_rows(
-            connection, "configured_benchmarks", benchmarks, lambda: configured_benchmarks(config, paths)
+            connection, "configured_benchmarks", benchmarks, lambda: configured_benchmarks(config, paths, present.there)
         )
         keep_one_row_a_key(connection)
         left_out = {one.path: one.reason for one in unreadable}
         read = [one for name in RUN_TABLES for one in _written(name, listed[name].identities.keys() - left_out.keys())]
         gone = missing_files(entries, lambda file: file not in left_out and _is_there(file, listed))
         fill_derived(connection, read, gone, left_out)
+        fill_coverage(connection, present, paths)
         doubled = check_keys(connection, defined)
         create_views(connection)
         rows = {table.name: _count(connection, table.name) for table in defined}

@@ -1,7 +1,7 @@
 """What the configuration asks to be audited, as rows of the warehouse.
 
-What belongs here: models.yaml and benchmarks.yaml as rows, and whether a benchmark is up to date. What does not:
-reading and checking those files (models/config.py, benchmarks/config.py), the columns' meaning (schema.py).
+What belongs here: models.yaml and benchmarks.yaml as rows. What does not: reading and checking those files
+(models/config.py, benchmarks/config.py), what is to be done (operate/plan.py), the columns' meaning (schema.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from pathlib import Path
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.benchmarks.staleness import up_to_date
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.operate.facts import Situation
+from audit_pipeline.operate.plan import is_as_configured
 
 _UNKNOWN = {"release_date": None, "training_cutoff": None, "on_request": False}
 
@@ -50,14 +51,13 @@ def configured_models(folder: Path) -> Configured:
     return Configured(rows, models.problems)
 
 
-def configured_benchmarks(folder: Path, paths: DataPaths) -> Configured:
-    """A row a benchmark of benchmarks.yaml, ``words`` null where its texts are of any length.
+def configured_benchmarks(folder: Path, paths: DataPaths, there: Situation) -> Configured:
+    """A row a benchmark of benchmarks.yaml, ``words`` null where its texts are of any length; ``there``: what is built.
 
     A benchmark whose entry is broken has the row that it was built by, where it was. Raises AuditError where the file
     cannot be read.
     """
     specs = load_benchmarks(folder)
-    fresh = up_to_date(specs.values(), paths)
     rows: list[Mapping[str, object]] = [
         {
             "benchmark": name,
@@ -65,7 +65,7 @@ def configured_benchmarks(folder: Path, paths: DataPaths) -> Configured:
             "words": spec.words,
             "design": spec.design,
             "description": spec.settings.description,
-            "is_up_to_date": fresh[name],
+            "is_up_to_date": is_as_configured(there.benchmarks[name]) if name in there.benchmarks else None,
             "on_request": spec.settings.on_request,
         }
         for name, spec in specs.items()

@@ -1,10 +1,207 @@
-"""The statuses of the views coverage and not_audited; the rule that gives them is told in sql/views/coverage.sql.
+"""What became of every model on every benchmark: the planner's word on each pair, as a table.
 
-What belongs here: names that Python shares with those views. What does not: the rule itself, and how the report lays it
-out (report_coverage.py).
+What belongs here: the facts of all pairs, read from the tables of the warehouse that is being built, and the rows of
+coverage. What does not: what follows from the facts (operate/plan.py), how the report lays it out (report/coverage.py).
+
+The pairs are those of the configuration, but for what is audited on request only, and those of any earlier run. Models
+are taken as they were seen last (operate/seen.py): nothing is loaded for a warehouse.
 """
 
 from __future__ import annotations
 
-STATUSES = ("failed", "not_applicable", "stale", "missing", "done")
-"""Worst first: a fault, input that cannot be used, a number that may no longer hold, no number, all as it should be."""
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
+from audit_pipeline.catalogue.lineage import Written as InLineage
+from audit_pipeline.catalogue.outcomes import Outcome
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import AuditError
+from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.operate.facts import Asked, Audit, Benchmark, Situation, Written
+from audit_pipeline.operate.plan import state_of
+from audit_pipeline.operate.seen import SeenModels, Sighting, seen_last
+from audit_pipeline.operate.situation import CODE, look, written
+
+TABLE = "coverage"
+
+_PAIRS = """
+SELECT configured_models.name AS model, configured_benchmarks.benchmark
+FROM configured_models CROSS JOIN configured_benchmarks
+WHERE NOT configured_models.on_request AND NOT configured_benchmarks.on_request
+UNION SELECT model, benchmark FROM runs WHERE model IS NOT NULL AND "table" <> 'corpus_tests'
+UNION SELECT model, benchmark FROM outcomes
+ORDER BY model, benchmark
+"""
+_WRITTEN = """
+SELECT runs."table", runs.model, runs.benchmark, runs.run_id, runs.lineage_rows, runs.code_version, runs.data_version,
+    runs.benchmark_digest, runs.finished_at, runs.model_fingerprint, runs.tokenizer_fingerprint,
+    max_by(lineage.upstream_data_versions, lineage.finished_at) AS upstream
+FROM runs LEFT JOIN lineage
+    ON lineage."table" = runs."table" AND lineage."partition" = runs."partition" AND lineage.run_id = runs.run_id
+WHERE runs.is_current AND runs.model IS NOT NULL AND runs."table" IN ('scores', 'evaluations')
+GROUP BY ALL
+"""
+_OUTCOMES = """
+SELECT * FROM outcomes
+QUALIFY row_number() OVER (PARTITION BY model, benchmark ORDER BY recorded_at DESC, run_id DESC) = 1
+"""
+_SIGHTINGS = """
+SELECT split_part("partition", '|', 2) AS model, model_fingerprint AS fingerprint,
+    tokenizer_fingerprint AS tokenizer, max(finished_at) AS at
+FROM lineage WHERE model_fingerprint IS NOT NULL GROUP BY ALL
+"""
+# A file that counts now is the one that the last entry of its table and pair explains.
+_DAMAGED = """
+WITH last AS (
+    SELECT "table", "partition", max_by(run_id, (finished_at, run_id)) AS run_id FROM lineage
+    WHERE "table" IN (SELECT unnest($tables)) GROUP BY ALL
+)
+SELECT split_part("partition", '|', 2) AS model, split_part("partition", '|', 1) AS benchmark, list("table") AS damaged
+FROM last SEMI JOIN files_gone USING ("table", "partition", run_id) GROUP BY ALL
+"""
+_SCHEMA = pa.schema(
+    [
+        ("model", pa.string()),
+        ("benchmark", pa.string()),
+        ("is_configured", pa.bool_()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("stage", pa.string()),
+        ("last_audited_at", pa.timestamp("us", "UTC")),
+        ("outcome_at", pa.timestamp("us", "UTC")),
+        ("run_id", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Present:
+    """What there is beside the tables: the benchmarks of the configuration, and its models by name."""
+
+    there: Situation
+    models: Mapping[str, ModelEntry]
+
+
+def look_at_present(folder: Path, paths: DataPaths) -> Present:
+    """What the configuration in ``folder`` asks for and the data folder holds; a file of it that cannot be read, which
+    is named where its rows are read, asks for nothing."""
+    try:
+        specs = load_benchmarks(folder)
+        there = look(Asked(benchmarks=tuple(specs)), paths, specs=specs.values())
+    except AuditError:
+        there = Situation(code=CODE)
+    try:
+        models: Mapping[str, ModelEntry] = load_models(folder)
+    except AuditError:
+        models = {}
+    return Present(there, models)
+
+
+def fill_coverage(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> None:
+    """Fill the table from those that are filled already."""
+    pairs = [Pair(row["benchmark"], row["model"]) for row in _rows(connection, _PAIRS)]
+    there = _situation(connection, pairs, present, paths)
+    models = {row["name"] for row in _rows(connection, "SELECT name FROM configured_models")}
+    benchmarks = {row["benchmark"] for row in _rows(connection, "SELECT benchmark FROM configured_benchmarks")}
+    rows = [_row(pair, there, is_configured=pair.model in models and pair.benchmark in benchmarks) for pair in pairs]
+    connection.register("given", pa.Table.from_pylist(rows, schema=_SCHEMA))
+    connection.execute(f"INSERT INTO {TABLE} BY NAME FROM given")
+    connection.unregister("given")
+
+
+def _row(pair: Pair, there: Situation, *, is_configured: bool) -> Mapping[str, object]:
+    state, audit = state_of(pair, there), there.audits[pair]
+    found = audit.evaluations
+    return {
+        "model": pair.model,
+        "benchmark": pair.benchmark,
+        "is_configured": is_configured,
+        "status": state.status,
+        "reason": state.reason,
+        "stage": None if state.outcome is None else state.outcome.stage,
+        "last_audited_at": None if found is None else found.at,
+        "outcome_at": None if audit.outcome is None else audit.outcome.at,
+        "run_id": state.outcome.run_id if state.outcome is not None else None if found is None else found.run_id,
+    }
+
+
+def _situation(
+    connection: duckdb.DuckDBPyConnection, pairs: Iterable[Pair], present: Present, paths: DataPaths
+) -> Situation:
+    pairs = list(pairs)
+    benchmarks = _benchmarks(connection, {pair.benchmark for pair in pairs}, present)
+    seen = _seen(connection, present)
+    found = {(row["table"], _pair(row)): _written(row) for row in _rows(connection, _WRITTEN)}
+    outcomes = {_pair(row): _outcome(row) for row in _rows(connection, _OUTCOMES)}
+    damaged = {
+        _pair(row): tuple(sorted(row["damaged"])) for row in _rows(connection, _DAMAGED, tables=list(RUN_TABLES))
+    }
+    audits = {
+        pair: Audit(
+            seen.conventions(pair.model, benchmarks.get(pair.benchmark, Benchmark(None, None)).built, paths),
+            found.get(("scores", pair)),
+            found.get(("evaluations", pair)),
+            outcomes.get(pair),
+            damaged.get(pair, ()),
+        )
+        for pair in pairs
+    }
+    return replace(present.there, benchmarks=benchmarks, audits=audits)
+
+
+def _benchmarks(
+    connection: duckdb.DuckDBPyConnection, names: Iterable[str], present: Present
+) -> Mapping[str, Benchmark]:
+    """Those of the configuration, and those of ``names`` that are no longer, or not readably, in it.
+
+    Only where the configuration names any is another one removed: an unreadable file names none.
+    """
+    named = {row["benchmark"] for row in _rows(connection, "SELECT benchmark FROM configured_benchmarks")}
+    built = {
+        row["benchmark"]: row["digest"]
+        for row in _rows(connection, "SELECT benchmark, max(digest) AS digest FROM benchmarks GROUP BY benchmark")
+    }
+    others = {name: Benchmark(None, built.get(name), is_removed=bool(named) and name not in named) for name in names}
+    return {**others, **present.there.benchmarks}
+
+
+def _seen(connection: duckdb.DuckDBPyConnection, present: Present) -> SeenModels:
+    cards = [json.loads(row["card"]) for row in _rows(connection, "SELECT card FROM models")]
+    return seen_last(cards, [Sighting(**row) for row in _rows(connection, _SIGHTINGS)], present.models)
+
+
+def _written(row: Mapping[str, Any]) -> Written:
+    if not row["lineage_rows"]:
+        return Written(row["run_id"])
+    upstream = json.loads(row["upstream"] or "{}")
+    explained = InLineage(
+        row["run_id"],
+        row["code_version"],
+        row["data_version"],
+        row["benchmark_digest"],
+        upstream,
+        row["finished_at"],
+        row["model_fingerprint"],
+        row["tokenizer_fingerprint"],
+    )
+    return written(explained, _pair(row))
+
+
+def _outcome(row: Mapping[str, Any]) -> Outcome:
+    return Outcome(_pair(row), row["stage"], row["status"], row["reason"], row["run_id"], row["recorded_at"])
+
+
+def _pair(row: Mapping[str, Any]) -> Pair:
+    return Pair(row["benchmark"], row["model"])
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str, **parameters: object) -> list[dict[str, Any]]:
+    return list(connection.sql(query, params=parameters or None).to_arrow_table().to_pylist())

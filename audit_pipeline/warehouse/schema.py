@@ -40,6 +40,9 @@ GIVEN_TABLES = ("models", "benchmarks", "configured_models", "configured_benchma
 DERIVED_TABLES = ("scored_settings", "runs", "lineage_edges", "files_gone", "group_scores")
 """Filled from other tables by sql/fills/, in this order, so that views need not read every score."""
 
+PLANNED_TABLES = ("coverage",)
+"""Filled with what the planner says of the tables before."""
+
 KEYS = "keys"
 
 _KEY = re.compile(r"^-- Key, checked by every build \(table keys\): (.+)$", re.MULTILINE)
@@ -93,7 +96,7 @@ def literal(text: str) -> str:
 def tables(*, include_text: bool) -> tuple[Table, ...]:
     """Every table of the warehouse, in the order they are made; without text, what would quote the audited texts is
     empty."""
-    names = (*PARQUET_TABLES, *GIVEN_TABLES, *DERIVED_TABLES, KEYS)
+    names = (*PARQUET_TABLES, *GIVEN_TABLES, *DERIVED_TABLES, *PLANNED_TABLES, KEYS)
     return tuple(_table(name, _expressions(include_text=include_text).get(name, {})) for name in names)
 
 
@@ -165,7 +168,6 @@ DEFINED: tuple[View | Macro, ...] = (
     _view("instrument_check", "evaluations"),
     _view("lineage_gaps", "runs"),
     _view("lineage_of_finding", "evaluations", "lineage"),
-    _view("coverage"),
     _view("not_audited", "coverage"),
     _view("model_releases", "configured_models"),
     _view("model_timeline", "leaderboard_history", "configured_models"),

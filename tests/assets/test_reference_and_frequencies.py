@@ -11,10 +11,12 @@ from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.lineage import latest_run
 from audit_pipeline.catalogue.tables import read_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
+from audit_pipeline.operate.dagster.carry_out import Runner, ensure_frequencies
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.done import built_digests, done_pairs
+from audit_pipeline.operate.facts import OF_PAIRS, Asked
+from audit_pipeline.operate.plan import plan, state_of
+from audit_pipeline.operate.situation import look
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]
@@ -41,9 +43,16 @@ def audit(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
     run_job(job, instance, partition_range=(PAIRS[0].partition, PAIRS[1].partition))
 
 
-def done(workspace: Workspace) -> set[Pair]:
+def reasons(workspace: Workspace) -> set[str | None]:
+    """Why the pairs are to be audited again; the steps agree with it. Empty where they are done."""
+    asked, model = Asked(pairs=tuple(PAIRS)), workspace.model("one")
     specs = list(load_benchmarks().values())
-    return done_pairs(PAIRS, built_digests(specs, workspace.paths), workspace.paths, workspace.model("one"))
+    there = look(asked, workspace.paths, specs=specs, entries=[model.entry], models={"one": model})
+    said = {pair: state_of(pair, there).reason for pair in PAIRS if state_of(pair, there).status != "done"}
+    counted_first = "the tokens of sotu|one are counted first"
+    planned = {step.pair: step.because for step in plan(there, asked) if step.kind in OF_PAIRS}
+    assert {pair: why for pair, why in planned.items() if why != counted_first} == said
+    return set(said.values())
 
 
 def statuses(workspace: Workspace, pair: Pair) -> dict[str, set[str]]:
@@ -64,12 +73,12 @@ def test_the_reference_model_is_loaded_once_before_its_model(
         for table in ("scores", "evaluations"):
             upstream = latest_run(audited_with.paths, table, pair.partition).upstream
             assert upstream["reference_model/two"] == f"{two.model_fingerprint}/{two.tokenizer_fingerprint}"
-    assert done(audited_with) == set(PAIRS)
+    assert reasons(audited_with) == set()
 
     # Another reference model: the pairs are not done any more.
     one = audited_with.model("one").located.folder
     audited_with.write_models(one={"path": one, "reference_model": str(one)})
-    assert done(audited_with) == set()
+    assert reasons(audited_with) == {"the reference model changed since"}
 
 
 def test_a_reference_model_that_is_not_there_costs_one_detector(
@@ -79,25 +88,25 @@ def test_a_reference_model_that_is_not_there_costs_one_detector(
     audited_with.write_models(one={"path": one, "reference_model": "./gone"}, two={"path": one})
     audit(definitions, instance)
     assert statuses(audited_with, PAIRS[0])["reference"] == {"not_applicable"}
-    assert done(audited_with) == set(PAIRS)
+    assert reasons(audited_with) == set()
 
 
 def test_tokens_are_counted_once_and_a_new_table_makes_the_pairs_stale(
     definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
 ) -> None:
     audit(definitions, instance)
-    assert done(audited_with) == set(PAIRS)
+    assert reasons(audited_with) == set()
     told: list[str] = []
 
     def ensure() -> dict[str, str]:
         model = audited_with.model("one")
-        return ensure_frequencies(definitions.resolve_job_def, instance, model, audited_with.paths, told.append)
+        return ensure_frequencies(model, Runner(definitions.resolve_job_def, instance, audited_with.paths, told.append))
 
     assert set(ensure()) == {"token_frequencies/sotu"}
     assert told == ["counting tokens of sotu for one"]
-    assert done(audited_with) == set(), "dc_pdd has what it needs now"
+    assert reasons(audited_with) == {"the token frequencies changed since"}, "dc_pdd has what it needs now"
     audit(definitions, instance)
-    assert done(audited_with) == set(PAIRS)
+    assert reasons(audited_with) == set()
     assert statuses(audited_with, PAIRS[0])["dc_pdd"] == {"ok"}
     assert ensure() == {}, "it is there"
 
@@ -113,7 +122,7 @@ def test_a_corpus_that_cannot_be_had_says_so(
     register(instance, models=["one"])
     entry = {"path": "./nowhere", "language": "en", "licence": "CC0-1.0"}
     audited_with.write_config("references", {"references": {"sotu": entry}})
+    runner = Runner(definitions.resolve_job_def, instance, audited_with.paths, lambda what: None)
+    model = audited_with.model("one")
     with pytest.raises(DataError, match="nowhere"):
-        ensure_frequencies(
-            definitions.resolve_job_def, instance, audited_with.model("one"), audited_with.paths, lambda what: None
-        )
+        ensure_frequencies(model, runner)

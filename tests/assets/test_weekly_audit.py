@@ -32,7 +32,6 @@ from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.definitions import defs
 from audit_pipeline.operate.dagster import schedules
 from audit_pipeline.operate.dagster.in_process import ensure_dagster_home
-from audit_pipeline.operate.dagster.schedules import weekly_audit
 from audit_pipeline.sources.base import Missing
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
@@ -233,6 +232,8 @@ def test_another_start_token_is_audited_again(workspace: Workspace, week: Weeks)
 
 
 def test_the_schedule_is_off_until_somebody_turns_it_on() -> None:
+    [weekly_audit] = defs().schedules or []
+    assert isinstance(weekly_audit, dg.ScheduleDefinition)
     assert weekly_audit.default_status is dg.DefaultScheduleStatus.STOPPED
     assert weekly_audit.cron_schedule == "0 6 * * 1"
     assert {sensor.default_status for sensor in defs().sensors or []} == {dg.DefaultSensorStatus.STOPPED}

@@ -47,7 +47,7 @@ from audit_pipeline.catalogue.paths import model_page
 from audit_pipeline.cli import main
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.operate import done
+from audit_pipeline.operate import situation
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.registry import all_sources
@@ -607,38 +607,68 @@ def test_a_second_audit_runs_nothing_and_needs_no_heavy_package(audited: Workspa
     assert after == before
 
 
-def run_again_from_the_cache(workspace: Workspace) -> None:
-    """Audit once more: something is to be done, but no text is run."""
+AUDITED, PUBLISHED = "• auditing tiny on made_8", "• rebuilding warehouse and report"
+
+
+def again(workspace: Workspace, *options: str, because: str) -> list[str]:
+    """Audit once more: something is to be done, and a dry run says why, but no text is run. What was done."""
     loads, parts = count_loads(workspace.monkeypatch), workspace.parts()
-    result = workspace.run("audit", "--model", "tiny", "--benchmark", "made_8")
+    command = ("audit", "--model", "tiny", "--benchmark", "made_8", *options)
+    [plan] = json.loads(told(workspace.run(*command, "--dry-run", "--json")))["plans"]
+    assert plan["because"] == because
+    result = workspace.run(*command)
     told(result)
-    texts = len(read_built(workspace.paths, "made_8").examples)
-    assert f"made_8|tiny: {texts} texts from the cache, 0 computed" in result.stderr
-    assert [line for line in result.stderr.splitlines() if line.startswith("• ")] == [
-        "• auditing tiny on made_8",
-        "• rebuilding warehouse and report",
-    ]
     assert (loads, workspace.parts()) == ([], parts)
+    if "made_8|tiny" in result.stderr:
+        texts = len(read_built(workspace.paths, "made_8").examples)
+        assert f"made_8|tiny: {texts} texts from the cache, 0 computed" in result.stderr
+    return [line for line in result.stderr.splitlines() if line.startswith("• ")]
 
 
 @pytest.mark.parametrize("stage", ["scores", "evaluations"])
-def test_other_code_runs_a_pair_again_from_the_cache(audited_copy: Workspace, stage: str) -> None:
-    name = f"{stage.upper()}_VERSION"
-    for module in (scores, done):
-        audited_copy.monkeypatch.setattr(module, name, "another")
-    run_again_from_the_cache(audited_copy)
-    history = "SELECT count(DISTINCT run_id) AS runs FROM scores WHERE benchmark = 'made_8'"
+def test_other_code_runs_a_pair_again_from_the_stage_that_it_is_of(audited_copy: Workspace, stage: str) -> None:
+    audited_copy.monkeypatch.setattr(scores, f"{stage.upper()}_VERSION", "another")
+    audited_copy.monkeypatch.setitem(situation.CODE, stage, "another")
+    what = {"scores": "scores", "evaluations": "evaluates"}[stage]
+    assert again(audited_copy, because=f"the code that {what} changed since") == [AUDITED, PUBLISHED]
+    for table, runs in (("scores", 2 if stage == "scores" else 1), ("evaluations", 2)):
+        history = f"SELECT count(DISTINCT run_id) AS runs FROM {table} WHERE benchmark = 'made_8'"
+        assert json.loads(told(audited_copy.run("sql", history, "--format", "json"))) == {"runs": runs}
+        current = f"SELECT count(DISTINCT run_id) AS runs FROM current_{table} WHERE benchmark = 'made_8'"
+        assert json.loads(told(audited_copy.run("sql", current, "--format", "json"))) == {"runs": 1}
+    assert "0 row(s)" in told(audited_copy.run("sql", "SELECT * FROM lineage_gaps"))
+    states = told(audited_copy.run("sql", "SELECT DISTINCT reason FROM coverage WHERE benchmark = 'made_8'"))
+    assert "changed since" not in states
+
+
+def test_of_several_pairs_only_those_that_are_not_done_are_run(audited_copy: Workspace) -> None:
+    audited_copy.write_benchmarks(made=temporal([8, 10, 12]))
+    loads = count_loads(audited_copy.monkeypatch)
+    result = audited_copy.run("audit", "--model", "tiny", "--benchmark", "made")
+    told(result)
+    assert [line for line in result.stderr.splitlines() if line.startswith("• ")] == [
+        "• building benchmark: made_10",
+        "• auditing tiny on made_10",
+        PUBLISHED,
+    ]
+    assert loads == ["tiny"]
+    runs = "SELECT benchmark, count(DISTINCT run_id) AS runs FROM evaluations GROUP BY ALL ORDER BY ALL"
+    found = [json.loads(line) for line in told(audited_copy.run("sql", runs, "--format", "json")).splitlines()]
+    assert [(row["benchmark"], row["runs"]) for row in found] == [("made_10", 1), ("made_12", 1), ("made_8", 1)]
+
+
+def test_what_is_done_is_audited_again_where_that_is_asked(audited_copy: Workspace) -> None:
+    assert again(audited_copy, "--again", because="it is asked for again") == [AUDITED, PUBLISHED]
+    history = "SELECT count(DISTINCT run_id) AS runs FROM evaluations WHERE benchmark = 'made_8'"
     assert json.loads(told(audited_copy.run("sql", history, "--format", "json"))) == {"runs": 2}
-    current = "SELECT count(DISTINCT run_id) AS runs FROM current_scores WHERE benchmark = 'made_8'"
-    assert json.loads(told(audited_copy.run("sql", current, "--format", "json"))) == {"runs": 1}
 
 
 def test_what_was_published_is_published_again_where_it_is_gone(audited_copy: Workspace) -> None:
     audited_copy.paths.report.unlink()
-    run_again_from_the_cache(audited_copy)
+    assert again(audited_copy, because="") == [PUBLISHED]
     assert audited_copy.paths.report.exists()
     audited_copy.paths.warehouse.write_bytes(b"damaged")
-    run_again_from_the_cache(audited_copy)
+    assert again(audited_copy, because="") == [PUBLISHED]
     assert "nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
 
 
@@ -658,7 +688,10 @@ def test_a_lost_finding_is_told_and_made_again(audited_copy: Workspace, table: s
         assert f"damaged, and left out: {table} of made_8|tiny (run " in report.stderr
         page = model_page(audited_copy.paths.reports, "tiny").read_text(encoding="utf-8")
         assert "partition is not as written" in page
-    run_again_from_the_cache(audited_copy)
+    because = f"a file of its {'scores' if table == 'scores' else 'findings'} is damaged or gone"
+    assert again(
+        audited_copy, because=because if (table, damage) != ("evaluations", "deleted") else "scored, not evaluated"
+    ) == [AUDITED, PUBLISHED]
     assert "nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
     if damage == "deleted":
         seen = audited_copy.run("doctor", "--deep")
@@ -674,13 +707,13 @@ def test_other_configuration_and_leaving_texts_out_publish_again(
     audited_copy: Workspace, tiny_folder: Callable[[str], Path]
 ) -> None:
     audited_copy.write_models(tiny={"path": tiny_folder("llama"), "training_cutoff": date(2020, 5, 1)})
-    run_again_from_the_cache(audited_copy)
+    assert again(audited_copy, because="") == [PUBLISHED]
     cutoff = "SELECT training_cutoff FROM configured_models WHERE name = 'tiny'"
     assert json.loads(told(audited_copy.run("sql", cutoff, "--format", "json"))) == {"training_cutoff": "2020-05-01"}
     quoted = "SELECT count(*) AS n FROM examples WHERE excerpt IS NOT NULL"
     assert json.loads(told(audited_copy.run("sql", quoted, "--format", "json")))["n"] > 0
     audited_copy.monkeypatch.setenv("CORPUS_AUDIT_NO_TEXT", "1")
-    run_again_from_the_cache(audited_copy)
+    assert again(audited_copy, because="") == [PUBLISHED]
     assert json.loads(told(audited_copy.run("sql", quoted, "--format", "json")))["n"] == 0
 
 

@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.controls.build import build_control, train_into
 from audit_pipeline.controls.config import Architecture, StudyEntry
-from audit_pipeline.controls.current import is_current
+from audit_pipeline.controls.current import trained_version, wanted_version
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.kept import read_control, read_texts
 from audit_pipeline.controls.roles import EXPOSED, TWIN
@@ -137,11 +137,11 @@ def test_a_trained_control_is_a_model_like_any_other(built: DataPaths) -> None:
 
 
 def test_nothing_is_trained_twice_and_a_moved_setting_trains_anew(built: DataPaths, tmp_path: Path) -> None:
-    assert is_current(ENTRY, built)
+    assert trained_version(ENTRY.name, built) == wanted_version(ENTRY, built)
     again = build_control(ENTRY, built, step())
     assert not again.trained
     other = entry(learning_rate=0.001)
-    assert not is_current(other, built)
+    assert trained_version(other.name, built) != wanted_version(other, built)
 
     paths = DataPaths(tmp_path)
     first = build(paths)
@@ -170,10 +170,10 @@ def test_a_control_with_a_changed_byte_is_refused_and_trained_again(
         with pytest.raises(ModelError, match=rf"the control c cannot be read .*{name}.*train it again"):
             load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": damaged}), paths)
         assert load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": other}), paths)
-    assert not is_current(ENTRY, paths)
+    assert trained_version(ENTRY.name, paths) != wanted_version(ENTRY, paths)
     assert build_control(ENTRY, paths, step()).trained
     assert file.read_bytes() == whole, "the same seed, on the same machine"
-    assert is_current(ENTRY, paths)
+    assert trained_version(ENTRY.name, paths) == wanted_version(ENTRY, paths)
 
 
 def test_models_that_are_trained_side_by_side_have_the_weights_of_one_after_the_other(

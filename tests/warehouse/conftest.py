@@ -35,6 +35,7 @@ from audit_pipeline.catalogue.outcomes import TABLE as OUTCOMES_TABLE
 from audit_pipeline.catalogue.outcomes import Status
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
+from audit_pipeline.operate.situation import CODE
 from audit_pipeline.warehouse.build import build_warehouse
 
 Row = Mapping[str, object]
@@ -271,6 +272,7 @@ class Folder:
                 pair.partition,
                 run_id,
                 finished,
+                code_version=CODE[name],
                 model_fingerprint=MODELS[model],
                 tokenizer_fingerprint="t" * 40,
                 benchmark_digest=digest(benchmark),

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
 
-from audit_pipeline.benchmarks import staleness
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.benchmarks.staleness import up_to_date
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.config.whole import load_configuration
+from audit_pipeline.operate import situation
+from audit_pipeline.operate.facts import Asked
+from audit_pipeline.operate.plan import is_as_configured
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.registry import all_sources
@@ -116,23 +117,29 @@ def test_what_is_on_request_is_told(made: Workspace) -> None:
     ]
 
 
+def up_to_date(made: Workspace) -> dict[str, bool | None]:
+    specs = load_benchmarks()
+    there = situation.look(Asked(benchmarks=tuple(specs)), made.paths, specs=specs.values())
+    return {name: is_as_configured(one) for name, one in there.benchmarks.items()}
+
+
 def test_a_manifest_that_cannot_be_read_leaves_it_open(made: Workspace) -> None:
     made.paths.benchmark_manifest("made_8").write_text("[]", encoding="utf-8")
     made.paths.benchmark_manifest("made_16").write_text("{}", encoding="utf-8")
-    assert up_to_date(load_benchmarks().values(), made.paths) == {"made_8": None, "made_16": False, "other_8": None}
+    assert up_to_date(made) == {"made_8": None, "made_16": None, "other_8": None}
 
 
 def test_a_source_is_read_once_for_all_its_benchmarks(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    version_of_source = staleness.version_of_source
+    version_of_source = situation.version_of_source
 
     def counted(source: str, paths: Any) -> str:
         asked.append(source)
         return version_of_source(source, paths)
 
-    monkeypatch.setattr(staleness, "version_of_source", counted)
+    monkeypatch.setattr(situation, "version_of_source", counted)
     made.build("other")
-    assert set(up_to_date(load_benchmarks().values(), made.paths).values()) == {True}
+    assert set(up_to_date(made).values()) == {True}
     assert asked == [SOURCE]
 
 

@@ -1,10 +1,12 @@
-"""Every pair has exactly one status, by the rule that warehouse/sql/views/coverage.sql states."""
+"""Every pair has exactly one status: what the planner says of the facts that stand in the tables."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -12,9 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.operate.facts import STATUSES, Benchmark, Situation
+from audit_pipeline.operate.situation import CODE
 from audit_pipeline.warehouse.build import build_warehouse
-from audit_pipeline.warehouse.coverage import STATUSES
+from audit_pipeline.warehouse.coverage import Present, fill_coverage
 from audit_pipeline.warehouse.define import create_tables, create_views, fill_derived
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.schema import Table, quoted, tables
@@ -44,6 +49,7 @@ class Entry:
     fingerprint: str | None
     tokenizer: str | None
     has_rows: bool
+    code: str | None
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,7 @@ class Card:
 class History:
     models: list[str]
     asked: dict[str, bool | None]
-    built: dict[str, str | None]
-    labelled: dict[str, bool]
+    built: dict[str, str]
     entries: list[Entry]
     without_lineage: list[tuple[str, str, str, str]]
     stops: list[Stop]
@@ -86,13 +91,13 @@ ENTRIES = st.builds(
     PRINTS,
     TOKENIZERS,
     st.sampled_from([True, True, True, False]),
+    st.sampled_from(["now", "now", "old", None]),
 )
 HISTORIES = st.builds(
     History,
     st.lists(NAMES, unique=True),
     st.dictionaries(SPOTS, st.sampled_from([True, False, None])),
-    st.dictionaries(SPOTS, DIGESTS),
-    st.dictionaries(SPOTS, st.booleans()),
+    st.dictionaries(SPOTS, st.sampled_from(["d1", "d2"])),
     st.lists(ENTRIES, max_size=6, unique_by=lambda entry: (entry.table, entry.model, entry.benchmark, entry.run_id)),
     st.lists(
         st.tuples(st.sampled_from(["scores", "evaluations"]), NAMES, SPOTS, st.sampled_from(["r8", "r9"])),
@@ -133,18 +138,23 @@ def expected(history: History) -> dict[tuple[str, str], dict[str, Any]]:
     return {pair: status_of(history, *pair, has_run=pair in ran) for pair in pairs}
 
 
-def status_of(history: History, model: str, benchmark: str, *, has_run: bool) -> dict[str, Any]:
-    wanted = "scores" if history.labelled.get(benchmark) is False else "evaluations"
-    audits: list[tuple[int, str, Entry | None]] = [
+Found = tuple[int, str, Entry | None]
+
+
+def latest(history: History, table: str, model: str, benchmark: str) -> Found | None:
+    """The rows of a pair that count: hour, run, and the entry that explains them, where there is one."""
+    found: list[Found] = [
         (entry.hour, entry.run_id, entry)
         for entry in history.entries
-        if entry.has_rows and (entry.table, entry.model, entry.benchmark) == (wanted, model, benchmark)
+        if entry.has_rows and (entry.table, entry.model, entry.benchmark) == (table, model, benchmark)
     ]
-    audits += [
-        (-1, run, None) for table, *pair, run in history.without_lineage if [table, *pair] == [wanted, model, benchmark]
-    ]
+    found += [(-1, run, None) for of, *pair, run in history.without_lineage if [of, *pair] == [table, model, benchmark]]
+    return max(found, key=lambda one: one[:2], default=None)
+
+
+def status_of(history: History, model: str, benchmark: str, *, has_run: bool) -> dict[str, Any]:
+    audit, scored = (latest(history, table, model, benchmark) for table in ("evaluations", "scores"))
     stops = [stop for stop in history.stops if (stop.model, stop.benchmark) == (model, benchmark)]
-    audit = max(audits, key=lambda found: found[:2], default=None)
     stop = max(stops, key=lambda found: (found.hour, found.run_id), default=None)
     row: dict[str, Any] = {
         "is_configured": model in history.models and benchmark in history.asked,
@@ -160,11 +170,11 @@ def status_of(history: History, model: str, benchmark: str, *, has_run: bool) ->
         unfinished = "scored, not evaluated" if has_run else "never audited"
         reason = unfinished if benchmark in history.built else "the benchmark has not been built"
         return {**row, "status": "missing", "reason": reason}
-    doubts = doubts_about(history, model, benchmark, audit[2])
+    doubts = doubts_about(history, model, benchmark, audit[2], scored)
     return {**row, "status": "stale" if doubts else "done", "reason": "; ".join(doubts) or None}
 
 
-def doubts_about(history: History, model: str, benchmark: str, audit: Entry | None) -> list[str]:
+def doubts_about(history: History, model: str, benchmark: str, audit: Entry | None, scored: Found | None) -> list[str]:
     doubts = []
     if audit is None:
         doubts.append("no lineage entry says what it rests on")
@@ -190,7 +200,25 @@ def doubts_about(history: History, model: str, benchmark: str, audit: Entry | No
         _, fingerprint, tokenizer = max(seen)
         if differ(fingerprint, audit.fingerprint) or differ(tokenizer or None, audit.tokenizer):
             doubts.append("the model's files changed since")
+    gone = {
+        table
+        for table in ("scores", "evaluations")
+        if (last := last_entry(history, table, model, benchmark)) is not None and not last.has_rows
+    }
+    if scored is None or "scores" in gone:
+        doubts.append("a file of its scores is damaged or gone")
+    elif gone:
+        doubts.append("a file of its findings is damaged or gone")
+    if scored is not None and scored[2] is not None and differ(scored[2].code, "now"):
+        doubts.append("the code that scores changed since")
+    if audit and differ(audit.code, "now"):
+        doubts.append("the code that evaluates changed since")
     return doubts
+
+
+def last_entry(history: History, table: str, model: str, benchmark: str) -> Entry | None:
+    entries = [one for one in history.entries if (one.table, one.model, one.benchmark) == (table, model, benchmark)]
+    return max(entries, key=lambda one: (one.hour, one.run_id), default=None)
 
 
 def differ(one: str | None, other: str | None) -> bool:
@@ -211,9 +239,6 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
         insert(connection, "configured_benchmarks", benchmark=benchmark, is_up_to_date=is_up_to_date, on_request=False)
     for benchmark, digest in history.built.items():
         insert(connection, "benchmarks", benchmark=benchmark, digest=digest)
-    for benchmark, is_labelled in history.labelled.items():
-        insert(connection, "examples", benchmark=benchmark, split="calibration", label=1)
-        insert(connection, "examples", benchmark=benchmark, split="evaluation", label=0 if is_labelled else None)
     for entry in history.entries:
         partition = f"{entry.benchmark}|{entry.model}"
         insert(
@@ -223,7 +248,12 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
             benchmark_digest=entry.digest,
             model_fingerprint=entry.fingerprint,
             tokenizer_fingerprint=entry.tokenizer,
+            code_version=entry.code,
+            data_version=f"{entry.run_id} of {entry.table}",
+            upstream_data_versions="{}",
         )
+        if not entry.has_rows:
+            insert(connection, "files_gone", table=entry.table, partition=partition, run_id=entry.run_id)
         if entry.has_rows:
             for _ in range(2):
                 insert(connection, entry.table, model=entry.model, benchmark=entry.benchmark, run_id=entry.run_id)
@@ -250,8 +280,27 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
             name=card.name,
             tokenizer_fingerprint=card.tokenizer,
             first_loaded_at=loaded.isoformat() if loaded else None,
+            card=json.dumps(
+                {
+                    "fingerprint": card.fingerprint,
+                    "name": card.name,
+                    "tokenizer_fingerprint": card.tokenizer,
+                    "first_loaded_at": loaded.isoformat() if loaded else None,
+                }
+            ),
         )
     fill_derived(connection)
+    fill_coverage(connection, present(history), DataPaths(Path("nowhere")))
+
+
+def present(history: History) -> Present:
+    """What the configuration asks for, and what of it is built."""
+    benchmarks = {
+        name: Benchmark({True: built, False: "another", None: None}[is_up_to_date], built)
+        for name, is_up_to_date in history.asked.items()
+        for built in [history.built.get(name)]
+    }
+    return Present(Situation(benchmarks=benchmarks, code={"scores": "now", "evaluations": "now"}), {})
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +319,7 @@ def without_constraints(table: Table) -> Table:
 
 @settings(max_examples=60, deadline=None)
 @given(HISTORIES)
-def test_the_view_says_what_the_rule_says(emptied: duckdb.DuckDBPyConnection, history: History) -> None:
+def test_the_table_says_what_the_rule_says(emptied: duckdb.DuckDBPyConnection, history: History) -> None:
     fill(emptied, history)
     rows = emptied.sql("FROM coverage").to_arrow_table().to_pylist()
     found = {(row.pop("model"), row.pop("benchmark")): row for row in rows}
@@ -380,14 +429,22 @@ def test_a_doubled_lineage_entry_or_manifest_doubles_no_pair(live: Audited) -> N
     assert live.changed() == {}
 
 
-def test_a_benchmark_without_labels_is_done_when_it_is_scored(live: Audited) -> None:
+def test_scores_alone_are_not_an_audit(live: Audited) -> None:
     evaluations = live.folder.paths.run_file("evaluations", "speeches_64|tiny-125m", "run-0-speeches_64")
     evaluations.unlink()
     assert live.changed() == {("tiny-125m", "speeches_64"): ("missing", "scored, not evaluated")}
-    for row in live.folder.examples["speeches_64"]:
-        row["label"] = None
-    live.folder.rewrite_examples("speeches_64")
-    assert live.changed() == {}
+
+
+def test_what_a_pair_rests_on_beside_benchmark_and_files(live: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CODE, "evaluations", "another")
+    evaluates = "the code that evaluates changed since"
+    assert set(live.changed().values()) == {("stale", evaluates)}
+    monkeypatch.setitem(CODE, "scores", "another")
+    assert set(live.changed().values()) == {("stale", f"the code that scores changed since; {evaluates}")}
+    monkeypatch.undo()
+    live.folder.paths.run_file("scores", "speeches_64|tiny-125m", "run-0-speeches_64").write_bytes(b"half")
+    gone = "a file of its scores is damaged or gone"
+    assert live.changed() == {("tiny-125m", "speeches_64"): ("stale", gone)}
 
 
 def test_a_broken_outcome_is_named_and_the_others_count(live: Audited) -> None:
@@ -399,9 +456,9 @@ def test_a_broken_outcome_is_named_and_the_others_count(live: Audited) -> None:
     assert live.changed() == {("tiny-125m", "speeches_64"): ("failed", "the device is gone")}
 
 
-def test_the_columns_of_both_views_are_these(warehouse: Any) -> None:
+def test_the_columns_of_both_are_these(warehouse: Any) -> None:
     told = ["model", "benchmark", "is_configured", "status", "reason", "stage"]
     told += ["last_audited_at", "outcome_at", "run_id"]
     with open_read_only(warehouse) as connection:
-        for view in ("coverage", "not_audited"):
-            assert connection.table(view).columns == told
+        for name in ("coverage", "not_audited"):
+            assert connection.table(name).columns == told

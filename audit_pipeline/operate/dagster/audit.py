@@ -1,12 +1,12 @@
 """The command `corpus-audit audit`: bring one model on some benchmarks up to date, through Dagster, in this process.
 
-What belongs here: which assets are stale, in which order they run, what it would cost. What does not: the work itself
-(operate/stages/), presentation (cli/).
+What belongs here: in which order the planner's steps are carried out, what each came to, what it would cost. What does
+not: which steps there are (operate/plan.py), the work itself (operate/stages/), presentation (cli/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import dagster as dg
@@ -14,39 +14,51 @@ import dagster as dg
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.rolling import keep_day, roll, utc_today
-from audit_pipeline.benchmarks.staleness import is_stale, up_to_date
+from audit_pipeline.benchmarks.staleness import built_digest
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.controls.config import load_controls, load_studies
-from audit_pipeline.errors import AuditError, DataError, PairsFailedError, SourceError
+from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.dagster import claims, in_process, partitions
-from audit_pipeline.operate.dagster.controls import ensure_control
-from audit_pipeline.operate.dagster.documents import ensure_documents
-from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
+from audit_pipeline.operate.dagster.carry_out import Runner, carry_out, ensure, ensure_frequencies, product
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
+from audit_pipeline.operate.facts import OF_PAIRS, Asked, Step
+from audit_pipeline.operate.plan import plan, problems
+from audit_pipeline.operate.situation import look
 from audit_pipeline.scoring.selection import audit_session
-from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import is_stale as source_is_stale
 from audit_pipeline.token_statistics.run import Kind, Plan
 
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What the user asked for. ``leave_out``: a benchmark that cannot be built is left out, and the others go on;
-    ``publish``: warehouse and report follow (False where another audit comes right behind it)."""
+    """What the user asked for. ``again``: pairs that are done are audited again; ``leave_out``: a benchmark that cannot
+    be built is left out, and the others go on; ``publish``: warehouse and report follow (False where another audit
+    comes right behind it)."""
 
     model: str
     benchmarks: Sequence[BenchmarkSpec]
     refresh: bool = False
+    again: bool = False
     device: str | None = None
     kinds: Sequence[Kind] = ("base",)
     logits_budget_gb: float | None = None
     terminal: bool = False
     leave_out: bool = False
     publish: bool = True
+
+    @property
+    def asked(self) -> Asked:
+        """The same in the planner's words."""
+        return Asked(
+            pairs=tuple(Pair(spec.name, self.model) for spec in self.benchmarks),
+            refresh=self.refresh,
+            again=self.again,
+            more_statistics=tuple(kind for kind in self.kinds if kind != "base"),
+            publish=self.publish,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,51 +88,58 @@ def audit(
     paths: DataPaths,
     on_step: Callable[[str], None],
 ) -> AuditOutcome:
-    """Run what is missing or stale upstream, then the pairs, then warehouse and report.
+    """Carry out what the planner says is missing: upstream, then the pairs, then warehouse and report.
 
     Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
     """
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
     models = [request.model, *([entry.reference_model] if entry.reference_model is not None else [])]
-    with claims.audit_of(paths, models=models, benchmarks=[spec.name for spec in request.benchmarks]):
-        return _audit(entry, request, definitions, paths, on_step)
+    names = [spec.name for spec in request.benchmarks]
+    with (
+        claims.audit_of(paths, models=models, benchmarks=names),
+        in_process.open_instance(paths) as instance,
+    ):
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
+        outcome = AuditOutcome(buried=in_process.bury_dead_runs(instance))
+        _audit(entry, request, runner, outcome)
+        return outcome
 
 
-def _audit(
-    entry: ModelEntry,
-    request: AuditRequest,
-    definitions: dg.Definitions,
-    paths: DataPaths,
-    on_step: Callable[[str], None],
-) -> AuditOutcome:
-    outcome = AuditOutcome()
+def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
     if entry.control is not None:
-        _train(entry.control.name, request, definitions, paths, on_step, outcome)
+        outcome.runs |= ensure(Asked(controls=(entry.control.name,)), ("fetch", "train"), runner)
     # First of all else, so that a model that cannot be had costs no download and leaves no partition behind.
-    model = load_tokenizer(entry, paths)
-    request = _with_settled_day(request, paths, on_step)
-    with in_process.open_instance(paths) as instance:
-        outcome.buried += in_process.bury_dead_runs(instance)
-        partitions.register(instance, models=[request.model])
-        _prepare(request, definitions, instance, paths, on_step, outcome)
-        try:
-            outcome.runs |= ensure_frequencies(definitions.resolve_job_def, instance, model, paths, on_step)
-        except AuditError as error:
-            # One detector goes without.
-            on_step(f"dc_pdd goes without token frequencies: {error}")
-        try:
-            _run_pairs(request, definitions.resolve_job_def("audit_pairs"), instance, on_step, outcome)
-        except PairsFailedError as error:
-            # The others are done: what they came to is published, and then the error told.
-            outcome.failed = error
-        for spec in request.benchmarks:
-            if spec.name not in outcome.left_out:
-                _note_pass(instance, Pair(spec.name, request.model).partition, outcome)
-        if request.publish:
-            on_step("rebuilding warehouse and report")
-            outcome.runs["publish"] = _publish(definitions, instance, on_step, include_text=texts_are_quoted())
-    return outcome
+    model = load_tokenizer(entry, runner.paths)
+    request = _with_settled_day(request, runner.paths, runner.tell)
+    partitions.register(runner.instance, models=[request.model])
+    request = _prepare(request, runner, outcome)
+    try:
+        outcome.runs |= ensure_frequencies(model, runner)
+    except AuditError as error:
+        # One detector goes without.
+        runner.tell(f"dc_pdd goes without token frequencies: {error}")
+    # What was to be fetched again is there by now.
+    request = replace(request, refresh=False)
+    steps = [step for step in _steps(request, model, runner.paths) if step.kind in OF_PAIRS]
+    try:
+        _run_pairs(request, steps, runner, outcome)
+    except PairsFailedError as error:
+        # The others are done: what they came to is published, and then the error told.
+        outcome.failed = error
+    for partition in dict.fromkeys(step.what for step in steps if step.kind == "run"):
+        _note_pass(runner.instance, partition, outcome)
+    if any(
+        step.kind == "publish" for step in _steps(replace(request, again=False, kinds=("base",)), model, runner.paths)
+    ):
+        runner.tell("rebuilding warehouse and report")
+        outcome.runs["publish"] = _publish(runner, include_text=texts_are_quoted())
+
+
+def _steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[Step]:
+    """What is to be done now."""
+    there = look(request.asked, paths, specs=request.benchmarks, entries=[model.entry], models={request.model: model})
+    return plan(there, request.asked)
 
 
 def _refuse_strangers(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
@@ -134,32 +153,16 @@ def _refuse_strangers(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) ->
             )
 
 
-def _train(
-    control: str,
-    request: AuditRequest,
-    definitions: dg.Definitions,
-    paths: DataPaths,
-    on_step: Callable[[str], None],
-    outcome: AuditOutcome,
-) -> None:
-    with in_process.open_instance(paths) as instance:
-        outcome.buried += in_process.bury_dead_runs(instance)
-        outcome.runs |= ensure_control(
-            control, definitions.resolve_job_def, instance, paths, on_step, device=request.device
-        )
-
-
 def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]) -> str:
     """Run a study of a control, then warehouse and report; returns the run's id."""
     with in_process.open_instance(paths) as instance:
         in_process.bury_dead_runs(instance)
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
         control = load_controls().named(load_studies().named(study_name).control)
-        ensure_documents(control.sources, definitions.resolve_job_def, instance, paths, on_step)
-        run = in_process.run_job(
-            definitions.resolve_job_def("run_studies"), instance, partition_key=study_name, on_wait=on_step
-        )
+        ensure(Asked(sources=control.sources), ("fetch",), runner)
+        run = runner.run("run_studies", partition_key=study_name)
         on_step("rebuilding warehouse and report")
-        _publish(definitions, instance, on_step, include_text=texts_are_quoted())
+        _publish(runner, include_text=texts_are_quoted())
         return run
 
 
@@ -168,11 +171,11 @@ def prepare(
 ) -> AuditOutcome:
     """Fetch sources and build benchmarks where that is needed; no model is run."""
     request = _with_settled_day(request, paths, on_step)
-    outcome = AuditOutcome()
     names = [spec.name for spec in request.benchmarks]
     with claims.audit_of(paths, benchmarks=names), in_process.open_instance(paths) as instance:
-        outcome.buried = in_process.bury_dead_runs(instance)
-        _prepare(request, definitions, instance, paths, on_step, outcome)
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
+        outcome = AuditOutcome(buried=in_process.bury_dead_runs(instance))
+        _prepare(request, runner, outcome)
     return outcome
 
 
@@ -182,19 +185,12 @@ def publish(
     """Rebuild warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
     with in_process.open_instance(paths) as instance:
         in_process.bury_dead_runs(instance)
-        return _publish(definitions, instance, on_step, include_text=include_text)
+        return _publish(Runner(definitions.resolve_job_def, instance, paths, on_step), include_text=include_text)
 
 
-def _publish(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, on_step: Callable[[str], None], *, include_text: bool
-) -> str:
+def _publish(runner: Runner, *, include_text: bool) -> str:
     quoting = {"include_text": include_text}
-    return in_process.run_job(
-        definitions.resolve_job_def("publish"),
-        instance,
-        ops={"warehouse": quoting, "contamination_report": quoting},
-        on_wait=on_step,
-    )
+    return runner.run("publish", ops={"warehouse": quoting, "contamination_report": quoting})
 
 
 def _with_settled_day(request: AuditRequest, paths: DataPaths, on_step: Callable[[str], None]) -> AuditRequest:
@@ -209,63 +205,60 @@ def _with_settled_day(request: AuditRequest, paths: DataPaths, on_step: Callable
     return replace(request, benchmarks=[settled[spec.name] for spec in request.benchmarks])
 
 
-def _prepare(
-    request: AuditRequest,
-    definitions: dg.Definitions,
-    instance: dg.DagsterInstance,
-    paths: DataPaths,
-    on_step: Callable[[str], None],
-    outcome: AuditOutcome,
-) -> None:
-    partitions.register(instance, benchmarks=[spec.name for spec in request.benchmarks])
-    refresh, build = definitions.resolve_job_def("refresh_sources"), definitions.resolve_job_def("build_benchmarks")
-    fetched: dict[str, AuditError | None] = {}
-    for spec in request.benchmarks:
-        try:
-            for name in spec.sources:
-                if name not in fetched:
-                    fetched[name] = _fetch(name, request, refresh, instance, paths, on_step, outcome)
-                if (error := fetched[name]) is not None:
-                    raise error
-            if spec.control is not None:
-                outcome.runs |= ensure_control(
-                    spec.control, definitions.resolve_job_def, instance, paths, on_step, device=request.device
-                )
-            if is_stale(spec, paths) or (request.refresh and not spec.sources):
-                on_step(f"building benchmark: {spec.name}")
-                outcome.runs[f"examples/{spec.name}"] = _build(spec, build, instance, paths)
-                _tell_skipped_rows(spec.name, paths, on_step)
-        except AuditError as error:
-            if not request.leave_out:
-                raise
-            on_step(f"{spec.name} is left out: {error}")
-            outcome.left_out[spec.name] = str(error)
+def _prepare(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> AuditRequest:
+    """Fetch, train and build where that is needed; the request without the benchmarks that could not be built."""
+    partitions.register(runner.instance, benchmarks=[spec.name for spec in request.benchmarks])
+    left = list(request.benchmarks)
+    # First what the benchmarks are made of; then, seen in its light, the benchmarks.
+    for kinds, refresh in ((("fetch", "train"), request.refresh), (("build",), False)):
+        asked = Asked(benchmarks=tuple(spec.name for spec in left), refresh=refresh)
+        there = look(asked, runner.paths, specs=left, ask_hub=request.refresh)
+        cannot = problems(there, asked.benchmarks)
+        left = [spec for spec in left if _may_go_on(spec, cannot.get(spec.name), request, runner, outcome)]
+        failed: dict[str, AuditError] = {}
+        for step in plan(there, replace(asked, benchmarks=tuple(spec.name for spec in left))):
+            if step.kind in kinds:
+                try:
+                    _make(step, runner, outcome)
+                except AuditError as error:
+                    failed[product(step)] = error
+                    if not request.leave_out:
+                        raise
+        left = [spec for spec in left if _may_go_on(spec, _failed_for(spec, failed), request, runner, outcome)]
+    return replace(request, benchmarks=left)
 
 
-def _fetch(
-    name: str,
-    request: AuditRequest,
-    job: dg.JobDefinition,
-    instance: dg.DagsterInstance,
-    paths: DataPaths,
-    on_step: Callable[[str], None],
-    outcome: AuditOutcome,
-) -> AuditError | None:
-    """Fetch a source where that is needed; the error, where it could not be had."""
-    settings = load_source_settings()
-    if not (request.refresh or source_is_stale(name, paths, settings)):
-        return None
-    to_be_set = settings.to_be_set_for(name)
-    if to_be_set is not None:
-        return SourceError(f"{name} is not configured: {to_be_set}")
-    on_step(f"fetching documents: {name}")
+def _failed_for(spec: BenchmarkSpec, failed: Mapping[str, AuditError]) -> str | None:
+    made_of = [f"documents/{source}" for source in spec.sources]
+    made_of += [f"controls/{spec.control}", f"examples/{spec.name}"]
+    return next((str(failed[one]) for one in made_of if one in failed), None)
+
+
+def _may_go_on(
+    spec: BenchmarkSpec, problem: str | None, request: AuditRequest, runner: Runner, outcome: AuditOutcome
+) -> bool:
+    """Whether nothing keeps the benchmark from being built; what does is told, or raised as a DataError."""
+    if problem is None:
+        return True
+    if not request.leave_out:
+        raise DataError(problem)
+    runner.tell(f"{spec.name} is left out: {problem}")
+    outcome.left_out[spec.name] = problem
+    return False
+
+
+def _make(step: Step, runner: Runner, outcome: AuditOutcome) -> None:
     try:
-        key = dg.AssetKey(["documents", name])
-        outcome.runs[f"documents/{name}"] = in_process.run_job(job, instance, selection=[key])
-    except AuditError as error:
-        return error
-    _tell_what_a_source_lacks(name, paths, on_step)
-    return None
+        outcome.runs[product(step)] = carry_out(step, runner)
+    except dg.DagsterError:
+        # A blocking check that fails ends the run with an error that only names it.
+        if step.kind == "build":
+            read_built(runner.paths, step.what).require_fit()
+        raise
+    if step.kind == "fetch":
+        _tell_what_a_source_lacks(step.what, runner.paths, runner.tell)
+    if step.kind == "build":
+        _tell_skipped_rows(step.what, runner.paths, runner.tell)
 
 
 def _tell_what_a_source_lacks(name: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
@@ -283,24 +276,9 @@ def _tell_skipped_rows(benchmark: str, paths: DataPaths, on_step: Callable[[str]
         on_step(f"skipped in {benchmark}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}")
 
 
-def _build(spec: BenchmarkSpec, job: dg.JobDefinition, instance: dg.DagsterInstance, paths: DataPaths) -> str:
-    try:
-        return in_process.run_job(job, instance, partition_key=spec.name)
-    except dg.DagsterError:
-        # A blocking check that fails ends the run with an error that only names it.
-        if not is_stale(spec, paths):
-            read_built(paths, spec.name).require_fit()
-        raise
-
-
-def _run_pairs(
-    request: AuditRequest,
-    job: dg.JobDefinition,
-    instance: dg.DagsterInstance,
-    on_step: Callable[[str], None],
-    outcome: AuditOutcome,
-) -> None:
-    pairs = [Pair(spec.name, request.model) for spec in request.benchmarks if spec.name not in outcome.left_out]
+def _run_pairs(request: AuditRequest, steps: Sequence[Step], runner: Runner, outcome: AuditOutcome) -> None:
+    if not steps:
+        return
     resources: dict[str, dict[str, object]] = {
         "models": {"device": request.device},
         "progress": {"terminal": request.terminal},
@@ -308,10 +286,9 @@ def _run_pairs(
     config: dict[str, object] = {"topk": "topk" in request.kinds, "logits": "logits" in request.kinds}
     if request.logits_budget_gb is not None:
         config["logits_budget_gb"] = request.logits_budget_gb
-    on_step(f"auditing {request.model} on {', '.join(pair.benchmark for pair in pairs)}")
-    outcome.runs |= run_pairs(
-        job, instance, pairs, resources=resources, ops={"token_statistics": config}, on_wait=on_step
-    )
+    benchmarks = dict.fromkeys(step.pair.benchmark for step in steps)
+    runner.tell(f"auditing {request.model} on {', '.join(benchmarks)}")
+    outcome.runs |= run_pairs(steps, runner, resources=resources, config=config)
 
 
 def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutcome) -> None:
@@ -328,23 +305,29 @@ def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutco
         outcome.not_applicable[partition] = said.get("reason", "no reason was given")
 
 
-def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> dict[str, Plan]:
-    """What an audit would run, by benchmark, without running it.
+def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> dict[str, tuple[Plan, str]]:
+    """What an audit would run, by benchmark, and why, without running it; the reason is empty for what is done.
 
     Raises DataError where a benchmark has not been built, because its texts are not known then; a request that leaves
     out has no plan for it.
     """
     plans = {}
-    ready = up_to_date(request.benchmarks, paths)
+    steps = _steps(request, model, paths)
+    to_build = {step.what: step.because for step in steps if step.kind == "build"}
+    reasons = {step.pair.benchmark: step.because for step in steps if step.kind in OF_PAIRS}
     for spec in request.benchmarks:
-        if request.leave_out and not ready[spec.name]:
-            continue
-        if is_stale(spec, paths):
+        if spec.name in to_build or built_digest(spec, paths) is None:
+            if request.leave_out:
+                continue
             raise DataError(
-                f"the benchmark {spec.name} is not built or not up to date, so its texts are not known; "
+                f"the benchmark {spec.name} is not built or not up to date, so its texts are not known "
+                f"({to_build.get(spec.name, 'it has not been built')}); "
                 f"build it first: corpus-audit benchmarks --build {spec.name}"
             )
         built = read_built(paths, spec.name)
         built.require_fit()
-        plans[spec.name] = audit_session(built, model, paths).plan(built.texts, request.kinds)
+        plans[spec.name] = (
+            audit_session(built, model, paths).plan(built.texts, request.kinds),
+            reasons.get(spec.name, ""),
+        )
     return plans

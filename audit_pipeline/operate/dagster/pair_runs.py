@@ -1,52 +1,54 @@
 """Running a model on some benchmarks from this process, in as few runs as ranges of partitions allow.
 
-What belongs here: finding the ranges, for the command line and the weekly audit. What does not: which pairs need
-a run (audit.py, weekly.py), and what a run does (assets/).
+What belongs here: from the planner's steps of pairs to ranges and selections, for the command line and the weekly
+audit. What does not: which pairs need a run (operate/plan.py), and what a run does (assets/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.errors import AuditError, PairsFailedError
-from audit_pipeline.operate.dagster import in_process, partitions
+from audit_pipeline.operate.dagster import partitions
+from audit_pipeline.operate.dagster.carry_out import Runner
 from audit_pipeline.operate.dagster.planning import neighbours
+from audit_pipeline.operate.facts import OF_PAIRS, Kind, Step
 
-Options = Mapping[str, Mapping[str, Any]]
+_ASSETS: Mapping[Kind, str] = {"run": "token_statistics", "score": "scores", "evaluate": "evaluations"}
+_MODEL = "token_statistics"
 
 
 def run_pairs(
-    job: dg.JobDefinition,
-    instance: dg.DagsterInstance,
-    pairs: Sequence[Pair],
+    steps: Sequence[Step],
+    runner: Runner,
     *,
-    resources: Options | None = None,
-    ops: Options | None = None,
-    tags: Mapping[str, str] | None = None,
-    on_wait: Callable[[str], None] = lambda what: None,
+    resources: Mapping[str, Mapping[str, Any]] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """Run ``pairs``, all of one model and registered; returns run ids by the first partition of each.
+    """Carry out the steps of pairs, all of one model and registered; returns run ids by the first partition of each.
 
-    Raises the AuditError of a run that failed (see in_process.run_job), after the others have been run as well.
+    Pairs that begin with the same step share runs. ``config`` is that of the asset which runs the model. Raises the
+    AuditError of a run that failed (see in_process.run_job), after the others have been run as well.
     """
-    options: dict[str, Any] = {"resources": resources, "ops": ops, "tags": tags, "on_wait": on_wait}
-    by_benchmark = {pair.benchmark: pair for pair in pairs}
+    first = {step.what: step for step in sorted(steps, key=lambda one: OF_PAIRS.index(one.kind), reverse=True)}
     runs: dict[str, str] = {}
     errors: list[AuditError] = []
-    for group in neighbours(instance.get_dynamic_partitions(partitions.BENCHMARK), by_benchmark):
-        together = [by_benchmark[name] for name in group]
-        first = together[0].partition
-        one_range = partitions.range_of(instance, together) if len(together) > 1 else None
-        targets: list[dict[str, Any]] = [{"partition_key": pair.partition} for pair in together]
-        if one_range is not None:
-            targets = [{"partition_range": one_range}]
-        for target in targets:
+    for kind in OF_PAIRS:
+        pairs = [step.pair for step in first.values() if step.kind == kind]
+        assets = [_ASSETS[one] for one in OF_PAIRS[OF_PAIRS.index(kind) :]]
+        for first_partition, target in _targets(pairs, runner.instance):
             try:
-                runs[target.get("partition_key", first)] = in_process.run_job(job, instance, **target, **options)
+                runs[first_partition] = runner.run(
+                    "audit_pairs",
+                    selection=[dg.AssetKey(asset) for asset in assets],
+                    resources=resources,
+                    ops={_MODEL: config} if config is not None and _MODEL in assets else None,
+                    **target,
+                )
             except AuditError as error:
                 errors.append(error)
     if len(errors) > 1:
@@ -54,3 +56,17 @@ def run_pairs(
     if errors:
         raise errors[0]
     return runs
+
+
+def _targets(pairs: Sequence[Pair], instance: dg.DagsterInstance) -> list[tuple[str, dict[str, Any]]]:
+    """The ranges that hold exactly these pairs, each with its first partition; single ones where no range does."""
+    by_benchmark = {pair.benchmark: pair for pair in pairs}
+    targets: list[tuple[str, dict[str, Any]]] = []
+    for group in neighbours(instance.get_dynamic_partitions(partitions.BENCHMARK), by_benchmark):
+        together = [by_benchmark[name] for name in group]
+        one_range = partitions.range_of(instance, together) if len(together) > 1 else None
+        if one_range is not None:
+            targets.append((together[0].partition, {"partition_range": one_range}))
+        else:
+            targets += [(pair.partition, {"partition_key": pair.partition}) for pair in together]
+    return targets

@@ -1,7 +1,8 @@
-"""What the sensors ask for: from what was seen before and what there is now to the partitions and runs to request.
+"""What the sensors ask of Dagster: from the planner's steps, and what was asked before, to partitions and runs.
 
-What belongs here: pure functions, and the state they hand from one tick to the next. What does not: reading files or
-Dagster's instance (situation.py), and saying it to Dagster (sensors.py).
+What belongs here: pure functions, and the state they hand from one tick to the next: ranges, run keys, cursors. What
+does not: which steps there are (operate/plan.py), reading files or Dagster's instance (situation.py), and saying it to
+Dagster (sensors.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 
 from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.errors import DataError
+from audit_pipeline.operate.facts import OF_PAIRS, Situation, Step
+from audit_pipeline.operate.plan import problems
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def new_models(
     benchmarks: Mapping[str, str | None],
     registered_models: Sequence[str],
     registered_benchmarks: Sequence[str],
-    done: Collection[Pair] = (),
+    steps: Sequence[Step],
     busy: str | None = None,
     broken: Broken = NOTHING_BROKEN,
 ) -> NewModels:
@@ -76,9 +79,9 @@ def new_models(
     Where a benchmark that is no longer configured lies between the others, there is a run for those on either side.
 
     ``models`` are versions by configured name; ``benchmarks`` the digests of what is built, by configured name in
-    order, None where it is not; ``done`` the pairs whose findings are of these; ``busy`` says which unfinished run
-    changes benchmarks just now: until it has ended nothing is requested, and nothing counts as seen. A model that is
-    ``broken`` has not gone, and nothing is done about it.
+    order, None where it is not; ``steps`` the planner's for models that were not seen yet; ``busy`` says which
+    unfinished run changes benchmarks just now: until it has ended nothing is requested, and nothing counts as seen.
+    A model that is ``broken`` has not gone, and nothing is done about it.
     A model that goes and comes back is new again, with another run key; a cursor that was lost is not: the keys are
     the same, and Dagster runs no key twice.
     """
@@ -99,12 +102,13 @@ def new_models(
         )
     add_benchmarks = tuple(name for name in benchmarks if name not in registered_benchmarks)
     order = [*registered_benchmarks, *add_benchmarks]
+    to_audit = {step.pair.model for step in steps}
     runs: list[PairRange] = []
     for name in changed:
         before = state.get(name, SeenModel(None))
         times = before.times + (before.version is not None)
         # Findings of an unseen model may be there already, from the command line; those of a changed one are of no use.
-        if before.version is not None or any(Pair(benchmark, name) not in done for benchmark in built):
+        if before.version is not None or name in to_audit:
             version = digest("new_models", name, models[name], sorted(built.items()), times)
             runs += _ranges(neighbours(order, benchmarks), [[name]], version, f"{name} is new or has changed")
         state[name] = SeenModel(models[name], times)
@@ -117,41 +121,22 @@ def new_models(
 
 
 @dataclass(frozen=True)
-class BenchmarkNow:
-    """A configured benchmark: the digest it would have if built now (None: a source is not there, or ``problem`` says
-    why it cannot be told), and the digest of what is built (None: nothing)."""
+class KeyedStep:
+    """A step to request, and its run's key: the same is never run twice."""
 
-    wanted: str | None
-    built: str | None
-    lacks: tuple[str, ...] = ()
-    problem: str | None = None
-
-
-@dataclass(frozen=True)
-class Fetch:
-    """A source to fetch."""
-
-    source: str
+    step: Step
     key: str
 
 
 @dataclass(frozen=True)
-class Build:
-    """A benchmark to build."""
-
-    benchmark: str
-    key: str
-
-
-@dataclass(frozen=True)
-class Asked:
+class Requested:
     """What was last asked for under one name (None: it came about), and how often anything was."""
 
     version: str | None = None
     times: int = 0
 
-    def again(self, version: str) -> Asked:
-        return Asked(version, self.times + 1)
+    def again(self, version: str) -> Requested:
+        return Requested(version, self.times + 1)
 
 
 @dataclass(frozen=True)
@@ -162,13 +147,13 @@ class SeenBenchmarks:
     and Dagster runs no key twice.
     """
 
-    pairs: Mapping[str, Asked] = field(default_factory=dict)
-    builds: Mapping[str, Asked] = field(default_factory=dict)
-    fetches: Mapping[str, Asked] = field(default_factory=dict)
+    pairs: Mapping[str, Requested] = field(default_factory=dict)
+    builds: Mapping[str, Requested] = field(default_factory=dict)
+    fetches: Mapping[str, Requested] = field(default_factory=dict)
 
     def handled(self, benchmark: str) -> str | None:
         """The digest of the build whose pairs were last asked for."""
-        return self.pairs.get(benchmark, Asked()).version
+        return self.pairs.get(benchmark, Requested()).version
 
 
 @dataclass(frozen=True)
@@ -176,8 +161,8 @@ class ChangedBenchmarks:
     """Partitions to add, runs to request, what to wait for or to mend, and the state for the next tick."""
 
     add_benchmarks: tuple[str, ...] = ()
-    fetches: tuple[Fetch, ...] = ()
-    builds: tuple[Build, ...] = ()
+    fetches: tuple[KeyedStep, ...] = ()
+    builds: tuple[KeyedStep, ...] = ()
     pairs: tuple[PairRange, ...] = ()
     waiting: str | None = None
     problems: tuple[str, ...] = ()
@@ -186,79 +171,90 @@ class ChangedBenchmarks:
 
 def changed_benchmarks(
     seen: SeenBenchmarks,
-    now: Mapping[str, BenchmarkNow],
-    source_versions: Mapping[str, str],
+    there: Situation,
+    steps: Sequence[Step],
     models: Collection[str],
     registered_models: Sequence[str],
     registered_benchmarks: Sequence[str],
-    done: Collection[Pair] = (),
     busy: str | None = None,
     auditing: str | None = None,
     broken: Broken = NOTHING_BROKEN,
 ) -> ChangedBenchmarks:
     """Build exactly the benchmarks whose entry or documents changed, and then audit exactly their pairs.
 
-    ``source_versions`` says what is set for each source (a source is fetched once a setting); ``models`` are those
-    configured; ``done`` are the pairs whose findings are of the present builds; ``busy`` says which unfinished run
-    changes benchmarks just now: all waits for it, so that nothing is built twice, and that benchmarks that changed
-    together share one run, in which each model is loaded once; ``auditing`` says which one audits pairs: it may be at
-    the same ones, so pairs wait for it. A fetch or build that failed is named among the problems and not requested
-    again.
+    ``steps`` are the planner's for all benchmarks ``there`` are, and for the pairs of those that were not handled yet;
+    ``models`` are those configured; ``busy`` says which unfinished run changes benchmarks just now: all waits for it,
+    so that nothing is built twice, and that benchmarks that changed together share one run, in which each model is
+    loaded once; ``auditing`` says which one audits pairs: it may be at the same ones, so pairs wait for it.
+    A fetch (one a setting of its source) or build that failed is named among the problems and not requested again.
 
     What is ``broken`` has not gone: what was asked for it still counts, and when it is mended its pairs are looked at
     again, for those that came to be due meanwhile. So nothing counts as handled while a model is broken.
     """
-    add = tuple(name for name in now if name not in registered_benchmarks)
+    add = tuple(name for name in there.benchmarks if name not in registered_benchmarks)
     # What has no partition was never audited, or was forgotten with all its findings.
-    pairs = dict(seen.pairs) | {name: Asked(None, seen.pairs.get(name, Asked()).times) for name in add}
-    pairs |= {name: Asked(None, one.times) for name, one in seen.pairs.items() if broken.benchmark(name)}
-    problems = [f"{name}: {one.problem}" for name, one in now.items() if one.problem is not None]
+    pairs = dict(seen.pairs) | {name: Requested(None, seen.pairs.get(name, Requested()).times) for name in add}
+    pairs |= {name: Requested(None, one.times) for name, one in seen.pairs.items() if broken.benchmark(name)}
+    cannot = problems(there, there.benchmarks)
+    told = [f"{name}: {problem}" for name, problem in cannot.items()]
     if busy is not None:
         state = SeenBenchmarks(pairs, seen.builds, seen.fetches)
-        return ChangedBenchmarks(add, waiting=busy, problems=tuple(problems), seen=state)
-    lacking = {source: source_versions.get(source, "") for one in now.values() for source in one.lacks}
-    to_build = {name: one.wanted for name, one in now.items() if one.wanted is not None and one.wanted != one.built}
+        return ChangedBenchmarks(add, waiting=busy, problems=tuple(told), seen=state)
+    to_fetch = {step.what: step for step in steps if step.kind == "fetch"}
+    to_build = {step.what: step for step in steps if step.kind == "build"}
+    lacking = {name: there.sources[name].wanted or "" for name in to_fetch}
+    # The others wait for what they are made of: it may come out as it was.
+    builds_now = {
+        name: wanted
+        for name in to_build
+        if (wanted := there.benchmarks[name].wanted) is not None
+        and not to_fetch.keys() & set(there.benchmarks[name].sources)
+    }
     fetches, fresh_fetches = _asked(seen.fetches, lacking, broken.source)
-    builds, fresh_builds = _asked(seen.builds, to_build, broken.benchmark)
-    came_to_nothing = [name for name in [*lacking, *to_build] if name not in {*fresh_fetches, *fresh_builds}]
-    problems += [f"{name}: was asked for and did not come about, see its run" for name in came_to_nothing]
+    builds, fresh_builds = _asked(seen.builds, builds_now, broken.benchmark)
+    came_to_nothing = [name for name in [*lacking, *builds_now] if name not in {*fresh_fetches, *fresh_builds}]
+    told += [f"{name}: was asked for and did not come about, see its run" for name in came_to_nothing]
     ready = {
         name: one.built
-        for name, one in now.items()
-        if one.built is not None and one.built == one.wanted and pairs.get(name, Asked()).version != one.built
+        for name, one in there.benchmarks.items()
+        if one.built is not None and one.wanted is not None and name not in cannot and name not in to_build
+        if pairs.get(name, Requested()).version != one.built
     }
     waiting = "benchmarks are being built" if fresh_fetches or fresh_builds else auditing
     ranges: tuple[PairRange, ...] = ()
     handled = pairs
     if ready and waiting is None:
-        pairs = pairs | {name: pairs.get(name, Asked()).again(version) for name, version in ready.items()}
+        pairs = pairs | {name: pairs.get(name, Requested()).again(version) for name, version in ready.items()}
         handled = handled if any(map(broken.model, registered_models)) else pairs
         audited = [name for name in registered_models if name in models]
-        undone = [name for name in ready if any(Pair(name, model) not in done for model in audited)]
+        due = {step.pair.benchmark for step in steps if step.kind in OF_PAIRS and step.pair.model in audited}
+        undone = [name for name in ready if name in due]
         version = digest([_key("pairs", name, pairs[name]) for name in undone], sorted(audited))
         groups = neighbours([*registered_benchmarks, *add], undone), neighbours(registered_models, audited)
         ranges = tuple(_ranges(*groups, version, f"changed: {', '.join(undone)}"))
     return ChangedBenchmarks(
         add_benchmarks=add,
-        fetches=tuple(Fetch(name, _key("fetch", name, fetches[name])) for name in fresh_fetches),
-        builds=tuple(Build(name, _key("build", name, builds[name])) for name in fresh_builds),
+        fetches=tuple(KeyedStep(to_fetch[name], _key("fetch", name, fetches[name])) for name in fresh_fetches),
+        builds=tuple(KeyedStep(to_build[name], _key("build", name, builds[name])) for name in fresh_builds),
         pairs=ranges,
         waiting=waiting if ready or fresh_fetches or fresh_builds else None,
-        problems=tuple(problems),
+        problems=tuple(told),
         seen=SeenBenchmarks(handled, builds, fetches),
     )
 
 
 def _asked(
-    before: Mapping[str, Asked], wanted: Mapping[str, str], broken: Callable[[str], bool]
-) -> tuple[dict[str, Asked], list[str]]:
+    before: Mapping[str, Requested], wanted: Mapping[str, str], broken: Callable[[str], bool]
+) -> tuple[dict[str, Requested], list[str]]:
     """What is asked for now, and the names among it that are new; what is no longer wanted came about."""
-    asked = {name: one if name in wanted or broken(name) else Asked(None, one.times) for name, one in before.items()}
-    fresh = [name for name, version in wanted.items() if asked.get(name, Asked()).version != version]
-    return asked | {name: asked.get(name, Asked()).again(wanted[name]) for name in fresh}, fresh
+    asked = {
+        name: one if name in wanted or broken(name) else Requested(None, one.times) for name, one in before.items()
+    }
+    fresh = [name for name, version in wanted.items() if asked.get(name, Requested()).version != version]
+    return asked | {name: asked.get(name, Requested()).again(wanted[name]) for name in fresh}, fresh
 
 
-def _key(what: str, name: str, asked: Asked) -> str:
+def _key(what: str, name: str, asked: Requested) -> str:
     return digest(what, name, asked.version, asked.times)[:32]
 
 
@@ -304,7 +300,7 @@ def benchmarks_state(cursor: str | None) -> SeenBenchmarks:
     try:
         content = json.loads(cursor) if cursor else {"pairs": {}, "builds": {}, "fetches": {}}
         pairs, builds, fetches = (
-            {name: Asked(version, int(times)) for name, (version, times) in content[what].items()}
+            {name: Requested(version, int(times)) for name, (version, times) in content[what].items()}
             for what in ("pairs", "builds", "fetches")
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -6,28 +6,44 @@ What belongs here: the wiring of the job and its schedule. What does not: what t
 import dagster as dg
 
 from audit_pipeline.benchmarks.rolling import utc_today
+from audit_pipeline.operate.dagster.carry_out import Jobs
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
+from audit_pipeline.operate.dagster.weekly import Week
 from audit_pipeline.operate.dagster.weekly import weekly_audit as run_week
 
 
-@dg.op(
-    name="audit_what_is_new",
-    description="Moves relative cutoffs on, fetches the sources again, builds the benchmarks that changed, audits the "
-    "pairs that are not done, and rebuilds warehouse and report; each step is a run of its own.",
-)
-def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
-    """One weekly audit; fails in the end where a part of it failed."""
-    from audit_pipeline.definitions import defs  # noqa: PLC0415 - the composition root imports this module
+def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
+    """The schedule with its job; ``jobs`` gives those that a weekly audit runs, by their names."""
 
-    week = run_week(
-        defs().resolve_job_def,
-        context.instance,
-        data.paths,
-        utc_today(),
-        context.log.info,
-        {WEEKLY_TAG: context.run_id},
+    @dg.op(
+        name="audit_what_is_new",
+        description="Moves relative cutoffs on, fetches the sources again, builds the benchmarks that changed, audits "
+        "the pairs that are not done, and rebuilds warehouse and report; each step is a run of its own.",
     )
+    def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
+        tags = {WEEKLY_TAG: context.run_id}
+        _tell(context, run_week(jobs, context.instance, data.paths, utc_today(), context.log.info, tags))
+
+    @dg.job(
+        name="weekly_audit",
+        executor_def=dg.in_process_executor,
+        description="Everything that has changed since the last time: cutoffs, documents, benchmarks, models.",
+    )
+    def weekly_audit_job() -> None:
+        audit_week()
+
+    return dg.ScheduleDefinition(
+        name="weekly_audit",
+        job=weekly_audit_job,
+        cron_schedule="0 6 * * 1",
+        execution_timezone="UTC",
+        description="Mondays at 06:00 UTC: audits what is new, and says so where nothing is.",
+    )
+
+
+def _tell(context: dg.OpExecutionContext, week: Week) -> None:
+    """What the week came to, on its run; raises Failure where a part of it failed."""
     context.add_output_metadata(
         {
             "summary": week.summary,
@@ -45,24 +61,3 @@ def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
             metadata={"problems": week.problems, "summary": week.summary},
             allow_retries=False,
         )
-
-
-@dg.job(
-    name="weekly_audit",
-    executor_def=dg.in_process_executor,
-    description="Everything that has changed since the last time: cutoffs, documents, benchmarks, models.",
-)
-def weekly_audit_job() -> None:
-    """The job of the schedule."""
-    audit_week()
-
-
-weekly_audit = dg.ScheduleDefinition(
-    name="weekly_audit",
-    job=weekly_audit_job,
-    cron_schedule="0 6 * * 1",
-    execution_timezone="UTC",
-    description="Mondays at 06:00 UTC: audits what is new, and says so where nothing is.",
-)
-
-SCHEDULES = [weekly_audit]

@@ -1,7 +1,8 @@
 """The sensors on models and benchmarks: how Dagster is told what follows. They are off until somebody turns them on.
 
-What belongs here: ticks. What does not: what follows from what (planning.py), reading the state of things
-(situation.py), the sensors that only tell somebody (alerting.py, hub_watch.py).
+What belongs here: ticks. What does not: what is to be done (operate/plan.py), what is requested for it (planning.py),
+reading the state of things (operate/situation.py, situation.py), the sensors that only tell somebody (alerting.py,
+hub_watch.py).
 
 A file of the configuration that cannot be read ends the tick with an error that names it: nothing is requested, no
 partition goes, and the cursor stays. An entry that cannot be used is told, and stops nothing else.
@@ -10,6 +11,7 @@ partition goes, and the cursor stays. An entry that cannot be used is told, and 
 import dagster as dg
 
 from audit_pipeline.benchmarks.config import standing
+from audit_pipeline.benchmarks.staleness import built_digest
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.config.whole import Configuration, load_configuration
 from audit_pipeline.models.config import standing_models
@@ -20,7 +22,9 @@ from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_
 from audit_pipeline.operate.dagster.planning import Broken, PairRange
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.tags import REASON_TAG
-from audit_pipeline.operate.done import built_digests, done_pairs
+from audit_pipeline.operate.facts import Asked
+from audit_pipeline.operate.plan import plan
+from audit_pipeline.operate.situation import look
 
 
 def _range_request(one: PairRange) -> dg.RunRequest:
@@ -69,26 +73,27 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     specs = standing(config.benchmarks)
     seen = planning.models_state(context.cursor)
     versions = situation.model_versions(standing_models(config.models))
-    built = built_digests(specs.values(), paths)
+    built = {name: built_digest(spec, paths) for name, spec in specs.items()}
     unseen = [name for name in versions if name not in seen]
-    plan = planning.new_models(
+    pairs = [Pair(benchmark, model) for model in unseen for benchmark, digest in built.items() if digest is not None]
+    found = planning.new_models(
         seen,
         versions,
         built,
         instance.get_dynamic_partitions(MODEL),
         instance.get_dynamic_partitions(BENCHMARK),
-        done_pairs([Pair(benchmark, model) for model in unseen for benchmark in built], built, paths),
+        situation.pairs_to_audit(pairs, specs, config.models, paths),
         situation.preparing(instance),
         _broken(config),
     )
     for problem in config.models.problems:
         context.log.warning(str(problem))
-    said = [plan.waiting or f"nothing new among {len(versions)} models", *map(str, config.models.problems)]
+    said = [found.waiting or f"nothing new among {len(versions)} models", *map(str, config.models.problems)]
     return dg.SensorResult(
-        run_requests=[_range_request(one) for one in plan.runs],
-        skip_reason=None if plan.runs else "; ".join(said)[:2000],
-        dynamic_partitions_requests=[*_added(BENCHMARK, plan.add_benchmarks), *_added(MODEL, plan.add_models)],
-        cursor=planning.models_cursor(plan.seen),
+        run_requests=[_range_request(one) for one in found.runs],
+        skip_reason=None if found.runs else "; ".join(said)[:2000],
+        dynamic_partitions_requests=[*_added(BENCHMARK, found.add_benchmarks), *_added(MODEL, found.add_models)],
+        cursor=planning.models_cursor(found.seen),
     )
 
 
@@ -103,25 +108,25 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     paths, instance = data.paths, context.instance
     _bury(context)
     config = load_configuration()
-    settings = config.sources
-    now = situation.benchmarks_now(standing(config.benchmarks).values(), paths, settings)
+    specs = standing(config.benchmarks)
+    asked = Asked(benchmarks=tuple(specs))
+    there = look(asked, paths, specs=specs.values())
     seen = planning.benchmarks_state(context.cursor)
     models = list(standing_models(config.models))
-    built = {name: one.built for name, one in now.items()}
-    unhandled = [name for name, version in built.items() if seen.handled(name) != version]
-    plan = planning.changed_benchmarks(
+    unhandled = [name for name, one in there.benchmarks.items() if one.built not in (None, seen.handled(name))]
+    pairs = [Pair(benchmark, model) for benchmark in unhandled for model in models]
+    found = planning.changed_benchmarks(
         seen,
-        now,
-        {source: settings.digest_for(source) for one in now.values() for source in one.lacks},
+        there,
+        [*plan(there, asked), *situation.pairs_to_audit(pairs, specs, config.models, paths)],
         models,
         instance.get_dynamic_partitions(MODEL),
         instance.get_dynamic_partitions(BENCHMARK),
-        done_pairs([Pair(benchmark, model) for benchmark in unhandled for model in models], built, paths),
         situation.preparing(instance),
         situation.auditing(instance),
         _broken(config),
     )
-    problems = [*map(str, config.benchmarks.problems), *plan.problems]
+    problems = [*map(str, config.benchmarks.problems), *found.problems]
     for problem in problems:
         context.log.warning(problem)
     requests = [
@@ -129,28 +134,28 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
             dg.RunRequest(
                 run_key=one.key,
                 job_name="refresh_sources",
-                asset_selection=[dg.AssetKey(["documents", one.source])],
-                tags={REASON_TAG: f"{one.source} was never fetched, or under other settings"},
+                asset_selection=[dg.AssetKey(["documents", one.step.what])],
+                tags={REASON_TAG: f"{one.step.what}: {one.step.because}"},
             )
-            for one in plan.fetches
+            for one in found.fetches
         ),
         *(
             dg.RunRequest(
                 run_key=one.key,
                 job_name="build_benchmarks",
-                partition_key=one.benchmark,
-                tags={REASON_TAG: f"the entry or the documents of {one.benchmark} changed"},
+                partition_key=one.step.what,
+                tags={REASON_TAG: f"{one.step.what}: {one.step.because}"},
             )
-            for one in plan.builds
+            for one in found.builds
         ),
-        *(_range_request(one) for one in plan.pairs),
+        *(_range_request(one) for one in found.pairs),
     ]
-    said = [plan.waiting or f"nothing changed in {len(now)} benchmarks", *problems]
+    said = [found.waiting or f"nothing changed in {len(specs)} benchmarks", *problems]
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(said)[:2000],
-        dynamic_partitions_requests=_added(BENCHMARK, plan.add_benchmarks),
-        cursor=planning.benchmarks_cursor(plan.seen),
+        dynamic_partitions_requests=_added(BENCHMARK, found.add_benchmarks),
+        cursor=planning.benchmarks_cursor(found.seen),
     )
 
 

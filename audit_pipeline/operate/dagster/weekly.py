@@ -1,7 +1,8 @@
 """The weekly audit: cutoffs move on, sources are fetched again, and what has changed is built and audited.
 
-What belongs here: the order of the steps, and what is told of them. What does not: the steps (the jobs that the UI and
-the command line run as well), and when it is due (schedules.py).
+What belongs here: the order in which the planner's steps are carried out, and what is told of them. What does not:
+which steps there are (operate/plan.py), what they run (the jobs that the UI and the command line run as well), and when
+it is due (schedules.py).
 """
 
 from __future__ import annotations
@@ -12,24 +13,23 @@ from datetime import date
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.build import current_digest
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, moved_cutoffs, standing
 from audit_pipeline.benchmarks.rolling import roll
-from audit_pipeline.benchmarks.staleness import is_on_hub
 from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.documents import version_of_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.whole import OF_AUDITS, load_configuration
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, standing_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.operate.dagster import in_process, partitions, situation
-from audit_pipeline.operate.dagster.frequencies import ensure_frequencies
+from audit_pipeline.operate.dagster import in_process, partitions
+from audit_pipeline.operate.dagster.carry_out import Jobs, Runner, carry_out, ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.done import built_digests, done_pairs
-from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.operate.facts import OF_PAIRS, Asked, Situation
+from audit_pipeline.operate.plan import as_built, plan, problems, state_of
+from audit_pipeline.operate.situation import look
 
-Jobs = Callable[[str], dg.JobDefinition]
 Tell = Callable[[str], None]
 
 
@@ -70,7 +70,7 @@ def weekly_audit(
     the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
     where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
     """
-    week = Week()
+    week, runner = Week(), Runner(jobs, instance, paths, tell, tags=tags)
     in_process.bury_dead_runs(instance)
     _roll(paths, today, week, tell)
     config = load_configuration()
@@ -79,11 +79,11 @@ def weekly_audit(
     specs = list(standing(config.benchmarks).values())
     models = standing_models(config.models)
     partitions.register(instance, benchmarks=[spec.name for spec in specs], models=list(models))
-    _fetch(jobs("refresh_sources"), instance, specs, paths, week, tell, tags)
-    _build(jobs("build_benchmarks"), instance, specs, paths, week, tell, tags)
-    _audit(jobs, instance, specs, models, paths, week, tell, tags)
+    _fetch(specs, runner, week)
+    _build(specs, runner, week)
+    _audit(specs, models, runner, week)
     # Also where nothing is new: what could not be audited is told there, and the report shows that it was looked at.
-    in_process.run_job(jobs("publish"), instance, tags=tags, on_wait=tell)
+    runner.run("publish")
     tell(week.summary)
     return week
 
@@ -103,113 +103,95 @@ def _roll(paths: DataPaths, today: date, week: Week, tell: Tell) -> None:
     tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
 
 
-def _fetch(
-    job: dg.JobDefinition,
-    instance: dg.DagsterInstance,
-    specs: Sequence[BenchmarkSpec],
-    paths: DataPaths,
-    week: Week,
-    tell: Tell,
-    tags: Mapping[str, str],
-) -> None:
-    settings = load_source_settings()
-    for name in dict.fromkeys(name for spec in specs for name in spec.sources):
-        if settings.is_broken(name):
-            # Told with the rest of the configuration.
+def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
+    asked = Asked(benchmarks=tuple(spec.name for spec in specs), refresh=True)
+    there = look(asked, runner.paths, specs=specs)
+    for source in there.sources.values():
+        # A broken section was told with the rest of the configuration.
+        if source.wanted is not None and source.problem is not None:
+            runner.tell(source.problem)
+    for step in plan(there, asked):
+        if step.kind != "fetch":
             continue
-        if (to_be_set := settings.to_be_set_for(name)) is not None:
-            tell(f"{name} is not configured: {to_be_set}")
-            continue
-        before = situation.source_version(name, paths, settings)
+        before = _version(step.what, runner.paths)
         try:
-            in_process.run_job(job, instance, selection=[dg.AssetKey(["documents", name])], tags=tags, on_wait=tell)
+            carry_out(step, runner)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
-            _note(week, tell, f"{name} could not be fetched, its earlier documents stay: {error}")
+            _note(week, runner.tell, f"{step.what} could not be fetched, its earlier documents stay: {error}")
         else:
-            week.fetched[name] = situation.source_version(name, paths, settings) != before
+            week.fetched[step.what] = _version(step.what, runner.paths) != before
 
 
-def _build(
-    job: dg.JobDefinition,
-    instance: dg.DagsterInstance,
-    specs: Sequence[BenchmarkSpec],
-    paths: DataPaths,
-    week: Week,
-    tell: Tell,
-    tags: Mapping[str, str],
-) -> None:
-    now = situation.benchmarks_now(specs, paths, load_source_settings())
-    for spec in specs:
-        one = now[spec.name]
-        if one.problem is not None:
-            week.not_built.append(spec.name)
-            _note(week, tell, f"{spec.name}: {one.problem}")
+def _version(source: str, paths: DataPaths) -> str | None:
+    try:
+        return version_of_documents(paths, source)
+    except DataError:
+        return None
+
+
+def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
+    asked = Asked(benchmarks=tuple(spec.name for spec in specs))
+    there = look(asked, runner.paths, specs=specs, ask_hub=True)
+    for name, problem in problems(there, asked.benchmarks).items():
+        week.not_built.append(name)
+        _note(week, runner.tell, f"{name}: {problem}")
+    steps = plan(there, asked)
+    not_fetched = {step.what for step in steps if step.kind == "fetch"}
+    for step in steps:
+        # What is made of a source that could not be fetched is left as it is.
+        if step.kind != "build" or not_fetched & set(there.benchmarks[step.what].sources):
             continue
         try:
-            if (one.wanted is not None and one.wanted != one.built) or _differs_on_the_hub(spec, paths):
-                in_process.run_job(job, instance, partition_key=spec.name, tags=tags, on_wait=tell)
-                week.built.append(spec.name)
+            carry_out(step, runner)
+            week.built.append(step.what)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
-            week.not_built.append(spec.name)
-            _note(week, tell, f"{spec.name} could not be built: {error}")
+            week.not_built.append(step.what)
+            _note(week, runner.tell, f"{step.what} could not be built: {error}")
 
 
-def _differs_on_the_hub(spec: BenchmarkSpec, paths: DataPaths) -> bool:
-    """Whether rows of the hub, which a sensor does not look at, are others than those the benchmark was built of."""
-    if not is_on_hub(spec):
-        return False
-    return current_digest(spec, paths) != read_built(paths, spec.name).digest
-
-
-def _audit(
-    jobs: Jobs,
-    instance: dg.DagsterInstance,
-    specs: Sequence[BenchmarkSpec],
-    models: Mapping[str, ModelEntry],
-    paths: DataPaths,
-    week: Week,
-    tell: Tell,
-    tags: Mapping[str, str],
-) -> None:
-    benchmarks = _fit(specs, paths, week, tell)
-    built = built_digests(specs, paths)
+def _audit(specs: Sequence[BenchmarkSpec], models: Mapping[str, ModelEntry], runner: Runner, week: Week) -> None:
+    fit = _fit(specs, runner.paths, week, runner.tell)
     for name, entry in models.items():
         try:
-            model = load_tokenizer(entry, paths)
-            pairs = [Pair(benchmark, name) for benchmark in benchmarks]
-            done = done_pairs(pairs, built, paths, model)
-            pending = [pair for pair in pairs if pair not in done]
-            if pending:
-                _count(jobs, instance, model, paths, week, tell, tags)
-                tell(f"auditing {name} on {', '.join(pair.benchmark for pair in pending)}")
-                try:
-                    run_pairs(jobs("audit_pairs"), instance, pending, tags=tags, on_wait=tell)
-                finally:
-                    done = done_pairs(pending, built, paths, model)
-                    week.audited[name] = [pair.benchmark for pair in pending if pair in done]
+            _audit_model(load_tokenizer(entry, runner.paths), fit, runner, week)
         except AuditError as error:
-            _note(week, tell, f"{name}: {error}")
+            _note(week, runner.tell, f"{name}: {error}")
 
 
-def _count(
-    jobs: Jobs,
-    instance: dg.DagsterInstance,
-    model: TokenizedModel,
-    paths: DataPaths,
-    week: Week,
-    tell: Tell,
-    tags: Mapping[str, str],
-) -> None:
+def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
+    name = model.entry.name
+    asked = Asked(pairs=tuple(Pair(spec.name, name) for spec in specs))
+
+    def look_again() -> Situation:
+        return as_built(look(asked, runner.paths, specs=specs, entries=[model.entry], models={name: model}))
+
+    steps = plan(look_again(), asked)
+    if not any(step.kind in OF_PAIRS for step in steps):
+        return
+    if any(step.kind == "count" for step in steps):
+        _count(model, runner, week)
+        steps = plan(look_again(), asked)
+    to_audit = [step for step in steps if step.kind in OF_PAIRS]
+    pending = list(dict.fromkeys(step.pair for step in to_audit))
+    runner.tell(f"auditing {name} on {', '.join(pair.benchmark for pair in pending)}")
     try:
-        ensure_frequencies(jobs, instance, model, paths, tell, tags)
+        run_pairs(to_audit, runner)
+    finally:
+        there = look_again()
+        week.audited[name] = [pair.benchmark for pair in pending if state_of(pair, there).status == "done"]
+
+
+def _count(model: TokenizedModel, runner: Runner, week: Week) -> None:
+    try:
+        ensure_frequencies(model, runner)
     except ConfigError as error:
         # As for a model without a reference model: its scores say what is missing.
-        tell(f"dc_pdd goes without token frequencies: {error}")
+        runner.tell(f"dc_pdd goes without token frequencies: {error}")
     except AuditError as error:
-        _note(week, tell, f"the tokens of {model.entry.reference_corpus} could not be counted: {error}")
+        _note(week, runner.tell, f"the tokens of {model.entry.reference_corpus} could not be counted: {error}")
 
 
-def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: Week, tell: Tell) -> list[str]:
+def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: Week, tell: Tell) -> list[BenchmarkSpec]:
     fit = []
     for spec in specs:
         try:
@@ -218,7 +200,7 @@ def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: Week, tell: Tel
             if spec.name not in week.not_built:
                 _note(week, tell, f"{spec.name}: {error}")
         else:
-            fit.append(spec.name)
+            fit.append(spec)
     return fit
 
 

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.lineage import Step, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.load import KnownModel, TokenizedModel
 from audit_pipeline.scoring.needs.provider import ForwardOf
 from audit_pipeline.scoring.selection import audit_session
 from audit_pipeline.scoring.session import PassesSummary, Session
@@ -112,7 +112,7 @@ def run_tokens(
     return summary
 
 
-def statistics_version(model: TokenizedModel, benchmark_digest: str) -> str:
+def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
     """The data version of a pair's token statistics: what they were computed from.
 
     The length of branches is the benchmark's, so its digest stands for it.

@@ -30,7 +30,10 @@ from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.controls.build import build_control
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run, is_stale
+from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
+from audit_pipeline.operate.facts import Asked
+from audit_pipeline.operate.plan import plan, problems
+from audit_pipeline.operate.situation import look
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.windows import windows_of
@@ -43,6 +46,20 @@ def spec(name: str = "made_8") -> BenchmarkSpec:
     return found
 
 
+def steps(workspace: Workspace, *names: str) -> dict[str, dict[str, str]]:
+    """The planner's steps for these benchmarks, or for all of the configuration: by kind, what is made and why."""
+    specs = [one for name, one in load_benchmarks().items() if name in names or not names]
+    asked = Asked(benchmarks=tuple(one.name for one in specs))
+    found: dict[str, dict[str, str]] = {}
+    for step in plan(look(asked, workspace.paths, specs=specs), asked):
+        found.setdefault(step.kind, {})[step.what] = step.because
+    return found
+
+
+def is_stale(workspace: Workspace, name: str = "made_8") -> bool:
+    return name in steps(workspace, name).get("build", {})
+
+
 @pytest.fixture
 def built(workspace: Workspace) -> Workspace:
     workspace.write_benchmarks(made=temporal([8, 16]))
@@ -52,29 +69,29 @@ def built(workspace: Workspace) -> Workspace:
 
 
 def test_built_of_what_there_is_now_is_fresh_and_not_built_is_stale(built: Workspace) -> None:
-    assert not is_stale(spec(), built.paths)
+    assert not is_stale(built)
     built.paths.benchmark_manifest("made_8").unlink()
-    assert is_stale(spec(), built.paths)
-    assert not is_stale(spec("made_16"), built.paths)
+    assert is_stale(built)
+    assert not is_stale(built, "made_16")
     built.paths.examples("made_16").unlink()
-    assert is_stale(spec("made_16"), built.paths)
+    assert is_stale(built, "made_16")
 
 
 def test_moving_a_cutoff_stales_that_family_only_and_words_about_it_nothing(built: Workspace) -> None:
     built.write_benchmarks(made=temporal([8, 16], description="in other words"), other=temporal([8]))
-    assert not is_stale(spec(), built.paths)
+    assert not is_stale(built)
     built.build("other_8")
     built.write_benchmarks(made=temporal([8, 16], member_before=date(2021, 1, 1)), other=temporal([8]))
-    assert is_stale(spec(), built.paths)
-    assert is_stale(spec("made_16"), built.paths)
-    assert not is_stale(spec("other_8"), built.paths)
+    assert is_stale(built)
+    assert is_stale(built, "made_16")
+    assert not is_stale(built, "other_8")
 
 
 def test_other_documents_stale_it_and_the_same_ones_fetched_again_do_not(built: Workspace) -> None:
     built.fetch(*reversed(made_documents(2, 40)))
-    assert not is_stale(spec(), built.paths)
+    assert not is_stale(built)
     built.fetch(*made_documents(2, 40), made_document("alder", "one more", NEW, made_text("more", 40)))
-    assert is_stale(spec(), built.paths)
+    assert is_stale(built)
 
 
 def test_labelled_rows_of_a_folder_are_looked_at_every_time(workspace: Workspace) -> None:
@@ -94,13 +111,13 @@ def test_labelled_rows_of_a_folder_are_looked_at_every_time(workspace: Workspace
     (rows / "Rows.jsonl").write_text("\n".join(lines))
     workspace.write_benchmarks(theirs=labelled)
     workspace.build("theirs_8")
-    assert not is_stale(spec("theirs_8"), workspace.paths)
+    assert not is_stale(workspace, "theirs_8")
     (rows / "Rows.jsonl").write_text("\n".join(lines[:-1]))
-    assert is_stale(spec("theirs_8"), workspace.paths)
+    assert is_stale(workspace, "theirs_8")
     (rows / "Rows.jsonl").write_text("\n".join(lines))
-    assert not is_stale(spec("theirs_8"), workspace.paths)
+    assert not is_stale(workspace, "theirs_8")
     workspace.write_benchmarks(theirs={**labelled, "seed": 6})
-    assert is_stale(spec("theirs_8"), workspace.paths)
+    assert is_stale(workspace, "theirs_8")
 
 
 ROWS = {"description": "made up", "calibration_fraction": 0, "seed": 5, "design": "temporal"}
@@ -169,7 +186,7 @@ def train(workspace: Workspace, **changes: Any) -> None:
 
 
 def stale(workspace: Workspace) -> list[str]:
-    return [name for name, one in load_benchmarks().items() if is_stale(one, workspace.paths)]
+    return list(steps(workspace).get("build", {}))
 
 
 def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: Workspace) -> None:
@@ -196,19 +213,35 @@ def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_b
     assert stale(every_builder) == ["known_12"]
     every_builder.build("known")
     every_builder.fetch(*made_documents(5, 40), made_document("alder", "more", NEW, made_text("more", 40)))
-    assert stale(every_builder) == ["dated_8", "later_8", "shelf_8"], "a control stays as it was trained until it is"
+    found = steps(every_builder)
+    assert found["train"] == {"check": "its entry in the configuration or its documents changed since it was trained"}
+    changed = "its entry in the configuration or its sources changed since it was built"
+    assert found["build"] == {
+        **dict.fromkeys(("dated_8", "later_8", "shelf_8"), changed),
+        "known_12": "the control check is trained first",
+    }
 
 
-def test_a_source_that_is_gone_is_an_error_in_words(built: Workspace) -> None:
-    built.paths.documents("release_notes").unlink()
-    with pytest.raises(DataError, match="the source release_notes has not been built yet"):
-        is_stale(spec(), built.paths)
+def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
+    built.paths.documents(SOURCE).unlink()
+    assert steps(built, "made_8") == {
+        "fetch": {SOURCE: "its documents are not there"},
+        "build": {"made_8": f"the source {SOURCE} is fetched first"},
+    }
+
+
+def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> None:
+    workspace.write_benchmarks(theirs={**EVERY_BUILDER["labelled"], "path": "nowhere.jsonl"})
+    asked = Asked(benchmarks=("theirs_8",))
+    there = look(asked, workspace.paths, specs=[spec("theirs_8")])
+    assert plan(there, asked) == ()
+    assert "nowhere.jsonl" in problems(there, asked.benchmarks)["theirs_8"]
 
 
 def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     model = built.model("tiny")
     request = AuditRequest("tiny", [spec()], kinds=("base", "topk"))
-    before = dry_run(request, model, built.paths)["made_8"]
+    before = dry_run(request, model, built.paths)["made_8"][0]
     texts = read_built(built.paths, "made_8").examples.column("text").to_pylist()
     encoded = encode(model, texts)
     windows = [
@@ -222,7 +255,7 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     assert not built.parts()
 
     compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=("base", "topk"), branch_steps=1)
-    after = dry_run(request, model, built.paths)["made_8"]
+    after = dry_run(request, model, built.paths)["made_8"][0]
     assert (after.cached_texts, after.texts_to_run) == (5, len(texts) - 5)
     assert after.tokens_to_run < before.tokens_to_run
 

@@ -1,0 +1,101 @@
+"""Carrying out the planner's steps before an audit: each is a run of a job, in this process.
+
+What belongs here: which job a step is a run of, and carrying out one after another. What does not: which steps there
+are (operate/plan.py), the pairs, of which several share a run (pair_runs.py), what a run does (assets/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.operate.dagster import in_process
+from audit_pipeline.operate.facts import Asked, Kind, Step
+from audit_pipeline.operate.plan import plan
+from audit_pipeline.operate.situation import look
+from audit_pipeline.references.frequencies import countable_corpus
+
+Jobs = Callable[[str], dg.JobDefinition]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Where steps are carried out: the jobs by name, the instance, who is told; ``tags`` are those of every run."""
+
+    jobs: Jobs
+    instance: dg.DagsterInstance
+    paths: DataPaths
+    tell: Callable[[str], None]
+    device: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, job: str, **target: Any) -> str:
+        """One run of a job (see in_process.run_job); returns its id."""
+        return in_process.run_job(self.jobs(job), self.instance, tags=self.tags, on_wait=self.tell, **target)
+
+
+def carry_out(step: Step, runner: Runner) -> str:
+    """Fetch, train, build or count; returns the run's id. Raises the AuditError that the run ended with."""
+    if step.kind == "fetch":
+        runner.tell(f"fetching documents: {step.what}")
+        return runner.run("refresh_sources", selection=[dg.AssetKey(["documents", step.what])])
+    if step.kind == "train":
+        runner.tell(f"training the control {step.what}: one model on its members, its twin on other texts")
+        resources = {"models": {"device": runner.device}} if runner.device is not None else None
+        return runner.run("train_controls", partition_key=step.what, resources=resources)
+    if step.kind == "build":
+        runner.tell(f"building benchmark: {step.what}")
+        return runner.run("build_benchmarks", partition_key=step.what)
+    if step.kind == "count":
+        corpus, _, model = step.what.partition("|")
+        runner.tell(f"counting tokens of {corpus} for {model}")
+        return runner.run("count_tokens", partition_key=step.what)
+    raise TypeError(f"{step.kind} {step.what} is not a step before an audit")
+
+
+_PRODUCT: Mapping[Kind, str] = {
+    "fetch": "documents",
+    "train": "controls",
+    "build": "examples",
+    "count": "token_frequencies",
+}
+
+
+def product(step: Step) -> str:
+    """What a step makes, in one word."""
+    return f"{_PRODUCT[step.kind]}/{step.what.partition('|')[0]}"
+
+
+def ensure(
+    asked: Asked, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
+) -> dict[str, str]:
+    """Carry out the steps of these kinds, one kind after the other, that what is asked takes.
+
+    Returns the runs by what they made. Raises the AuditError that kept one from being made.
+    """
+    runs: dict[str, str] = {}
+    for kind in kinds:
+        there = look(
+            asked,
+            runner.paths,
+            entries=[model.entry for model in models],
+            models={model.entry.name: model for model in models},
+        )
+        for step in plan(there, asked):
+            if step.kind == kind:
+                runs[product(step)] = carry_out(step, runner)
+    return runs
+
+
+def ensure_frequencies(model: TokenizedModel, runner: Runner) -> dict[str, str]:
+    """Count the model's reference corpus with its tokenizer, where an audit is to do so and there is no table of it.
+
+    Returns the runs by what they made. Raises the AuditError that kept it from being counted.
+    """
+    countable_corpus(model.entry)
+    return ensure(Asked(models=(model.entry.name,)), ("fetch", "count"), runner, models=[model])

@@ -1,0 +1,201 @@
+"""What there is, what is asked and what is to be done, as plain data: the words that the planner is told and tells in.
+
+What belongs here: the facts of every kind of product, each with the version that it should have and the one that is
+there, and steps. What does not: what follows from them (plan.py), reading them (situation.py, warehouse/coverage.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.outcomes import Outcome
+
+Kind = Literal["fetch", "train", "build", "count", "run", "score", "evaluate", "publish"]
+Status = Literal["failed", "not_applicable", "stale", "missing", "done"]
+
+OF_PAIRS: tuple[Kind, ...] = ("run", "score", "evaluate")
+"""The steps of a pair: the model on the texts, the detectors on what that left behind, and what follows from scores."""
+
+STATUSES: tuple[Status, ...] = ("failed", "not_applicable", "stale", "missing", "done")
+"""Worst first: a fault, input that cannot be used, a number that may no longer hold, no number, all as it should be."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to be done. ``what`` is a source, control or benchmark by its name, ``corpus|model`` or
+    ``benchmark|model``; of ``publish`` it is warehouse and report."""
+
+    kind: Kind
+    what: str
+    because: str
+
+    @property
+    def pair(self) -> Pair:
+        """The pair that the step is of."""
+        benchmark, _, model = self.what.partition("|")
+        return Pair(benchmark, model)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source's documents. ``wanted``: the digest of its settings and files; ``there``: of those that the documents
+    were fetched under, None where there are none that can be used. ``problem``: why it cannot be fetched."""
+
+    wanted: str | None
+    there: str | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Control:
+    """A control with known truth. ``wanted``: the version that its entry and documents give, None where these are not
+    there; ``there``: that of the one that is trained, None where none is, or it is damaged. ``problem``: why it cannot
+    be trained."""
+
+    wanted: str | None
+    there: str | None
+    sources: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark. ``wanted``: the digest that it would have if it were built now, None where that cannot be told;
+    ``built``: that of what is built, None where nothing is.
+
+    ``problem``: why it cannot be told, where it is not for a source or control that is not there yet.
+    ``is_removed``: whether it is no longer in the configuration. ``is_whole``: whether what lies beside the examples is
+    as it was written.
+    """
+
+    wanted: str | None
+    built: str | None
+    sources: tuple[str, ...] = ()
+    control: str | None = None
+    problem: str | None = None
+    is_removed: bool = False
+    is_whole: bool = True
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """A table of token frequencies of a model's tokenizer. ``wanted``: the version of the corpus' settings and
+    documents; ``there``: of those that were counted, None where no whole table is there. ``source``: the source whose
+    documents the corpus is, None where it is files."""
+
+    corpus: str
+    wanted: str
+    there: str | None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a model needs before it is run: the control that trains it, the token frequencies that can be counted."""
+
+    control: str | None = None
+    frequencies: Frequencies | None = None
+
+
+Versions = tuple[tuple[str, str], ...]
+"""Versions by name."""
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """How a model is run and what it is scored with; None: not known.
+
+    ``statistics`` is the version of the token statistics: it changes with benchmark, model and tokenizer, and with the
+    start token, the window and the form in which they are kept.
+    """
+
+    model: str | None = None
+    tokenizer: str | None = None
+    statistics: str | None = None
+    reference: Versions | None = None
+    frequencies: Versions | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """The scores, or findings, of a pair that were written last; without a lineage entry only the run is known.
+
+    ``version`` is their own, ``of_scores`` that of the scores which findings were made of.
+    """
+
+    run_id: str
+    at: datetime | None = None
+    code: str | None = None
+    benchmark: str | None = None
+    conventions: Conventions = Conventions()
+    version: str | None = None
+    of_scores: str | None = None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What there is of a pair: how it would be audited ``now``, what was written last, the outcome that was recorded
+    last, and the tables of which a file is damaged or gone."""
+
+    now: Conventions = Conventions()
+    scores: Written | None = None
+    evaluations: Written | None = None
+    outcome: Outcome | None = None
+    damaged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Published:
+    """Warehouse and report. ``wanted``: what they would be made with now (configuration, code and the like, each with
+    its digest); ``there``: what they were made with, None where one of them is missing or damaged. ``runs``: those
+    whose findings they hold; ``at``: when they were made."""
+
+    wanted: Mapping[str, object] = field(default_factory=dict)
+    there: Mapping[str, object] | None = None
+    runs: frozenset[str] = frozenset()
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What there is. ``code``: the versions of the code that makes ``scores`` and ``evaluations``."""
+
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    controls: Mapping[str, Control] = field(default_factory=dict)
+    benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
+    models: Mapping[str, Model] = field(default_factory=dict)
+    audits: Mapping[Pair, Audit] = field(default_factory=dict)
+    published: Published = Published()
+    code: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be up to date, each with all that it is made of.
+
+    ``refresh``: the sources of the benchmarks are fetched whatever is there. ``again``: pairs that are done are audited
+    again. ``more_statistics``: kinds of token statistics that are wanted besides, of which the caches alone know.
+    """
+
+    sources: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    benchmarks: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    refresh: bool = False
+    again: bool = False
+    more_statistics: tuple[str, ...] = ()
+    publish: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """What became of a pair; ``outcome``: where a run gave it up after its latest audit."""
+
+    status: Status
+    reason: str | None = None
+    outcome: Outcome | None = None

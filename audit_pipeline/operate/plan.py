@@ -1,0 +1,286 @@
+"""What is to be done, and why: the one place that decides whether something is up to date.
+
+What belongs here: what there is and what is asked as plain data, and the pure functions from these two to the steps
+that are missing, each with its reason, and to the state of every pair. What does not: reading what there is
+(situation.py, warehouse/coverage.py), carrying steps out (operate/dagster/), and versions and digests themselves (each
+beside what it is the version of).
+
+The rule is the same for everything that is made: it is done again where what it was made of, or under, is not what
+there is now. What is not known, given as None, is not compared. A step that follows from another one is planned with
+it, as if what that one makes came out different; whoever carries steps out looks again after each kind, so what came
+out the same is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.operate.facts import (
+    OF_PAIRS,
+    Asked,
+    Audit,
+    Benchmark,
+    Control,
+    Conventions,
+    Frequencies,
+    Kind,
+    Model,
+    Situation,
+    Source,
+    State,
+    Step,
+    Written,
+)
+
+_ENTRY_CHANGED = "its entry in the configuration or its sources changed since it was built"
+_DAMAGED_SCORES = {"scores", "highlights"}
+_FIRST = {
+    "fetch": "the source {} is fetched first",
+    "train": "the control {} is trained first",
+    "build": "the benchmark {} is built first",
+    "count": "the tokens of {} are counted first",
+    "run": "{} is audited first",
+    "score": "{} is scored first",
+    "evaluate": "{} is evaluated first",
+}
+
+T = TypeVar("T")
+
+
+def plan(there: Situation, asked: Asked) -> tuple[Step, ...]:
+    """The steps that make what is asked be up to date, in an order in which they can be carried out.
+
+    Within a kind they are in the order in which they are asked for. A benchmark that cannot be built has no step, and
+    neither have its pairs.
+    """
+    models = _each_once(asked.models, (pair.model for pair in asked.pairs))
+    benchmarks = _each_once(asked.benchmarks, (pair.benchmark for pair in asked.pairs))
+    needed = [there.models[name] for name in models if name in there.models]
+    cannot = problems(there, benchmarks)
+    drawn = [there.benchmarks[name] for name in benchmarks if name in there.benchmarks and name not in cannot]
+    counts = [(name, one) for name in models if name in there.models for one in _named(there.models[name].frequencies)]
+    of_models, of_benchmarks = [one.control for one in needed], [one.control for one in drawn]
+    controls = _each_once(asked.controls, (name for name in (*of_models, *of_benchmarks) if name is not None))
+    asked_for = [source for one in drawn for source in one.sources]
+    of_controls = (source for name in controls for source in there.controls[name].sources)
+    of_corpora = (one.source for _, one in counts if one.source is not None)
+    sources = _each_once(asked.sources, asked_for, of_controls, of_corpora)
+    refreshed = set(asked_for) if asked.refresh else set()
+    fetch = _steps("fetch", sources, lambda name: _why_fetch(there.sources[name], again=name in refreshed))
+    train = _steps("train", controls, lambda name: _why_train(there.controls[name], fetch))
+    to_build = [name for name in benchmarks if name in there.benchmarks and name not in cannot]
+    build = _steps("build", to_build, lambda name: _why_build(there.benchmarks[name], [*fetch, *train]))
+    count = [
+        Step("count", f"{one.corpus}|{name}", why)
+        for name, one in counts
+        if (why := _why_count(one, fetch)) is not None
+    ]
+    before = [*train, *build, *count]
+    of_pairs = [step for pair in asked.pairs for step in _of_pair(pair, there, asked, before)]
+    audit = sorted(of_pairs, key=lambda step: OF_PAIRS.index(step.kind))
+    why = _why_publish(there, asked, [*train, *build, *audit]) if asked.publish else None
+    publish = [] if why is None else [Step("publish", "warehouse and report", why)]
+    return (*fetch, *train, *build, *count, *audit, *publish)
+
+
+def is_as_configured(benchmark: Benchmark) -> bool | None:
+    """Whether a benchmark is built as its entry and its sources are; None where it is not built, or nobody can tell."""
+    if benchmark.built is None or benchmark.wanted is None:
+        return None
+    return benchmark.built == benchmark.wanted
+
+
+def as_built(there: Situation) -> Situation:
+    """The same with every benchmark taken as it is built, for auditing what is there: what could not be fetched or
+    built, or waits for its turn, is no reason to audit a pair again."""
+    taken = {
+        name: replace(one, wanted=one.built, sources=(), control=None, problem=None, is_whole=True)
+        for name, one in there.benchmarks.items()
+    }
+    return replace(there, benchmarks=taken)
+
+
+def problems(there: Situation, benchmarks: Iterable[str]) -> Mapping[str, str]:
+    """Why some of ``benchmarks`` cannot be told to be up to date, nor be built, by name."""
+    found = {}
+    for name in benchmarks:
+        benchmark = there.benchmarks.get(name, Benchmark(None, None))
+        stale = [one for one in (there.sources[source] for source in benchmark.sources) if _why_stale(one) is not None]
+        controls = [there.controls[control] for control in _named(benchmark.control)]
+        reasons = [benchmark.problem, *(one.problem for one in stale), *(one.problem for one in controls)]
+        problem = next((reason for reason in reasons if reason is not None), None)
+        if problem is not None:
+            found[name] = problem
+    return found
+
+
+def state_of(pair: Pair, there: Situation) -> State:
+    """What became of a pair.
+
+    An outcome newer than its findings decides: the pair is failed or not_applicable. Else the findings do: stale where
+    what they rest on is not what there is now, else done. Else the pair is missing.
+    """
+    audit, benchmark = _audit_of(pair, there)
+    found = audit.evaluations
+    if audit.outcome is not None and (found is None or found.at is None or audit.outcome.at > found.at):
+        return State(audit.outcome.status, audit.outcome.reason, audit.outcome)
+    if found is None:
+        if benchmark.built is None:
+            return State("missing", "the benchmark has not been built")
+        return State("missing", "never audited" if audit.scores is None else "scored, not evaluated")
+    doubts = [words for _, words in _since(found, audit.now, benchmark)]
+    if audit.scores is None or _DAMAGED_SCORES & {*audit.damaged}:
+        doubts.append("a file of its scores is damaged or gone")
+    elif audit.damaged:
+        doubts.append("a file of its findings is damaged or gone")
+    elif _differ(audit.scores.version, found.of_scores):
+        doubts.append("it was scored again since")
+    if audit.scores is not None and _differ(there.code.get("scores"), audit.scores.code):
+        doubts.append("the code that scores changed since")
+    if _differ(there.code.get("evaluations"), found.code):
+        doubts.append("the code that evaluates changed since")
+    return State("stale", "; ".join(doubts)) if doubts else State("done")
+
+
+def _audit_of(pair: Pair, there: Situation) -> tuple[Audit, Benchmark]:
+    return there.audits.get(pair, Audit()), there.benchmarks.get(pair.benchmark, Benchmark(None, None))
+
+
+def _since(written: Written, now: Conventions, benchmark: Benchmark) -> Iterator[tuple[Kind, str]]:
+    """What scores or findings rest on that is another now; the step from which on the pair is audited again for it."""
+    then = written.conventions
+    rebuilt = _differ(benchmark.built, written.benchmark)
+    other_model = _differ(now.model, then.model) or _differ(now.tokenizer, then.tokenizer)
+    if written.at is None:
+        yield "run", "no lineage entry says what it rests on"
+    if benchmark.is_removed:
+        yield "run", "the benchmark is no longer in the configuration"
+    if benchmark.built is None:
+        yield "run", "the benchmark is no longer built"
+    if rebuilt:
+        yield "run", "the benchmark was rebuilt since"
+    if _differ(benchmark.wanted, benchmark.built):
+        yield "run", _ENTRY_CHANGED
+    if other_model:
+        yield "run", "the model's files changed since"
+    if not rebuilt and not other_model and _differ(now.statistics, then.statistics):
+        yield "run", "the start token, the window or the form of the token statistics changed since"
+    if _differ(now.reference, then.reference):
+        yield "run", "the reference model changed since"
+    if _differ(now.frequencies, then.frequencies):
+        yield "score", "the token frequencies changed since"
+
+
+def _first_step(pair: Pair, there: Situation) -> tuple[Kind, str] | None:
+    """The step from which on a pair is to be audited, and why; None where it is done."""
+    state = state_of(pair, there)
+    if state.reason is None:
+        return None
+    audit, benchmark = _audit_of(pair, there)
+    if state.outcome is not None or audit.scores is None:
+        return "run", state.reason
+    # A run that did not come to its end may have scored anew what the findings do not rest on yet.
+    kinds: list[Kind] = ["evaluate", *(kind for kind, _ in _since(audit.scores, audit.now, benchmark))]
+    if _differ(there.code.get("scores"), audit.scores.code) or _DAMAGED_SCORES & {*audit.damaged}:
+        kinds.append("score")
+    return min(kinds, key=OF_PAIRS.index), state.reason
+
+
+def _of_pair(pair: Pair, there: Situation, asked: Asked, before: Sequence[Step]) -> Iterator[Step]:
+    model = there.models.get(pair.model, Model())
+    built_first = _follows(before, "build", [pair.benchmark])
+    if _audit_of(pair, there)[1].built is None and built_first is None:
+        return
+    own = _first_step(pair, there)
+    reasons = [own] if own is not None else []
+    if asked.again:
+        reasons.append(("run", "it is asked for again"))
+    if asked.more_statistics:
+        reasons.append(("run", f"more token statistics are asked for: {', '.join(asked.more_statistics)}"))
+    if first := built_first or _follows(before, "train", _named(model.control)):
+        reasons.append(("run", first))
+    if first := _follows(before, "count", [f"{one.corpus}|{pair.model}" for one in _named(model.frequencies)]):
+        reasons.append(("score", first))
+    if reasons:
+        start = min(OF_PAIRS.index(kind) for kind, _ in reasons)
+        yield from (Step(kind, pair.partition, reasons[0][1]) for kind in OF_PAIRS[start:])
+
+
+def _why_fetch(source: Source, *, again: bool) -> str | None:
+    if source.problem is not None:
+        return None
+    return _why_stale(source) or ("it is to be fetched again" if again else None)
+
+
+def _why_stale(source: Source) -> str | None:
+    if source.there is None:
+        return "its documents are not there"
+    return "its settings or files changed since it was fetched" if source.there != source.wanted else None
+
+
+def _why_train(control: Control, fetch: Iterable[Step]) -> str | None:
+    if control.problem is not None:
+        return None
+    if control.there is None:
+        return "it has not been trained"
+    if _differ(control.wanted, control.there):
+        return "its entry in the configuration or its documents changed since it was trained"
+    return _follows(fetch, "fetch", control.sources)
+
+
+def _why_build(benchmark: Benchmark, before: Sequence[Step]) -> str | None:
+    comes_first = _follows(before, "fetch", benchmark.sources) or _follows(before, "train", _named(benchmark.control))
+    if benchmark.built is None:
+        return None if benchmark.wanted is None and comes_first is None else "it has not been built"
+    if _differ(benchmark.wanted, benchmark.built):
+        return _ENTRY_CHANGED
+    return comes_first if benchmark.is_whole else "a file of it is damaged or gone"
+
+
+def _why_count(frequencies: Frequencies, fetch: Iterable[Step]) -> str | None:
+    if frequencies.there is None:
+        return "its tokens have not been counted with the model's tokenizer"
+    if frequencies.there != frequencies.wanted:
+        return "its settings or documents changed since its tokens were counted"
+    return _follows(fetch, "fetch", _named(frequencies.source))
+
+
+def _why_publish(there: Situation, asked: Asked, before: Sequence[Step]) -> str | None:
+    made = there.published
+    if before:
+        return _FIRST[before[-1].kind].format(before[-1].what)
+    if made.there is None:
+        return "they are not there"
+    if changed := [name for name in made.wanted if made.wanted[name] != made.there.get(name)]:
+        return f"{', '.join(changed)} changed since they were made"
+    audits = [there.audits[pair] for pair in asked.pairs if pair in there.audits]
+    if {audit.evaluations.run_id for audit in audits if audit.evaluations is not None} - made.runs:
+        return "they do not hold the latest findings"
+    if made.at is not None and any(audit.outcome is not None and audit.outcome.at > made.at for audit in audits):
+        return "they do not say what the latest runs could not do"
+    return None
+
+
+def _steps(kind: Kind, names: Iterable[str], why: Callable[[str], str | None]) -> list[Step]:
+    return [Step(kind, name, because) for name in names if (because := why(name)) is not None]
+
+
+def _follows(before: Iterable[Step], kind: Kind, names: Collection[str]) -> str | None:
+    """Why what is made of ``names`` is made again: a step of that kind makes one of them first; None: none does."""
+    return next((_FIRST[kind].format(one.what) for one in before if one.kind == kind and one.what in names), None)
+
+
+def _differ(one: T | None, other: T | None) -> bool:
+    """Whether two versions are known and not the same."""
+    return one is not None and other is not None and one != other
+
+
+def _named(one: T | None) -> tuple[T, ...]:
+    return () if one is None else (one,)
+
+
+def _each_once(*names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name for some in names for name in some))

@@ -1,0 +1,299 @@
+"""What there is: the facts that the planner is told, read from the data folder and the configuration.
+
+What belongs here: reading, for every kind of product, the version that it should have and the one that is there. What
+does not: comparing them (plan.py), the same facts of pairs read from the tables of a warehouse that is being built
+(warehouse/coverage.py), and what Dagster is busy with (operate/dagster/situation.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import duckdb
+
+from audit_pipeline.benchmarks.build import version_of_source
+from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.staleness import built_digest, wanted_digest
+from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
+from audit_pipeline.catalogue.lineage import Written as InLineage
+from audit_pipeline.catalogue.lineage import latest_is_whole, latest_run
+from audit_pipeline.catalogue.outcomes import latest_outcome
+from audit_pipeline.catalogue.paths import DataPaths, model_page
+from audit_pipeline.controls.config import load_controls
+from audit_pipeline.controls.current import trained_version, wanted_version
+from audit_pipeline.errors import AuditError, ConfigError, DataError
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.load import KnownModel, TokenizedModel, is_kept, load_tokenizer
+from audit_pipeline.operate import facts
+from audit_pipeline.operate.facts import Asked, Situation, Step
+from audit_pipeline.operate.plan import plan, problems
+from audit_pipeline.operate.published import made_with, made_with_now
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
+from audit_pipeline.operate.stages.scores import SCORES_VERSION
+from audit_pipeline.operate.stages.token_statistics import statistics_version
+from audit_pipeline.references.build import corpus_of
+from audit_pipeline.references.config import ReferenceEntry
+from audit_pipeline.references.frequencies import countable_corpus, counted_under
+from audit_pipeline.scoring.needs.registry import is_extra
+from audit_pipeline.scoring.selection import upstream_now
+from audit_pipeline.sources.config import SourceSettings, load_source_settings
+from audit_pipeline.sources.store import fetched_under
+from audit_pipeline.warehouse.query import open_read_only
+
+CODE = {"scores": SCORES_VERSION, "evaluations": EVALUATIONS_VERSION}
+
+
+def look(
+    asked: Asked,
+    paths: DataPaths,
+    *,
+    specs: Iterable[BenchmarkSpec] = (),
+    entries: Iterable[ModelEntry] = (),
+    models: Mapping[str, TokenizedModel] | None = None,
+    ask_hub: bool = False,
+) -> Situation:
+    """What there is of all that ``asked`` takes.
+
+    ``specs`` and ``entries`` are the benchmarks and models of it; ``models`` are those of ``entries`` that are loaded:
+    of the others it is not known how they would be run now. ``ask_hub``: rows of the hub are looked at there.
+    Raises ConfigError where a part of the configuration that this takes cannot be read.
+    """
+    specs, models = list(specs), models or {}
+    settings = load_source_settings()
+    needs = {entry.name: _needs(entry, models.get(entry.name), paths) for entry in entries}
+    trained = [*(one.control for one in needs.values()), *(spec.control for spec in specs)]
+    controls = {name: _control(name, paths) for name in dict.fromkeys((*asked.controls, *trained)) if name is not None}
+    named = (
+        *asked.sources,
+        *(source for spec in specs for source in spec.sources),
+        *(source for control in controls.values() for source in control.sources),
+        *(one.frequencies.source for one in needs.values() if one.frequencies and one.frequencies.source),
+    )
+    sources = {name: _source(name, paths, settings) for name in dict.fromkeys(named)}
+    benchmarks = _benchmarks(specs, sources, controls, paths, ask_hub=ask_hub)
+    extras = {name: upstream_now(model, paths) for name, model in models.items()}
+    audits = {}
+    for pair in asked.pairs:
+        now = facts.Conventions()
+        if pair.model in models and pair.benchmark in benchmarks:
+            now = conventions(models[pair.model], benchmarks[pair.benchmark].built, *parted(extras[pair.model]))
+        audits[pair] = _audit(pair, now, paths)
+    return Situation(
+        sources=sources,
+        controls=controls,
+        benchmarks=benchmarks,
+        models=needs,
+        audits=audits,
+        published=_published(asked, paths) if asked.publish else facts.Published(),
+        code=CODE,
+    )
+
+
+def steps_at_a_glance(
+    entry: ModelEntry, specs: Sequence[BenchmarkSpec], paths: DataPaths, *, publish: bool
+) -> tuple[Step, ...] | None:
+    """The planner's steps for the model on these benchmarks, told without a heavy package and without writing.
+
+    None where they cannot be told so; the audit itself then says what is wrong, where something is.
+    """
+    model = _known_model(entry, paths)
+    if model is None:
+        return None
+    asked = Asked(pairs=tuple(Pair(spec.name, entry.name) for spec in specs), publish=publish)
+    try:
+        there = look(asked, paths, specs=specs, entries=[entry], models={entry.name: model})
+    except AuditError:
+        return None
+    return None if problems(there, there.benchmarks) else plan(there, asked)
+
+
+def steps_to_publish(pairs: Iterable[Pair], paths: DataPaths) -> tuple[Step, ...]:
+    """The step that makes warehouse and report show what was found on ``pairs``; none where they do."""
+    asked = Asked(pairs=tuple(pairs), publish=True)
+    return plan(look(asked, paths), asked)
+
+
+def _known_model(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
+    """The model, where reading its tokenizer takes no time and writes nothing; else, or where it is lacking, None."""
+    try:
+        return load_tokenizer(entry, paths) if is_kept(entry, paths) else None
+    except AuditError:
+        # Whoever runs it says what is wrong with it.
+        return None
+
+
+def _source(name: str, paths: DataPaths, settings: SourceSettings) -> facts.Source:
+    if settings.is_broken(name):
+        return facts.Source(None, None, _broken(name, settings))
+    to_be_set = settings.to_be_set_for(name)
+    problem = None if to_be_set is None else f"{name} is not configured: {to_be_set}"
+    return facts.Source(settings.digest_for(name), fetched_under(name, paths), problem)
+
+
+def _broken(name: str, settings: SourceSettings) -> str:
+    try:
+        settings.require_usable(name)
+    except ConfigError as error:
+        return str(error)
+    raise TypeError(f"{name} is not broken")
+
+
+def _control(name: str, paths: DataPaths) -> facts.Control:
+    try:
+        entry = load_controls().named(name)
+    except ConfigError as error:
+        return facts.Control(None, None, problem=str(error))
+    return facts.Control(wanted_version(entry, paths), trained_version(name, paths), entry.sources)
+
+
+def _benchmarks(
+    specs: Iterable[BenchmarkSpec],
+    sources: Mapping[str, facts.Source],
+    controls: Mapping[str, facts.Control],
+    paths: DataPaths,
+    *,
+    ask_hub: bool,
+) -> dict[str, facts.Benchmark]:
+    """What each benchmark is and would be, by name; each source is read once, however many are drawn from it."""
+    version_of = cache(lambda source: version_of_source(source, paths))
+    found = {}
+    for spec in specs:
+        built, wanted, problem = built_digest(spec, paths), None, None
+        made_of = [sources[name].there for name in spec.sources]
+        made_of += [controls[name].there for name in (spec.control,) if name is not None]
+        # Where something that it is made of is not there yet, nothing is wrong: it cannot be told.
+        if None not in made_of:
+            try:
+                wanted = wanted_digest(spec, built, paths, version_of, ask_hub=ask_hub)
+            except AuditError as error:
+                problem = str(error)
+        is_whole = latest_is_whole(paths, "split_quality", spec.name)
+        found[spec.name] = facts.Benchmark(wanted, built, spec.sources, spec.control, problem, is_whole=is_whole)
+    return found
+
+
+def _needs(entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> facts.Model:
+    control = entry.control.name if entry.control is not None else None
+    return facts.Model(control, None if model is None else _frequencies(model, paths))
+
+
+def _frequencies(model: TokenizedModel, paths: DataPaths) -> facts.Frequencies | None:
+    try:
+        corpus = countable_corpus(model.entry)
+    except ConfigError:
+        # Whoever counts says what is wrong with the entry; the audit goes on without.
+        return None
+    if corpus is None:
+        return None
+    counted = counted_under(corpus.name, model, paths)
+    settings, documents = corpus.settings_digest, _documents_digest(corpus, paths)
+    if counted is None:
+        return facts.Frequencies(corpus.name, settings, None, corpus.package)
+    if documents is None:
+        return facts.Frequencies(corpus.name, settings, counted[0], corpus.package)
+    return facts.Frequencies(corpus.name, f"{settings} {documents}", " ".join(counted), corpus.package)
+
+
+def _documents_digest(corpus: ReferenceEntry, paths: DataPaths) -> str | None:
+    """The digest of the documents of a corpus that is a source; None where they are not there, and of files: their
+    bytes, which may be many, are looked at when they are counted."""
+    if corpus.package is None or not paths.documents(corpus.package).exists():
+        return None
+    try:
+        return corpus_of(corpus, paths).digest
+    except AuditError:
+        return None
+
+
+def _audit(pair: Pair, now: facts.Conventions, paths: DataPaths) -> facts.Audit:
+    try:
+        outcome = latest_outcome(paths, pair)
+    except DataError:
+        # It is named where the warehouse is built; what it says is not known.
+        outcome = None
+    return facts.Audit(
+        now,
+        _written("scores", pair, paths),
+        _written("evaluations", pair, paths),
+        outcome,
+        tuple(table for table in RUN_TABLES if not latest_is_whole(paths, table, pair.partition)),
+    )
+
+
+def conventions(
+    model: KnownModel, built: str | None, reference: facts.Versions | None, frequencies: facts.Versions | None
+) -> facts.Conventions:
+    """How a model would be run now on a benchmark of that digest, with that reference model and token frequencies."""
+    return facts.Conventions(
+        model.identity.model_fingerprint,
+        model.identity.tokenizer_fingerprint,
+        None if built is None else statistics_version(model, built),
+        reference,
+        frequencies,
+    )
+
+
+def written(found: InLineage, pair: Pair) -> facts.Written:
+    """What the lineage says of the rows of a pair, as a fact."""
+    reference, frequencies = parted({key: one for key, one in found.upstream.items() if is_extra(key)})
+    return facts.Written(
+        found.run_id,
+        found.finished_at,
+        found.code_version,
+        found.benchmark_digest,
+        facts.Conventions(
+            found.model_fingerprint,
+            found.tokenizer_fingerprint,
+            found.upstream.get(f"token_statistics/{pair.partition}"),
+            reference,
+            frequencies,
+        ),
+        found.data_version,
+        found.upstream.get(f"scores/{pair.partition}"),
+    )
+
+
+def parted(extras: Mapping[str, str] | None) -> tuple[facts.Versions | None, facts.Versions | None]:
+    """The versions of reference models, and those of token frequencies."""
+    if extras is None:
+        return None, None
+    items = sorted(extras.items())
+    return (
+        tuple(item for item in items if item[0].startswith("reference_model/")),
+        tuple(item for item in items if not item[0].startswith("reference_model/")),
+    )
+
+
+def _written(table: str, pair: Pair, paths: DataPaths) -> facts.Written | None:
+    try:
+        return written(latest_run(paths, table, pair.partition), pair)
+    except DataError:
+        return None
+
+
+def _published(asked: Asked, paths: DataPaths) -> facts.Published:
+    pages: Sequence[Path] = [model_page(paths.reports, pair.model) for pair in asked.pairs]
+    runs = _published_runs(paths)
+    are_there = runs is not None and all(page.exists() for page in (paths.report, *pages))
+    # A report that is older than the warehouse was made of another one.
+    are_there = are_there and paths.report.stat().st_mtime_ns >= paths.warehouse.stat().st_mtime_ns
+    if runs is None or not are_there:
+        return facts.Published(made_with_now())
+    at = datetime.fromtimestamp(paths.warehouse.stat().st_mtime, UTC)
+    return facts.Published(made_with_now(), made_with(paths), runs, at)
+
+
+def _published_runs(paths: DataPaths) -> frozenset[str] | None:
+    """The runs whose findings the warehouse holds; None where there is none that can be read."""
+    if not paths.warehouse.exists():
+        return None
+    try:
+        with open_read_only(paths.warehouse) as connection:
+            found = connection.execute("SELECT DISTINCT run_id FROM evaluations").fetchall()
+    except duckdb.Error:
+        # A damaged warehouse is built again.
+        return None
+    return frozenset(run_id for (run_id,) in found)

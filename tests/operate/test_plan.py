@@ -1,0 +1,430 @@
+"""The planner on made-up worlds: what it says is missing is exactly what is, in whatever order it is told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.catalogue.contracts import Pair, digest
+from audit_pipeline.catalogue.outcomes import Outcome
+from audit_pipeline.operate.facts import (
+    OF_PAIRS,
+    Asked,
+    Audit,
+    Benchmark,
+    Control,
+    Conventions,
+    Frequencies,
+    Model,
+    Published,
+    Situation,
+    Source,
+    Step,
+    Written,
+)
+from audit_pipeline.operate.plan import as_built, is_as_configured, plan, problems, state_of
+
+DAY = datetime(2026, 3, 1, tzinfo=UTC)
+KINDS = ("fetch", "train", "build", "count", *OF_PAIRS, "publish")
+
+# --- a world: what may be changed, what is made of what, and a twin of everything that carries steps out ---
+
+SOURCES = ("s1", "s2")
+CONTROL, CORPUS = "c", "k"
+BENCHMARKS: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "b1": (("s1",), None),
+    "b2": (("s1", "s2"), None),
+    "bc": ((), CONTROL),
+}
+PAIRS = (Pair("b1", "m1"), Pair("b2", "m1"), Pair("bc", "mc"))
+"""m1 is a model like any other, with a corpus whose documents are those of s2; mc is a model of the control."""
+CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
+    "source s1": (("fetch", "s1"),),
+    "source s2": (("fetch", "s2"),),
+    "control c": (("train", "c"),),
+    "entry b1": (("build", "b1"),),
+    "entry b2": (("build", "b2"),),
+    "entry bc": (("build", "bc"),),
+    "corpus k": (("count", "k|m1"),),
+    # The tokens of another tokenizer have not been counted.
+    "files m1": (("count", "k|m1"), ("run", "b1|m1"), ("run", "b2|m1")),
+    "start token m1": (("run", "b1|m1"), ("run", "b2|m1")),
+    "reference m1": (("run", "b1|m1"), ("run", "b2|m1")),
+    "code scores": (("score", "b1|m1"), ("score", "b2|m1"), ("score", "bc|mc")),
+    "code evaluations": (("evaluate", "b1|m1"), ("evaluate", "b2|m1"), ("evaluate", "bc|mc")),
+    "configuration": (("publish", "warehouse and report"),),
+}
+"""What can be changed, and the steps that are right below it."""
+BELOW: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
+    ("fetch", "s1"): (("train", "c"), ("build", "b1"), ("build", "b2")),
+    ("fetch", "s2"): (("build", "b2"), ("count", "k|m1")),
+    ("train", "c"): (("build", "bc"), ("run", "bc|mc")),
+    ("build", "b1"): (("run", "b1|m1"),),
+    ("build", "b2"): (("run", "b2|m1"),),
+    ("build", "bc"): (("run", "bc|mc"),),
+    ("count", "k|m1"): (("score", "b1|m1"), ("score", "b2|m1")),
+    **{("run", pair.partition): (("score", pair.partition),) for pair in PAIRS},
+    **{("score", pair.partition): (("evaluate", pair.partition),) for pair in PAIRS},
+    **{("evaluate", pair.partition): (("publish", "warehouse and report"),) for pair in PAIRS},
+}
+
+
+def below(steps: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The steps, and all that are made of what they make."""
+    found: set[tuple[str, str]] = set()
+    left = list(steps)
+    while left:
+        step = left.pop()
+        if step not in found:
+            found.add(step)
+            left += BELOW.get(step, ())
+    return found
+
+
+@dataclass
+class World:
+    """Versions of all that may be changed; of what is made, the version; the latest rows of each pair; the clock."""
+
+    given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGES, 0))
+    made: dict[tuple[str, str], str] = field(default_factory=dict)
+    rows: dict[tuple[str, str], Written] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    published: Published = field(default_factory=Published)
+    hour: int = 0
+
+    def version(self, what: str, *made_of: tuple[str, str]) -> str | None:
+        """What would be made now; None where something that it is made of is not there."""
+        if any(one not in self.made for one in made_of):
+            return None
+        return digest(what, self.given[what], *(self.made[one] for one in made_of))[:8]
+
+    def of_benchmark(self, name: str) -> str | None:
+        sources, control = BENCHMARKS[name]
+        made_of = [*(("fetch", source) for source in sources), *([("train", control)] if control else [])]
+        return self.version(f"entry {name}", *made_of)
+
+    def files(self, model: str) -> str | None:
+        return str(self.given["files m1"]) if model == "m1" else self.made.get(("train", CONTROL))
+
+    def table(self, model: str) -> tuple[str, str]:
+        return ("count", f"{CORPUS} of {self.files(model)}")
+
+    def conventions(self, pair: Pair) -> Conventions:
+        files, built = self.files(pair.model), self.made.get(("build", pair.benchmark))
+        own = pair.model == "m1"
+        counted = self.made.get(self.table(pair.model)) if own else None
+        return Conventions(
+            files,
+            files,
+            None if files is None or built is None else digest(files, built, own and self.given["start token m1"]),
+            (("reference_model/r", str(self.given["reference m1"])),) if own else (),
+            (("token_frequencies/k", counted),) if counted else (),
+        )
+
+    def situation(self) -> Situation:
+        frequencies = Frequencies(
+            CORPUS, str(self.version("corpus k", ("fetch", "s2"))), self.made.get(self.table("m1")), "s2"
+        )
+        return Situation(
+            sources={
+                name: Source(str(self.version(f"source {name}")), self.made.get(("fetch", name))) for name in SOURCES
+            },
+            controls={
+                CONTROL: Control(self.version("control c", ("fetch", "s1")), self.made.get(("train", CONTROL)), ("s1",))
+            },
+            benchmarks={
+                name: Benchmark(self.of_benchmark(name), self.made.get(("build", name)), sources, control)
+                for name, (sources, control) in BENCHMARKS.items()
+            },
+            models={"m1": Model(frequencies=frequencies), "mc": Model(CONTROL)},
+            audits={
+                pair: Audit(
+                    self.conventions(pair),
+                    self.rows.get(("score", pair.partition)),
+                    self.rows.get(("evaluate", pair.partition)),
+                    self.outcomes.get(pair.partition),
+                )
+                for pair in PAIRS
+            },
+            published=replace(self.published, wanted={"configuration": self.given["configuration"]}),
+            code={name: str(self.given[f"code {name}"]) for name in ("scores", "evaluations")},
+        )
+
+    def carry_out(self, step: Step) -> None:
+        """Make what the step makes, of what there is now; what it is made of has to be there."""
+        self.hour += 1
+        if step.kind == "publish":
+            runs = frozenset(one.run_id for (kind, _), one in self.rows.items() if kind == "evaluate")
+            self.published = Published(there={"configuration": self.given["configuration"]}, runs=runs, at=self.now)
+        elif step.kind in OF_PAIRS:
+            self._audit(step)
+        else:
+            now = {
+                "fetch": lambda: self.version(f"source {step.what}"),
+                "train": lambda: self.version("control c", ("fetch", "s1")),
+                "build": lambda: self.of_benchmark(step.what),
+                "count": lambda: self.version("corpus k", ("fetch", "s2")),
+            }[step.kind]()
+            assert now is not None, f"{step} comes before what it is made of"
+            self.made[self.table("m1") if step.kind == "count" else (step.kind, step.what)] = now
+
+    def _audit(self, step: Step) -> None:
+        pair, run = step.pair, f"run {self.hour}"
+        now, built = self.conventions(pair), self.made[("build", pair.benchmark)]
+        assert now.statistics is not None
+        if step.kind == "run":
+            self.made["run", step.what] = now.statistics
+            return
+        assert self.made["run", step.what] == now.statistics, "the model was run on this, in this way"
+        scores = self.rows.get(("score", step.what))
+        if step.kind == "score":
+            code = str(self.given["code scores"])
+            self.rows["score", step.what] = Written(run, self.now, code, built, now, digest(built, str(now), code))
+            return
+        assert scores is not None
+        assert (scores.benchmark, scores.conventions) == (built, now), "the scores are of this"
+        code = str(self.given["code evaluations"])
+        self.rows["evaluate", step.what] = Written(run, self.now, code, built, now, run, scores.version)
+
+    @property
+    def now(self) -> datetime:
+        return DAY + timedelta(hours=self.hour)
+
+    def fail(self, pair: Pair) -> None:
+        self.hour += 1
+        self.outcomes[pair.partition] = Outcome(pair, "scores", "failed", "no memory", f"run {self.hour}", self.now)
+
+
+ALL = Asked(pairs=PAIRS, publish=True)
+
+
+def finished() -> World:
+    """A world in which all is up to date."""
+    world = World()
+    for step in plan(world.situation(), ALL):
+        world.carry_out(step)
+    assert plan(world.situation(), ALL) == ()
+    return world
+
+
+def named(steps: Iterable[Step]) -> set[tuple[str, str]]:
+    return {(step.kind, step.what) for step in steps}
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Any world on the way: some of it made, some of it changed, lost or failed since."""
+    world = World()
+    for _ in range(draw(st.integers(0, 3))):
+        steps = plan(world.situation(), ALL)
+        for step in steps[: draw(st.integers(0, len(steps)))]:
+            world.carry_out(step)
+        for change in draw(st.lists(st.sampled_from(sorted(CHANGES)), max_size=2)):
+            # Back and forth: what is changed back is what it was.
+            world.given[change] = (world.given[change] + 1) % 2
+        for lost in draw(st.lists(st.sampled_from(sorted(world.made)), max_size=1)) if world.made else ():
+            if lost[0] != "run":
+                del world.made[lost]
+        for lost in draw(st.lists(st.sampled_from(sorted(world.rows)), max_size=1)) if world.rows else ():
+            del world.rows[lost]
+        for pair in draw(st.lists(st.sampled_from(PAIRS), max_size=1)):
+            world.fail(pair)
+    return world
+
+
+# --- what holds of every world ---
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds())
+def test_after_a_plan_is_carried_out_nothing_is_left_to_do(world: World) -> None:
+    for step in plan(world.situation(), ALL):
+        world.carry_out(step)
+    assert plan(world.situation(), ALL) == ()
+    assert {state_of(pair, world.situation()).status for pair in PAIRS} == {"done"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds())
+def test_looking_again_after_each_step_finds_nothing_that_was_not_planned(world: World) -> None:
+    planned = named(plan(world.situation(), ALL))
+    while steps := plan(world.situation(), ALL):
+        assert named(steps) <= planned
+        # A pair's steps are one run.
+        together = [step for step in steps if step.what == steps[0].what]
+        for step in together:
+            world.carry_out(step)
+        planned -= named(together)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_input_yields_exactly_the_steps_below_it(change: str) -> None:
+    world = finished()
+    world.given[change] += 1
+    assert named(plan(world.situation(), ALL)) == below(CHANGES[change])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sets(st.sampled_from(sorted(CHANGES))))
+def test_several_changes_yield_the_steps_below_each(changes: set[str]) -> None:
+    world = finished()
+    for change in changes:
+        world.given[change] += 1
+    assert named(plan(world.situation(), ALL)) == below(step for change in changes for step in CHANGES[change])
+
+
+def test_what_is_fetched_and_comes_out_the_same_ends_there() -> None:
+    world = finished()
+    asked = replace(ALL, refresh=True)
+    steps = plan(world.situation(), asked)
+    assert named(steps) == below([("fetch", "s1"), ("fetch", "s2")])
+    assert {step.because for step in steps if step.kind == "fetch"} == {"it is to be fetched again"}
+    for step in steps:
+        if step.kind == "fetch":
+            world.carry_out(step)
+    assert plan(world.situation(), ALL) == ()
+
+
+@settings(max_examples=100, deadline=None)
+@given(worlds(), st.randoms(use_true_random=False))
+def test_the_order_of_what_is_given_does_not_matter(world: World, shuffled: random.Random) -> None:
+    def mixed(items: Iterable[object]) -> list[object]:
+        known = list(items)
+        shuffled.shuffle(known)
+        return known
+
+    there = world.situation()
+    other = replace(
+        there,
+        **{
+            name: dict(mixed(getattr(there, name).items()))  # type: ignore[arg-type]
+            for name in ("sources", "controls", "benchmarks", "models", "audits", "code")
+        },
+    )
+    asked = replace(ALL, pairs=tuple(mixed(PAIRS)))  # type: ignore[arg-type]
+    steps, others = plan(there, ALL), plan(other, asked)
+    assert named(others) == named(steps)
+    assert len(others) == len(steps)
+    for kinds in ([step.kind for step in steps], [step.kind for step in others]):
+        assert kinds == sorted(kinds, key=KINDS.index)
+    assert [step.what for step in others if step.kind == "run"] == [
+        pair.partition for pair in asked.pairs if ("run", pair.partition) in named(steps)
+    ], "within a kind as it is asked for"
+
+
+@settings(max_examples=100, deadline=None)
+@given(worlds(), st.sampled_from(PAIRS))
+def test_a_pair_is_done_where_nothing_is_to_be_done_for_it_on_what_is_built(world: World, pair: Pair) -> None:
+    there = replace(as_built(world.situation()), models={})
+    steps = plan(there, Asked(pairs=(pair,)))
+    is_built = there.benchmarks[pair.benchmark].built is not None
+    assert (not steps) == (state_of(pair, there).status == "done" or not is_built)
+    assert {step.because for step in steps} <= {state_of(pair, there).reason}
+
+
+# --- words ---
+
+
+def test_reasons_are_told_one_after_the_other() -> None:
+    world = finished()
+    for change in ("entry b1", "start token m1", "reference m1", "corpus k", "code scores", "code evaluations"):
+        world.given[change] += 1
+    assert state_of(PAIRS[0], world.situation()).reason == (
+        "its entry in the configuration or its sources changed since it was built; "
+        "the start token, the window or the form of the token statistics changed since; "
+        "the reference model changed since; the code that scores changed since; the code that evaluates changed since"
+    )
+    world.carry_out(Step("build", "b1", ""))
+    world.carry_out(Step("count", "k|m1", ""))
+    assert (state_of(PAIRS[0], world.situation()).reason or "").startswith(
+        "the benchmark was rebuilt since; the reference model changed since; the token frequencies changed since; "
+    )
+    world.given["files m1"] += 1
+    assert "the model's files changed since" in (state_of(PAIRS[0], world.situation()).reason or "")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "first", "reason"),
+    [
+        (("scores",), "score", "a file of its scores is damaged or gone"),
+        (("evaluations", "highlights"), "score", "a file of its scores is damaged or gone"),
+        (("decisions",), "evaluate", "a file of its findings is damaged or gone"),
+    ],
+)
+def test_what_is_damaged_is_made_again_from_its_stage_on(damaged: tuple[str, ...], first: str, reason: str) -> None:
+    there = finished().situation()
+    audits = {pair: replace(audit, damaged=damaged) for pair, audit in there.audits.items() if pair == PAIRS[0]}
+    steps = plan(replace(there, audits={**there.audits, **audits}), replace(ALL, publish=False))
+    assert [step.kind for step in steps] == list(OF_PAIRS[OF_PAIRS.index(first) :])  # type: ignore[arg-type]
+    assert {(step.pair, step.because) for step in steps} == {(PAIRS[0], reason)}
+
+
+def test_a_run_that_died_between_scores_and_findings_is_finished() -> None:
+    world = finished()
+    world.given["code scores"] += 1
+    for step in plan(world.situation(), ALL):
+        if step.kind == "score":
+            world.carry_out(step)
+    steps = plan(world.situation(), replace(ALL, publish=False))
+    assert {(step.kind, step.because) for step in steps} == {("evaluate", "it was scored again since")}
+
+
+def test_what_is_asked_again_or_besides_is_run_whatever_is_there() -> None:
+    there, pair = finished().situation(), PAIRS[0]
+    for asked, reason in (
+        (Asked(pairs=(pair,), again=True), "it is asked for again"),
+        (Asked(pairs=(pair,), more_statistics=("topk",)), "more token statistics are asked for: topk"),
+    ):
+        assert [(step.kind, step.because) for step in plan(there, asked)] == [(kind, reason) for kind in OF_PAIRS]
+
+
+def test_an_outcome_counts_until_a_later_audit() -> None:
+    world = finished()
+    world.fail(PAIRS[0])
+    state = state_of(PAIRS[0], world.situation())
+    assert (state.status, state.reason) == ("failed", "no memory")
+    assert named(plan(world.situation(), ALL)) == below([("run", PAIRS[0].partition)])
+    # The report shows what could not be done, too.
+    audits = {pair: replace(audit, evaluations=None) for pair, audit in world.situation().audits.items()}
+    [step] = plan(replace(world.situation(), audits=audits, benchmarks={}), ALL)
+    assert (step.kind, step.because) == ("publish", "they do not say what the latest runs could not do")
+
+
+def test_what_is_not_known_is_not_compared() -> None:
+    there = finished().situation()
+    audits = {pair: replace(audit, now=Conventions()) for pair, audit in there.audits.items()}
+    assert {state_of(pair, replace(there, audits=audits)).status for pair in PAIRS} == {"done"}
+    open_benchmark = replace(there.benchmarks["b1"], wanted=None)
+    assert is_as_configured(open_benchmark) is None
+    assert state_of(PAIRS[0], replace(there, benchmarks={"b1": open_benchmark})).status == "done"
+
+
+def test_what_cannot_be_had_is_a_problem_and_no_step() -> None:
+    there = World().situation()
+    unset = replace(
+        there, sources={**there.sources, "s2": replace(there.sources["s2"], problem="s2 is not configured")}
+    )
+    assert problems(unset, BENCHMARKS) == {"b2": "s2 is not configured"}
+    steps = named(plan(unset, Asked(pairs=PAIRS)))
+    assert not {("fetch", "s2"), ("build", "b2"), ("run", "b2|m1")} & steps
+    assert ("run", "b1|m1") in steps
+    broken = replace(there, controls={CONTROL: Control(None, None, problem="control c: unknown key")})
+    assert problems(broken, BENCHMARKS) == {"bc": "control c: unknown key"}
+
+
+def test_of_publishing_one_step_and_what_it_is_for() -> None:
+    world = finished()
+    world.given["configuration"] += 1
+    [step] = plan(world.situation(), ALL)
+    assert (step.what, step.because) == ("warehouse and report", "configuration changed since they were made")
+    assert plan(world.situation(), replace(ALL, publish=False)) == ()
+    gone = replace(world.situation(), published=Published(wanted={"configuration": 0}))
+    assert [step.because for step in plan(gone, ALL)] == ["they are not there"]
+    old = replace(gone, published=Published({"configuration": 0}, {"configuration": 0}, frozenset({"another run"})))
+    assert [step.because for step in plan(old, ALL)] == ["they do not hold the latest findings"]
