@@ -106,7 +106,7 @@ class Source(Generic[S]):
 
     ``version`` changes when the same input would give other documents: those there are count as stale then.
     ``on_request`` says that only benchmarks on request are drawn from it, so that nobody expects it to be fetched every
-    week. ``is_local`` says that it reads files of the user's own, which is quick: they are read for every audit.
+    week.
     """
 
     name: str
@@ -116,7 +116,6 @@ class Source(Generic[S]):
     fetch: Callable[[S, Path], Harvest]
     version: int = 1
     on_request: bool = False
-    is_local: bool = False
 
 
 def together(harvests: Iterable[Harvest]) -> Harvest:

@@ -241,5 +241,4 @@ SOURCE = Source(
     LocalFilesSettings,
     fetch,
     on_request=True,
-    is_local=True,
 )
