@@ -1,4 +1,4 @@
-"""The online setting of paper 001 (appendix C): member text behind non-member text, judged chunk by chunk.
+"""The online setting of Zhang et al. 2025 (appendix C): member text behind non-member text, judged chunk by chunk.
 
 What belongs here: from labelled rows to inputs, and from inputs to chunks with what stands before them. What does not:
 which rows can be used (labelled.py), and how a chunk is scored in its context (the passes).

@@ -94,7 +94,7 @@ class FamilySettings(StrictSettings):
         default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
     )
     dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="upper bound of DC-PDD; None: 0.01 (paper 002 has 10 for BookMIA)"
+        default=None, description="upper bound of DC-PDD; None: 0.01 (10 for BookMIA: Zhang et al. 2024)"
     )
 
     @property
@@ -436,7 +436,7 @@ class TemplatedSettings(GroupedRowsSettings):
 
 
 class OnlineSettings(RowsSettings):
-    """Member text behind non-member text, chunk by chunk in full context (paper 001, appendix C)."""
+    """Member text behind non-member text, chunk by chunk in full context (Zhang et al. 2025, appendix C)."""
 
     takes_any_length: ClassVar[bool] = False
 

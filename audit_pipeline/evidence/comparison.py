@@ -3,7 +3,7 @@
 What belongs here: the difference of two AUROCs on shared texts and shared resamples of groups. What does not: a single
 detector's interval (intervals.py), and what a difference means for a claim (it never raises a level).
 
-In the form of paper 000, Table 11: difference, standard error and two-sided p-value from 1,000 bootstrap iterations.
+As in table 11 of Raoof et al. 2025: difference, standard error and two-sided p-value from 1,000 bootstrap iterations.
 Both detectors are read on the same draws of groups, so what they have in common cancels.
 
 The p-value is of the centred bootstrap (Hall and Wilson 1991, Biometrics 47): the share of the resamples whose
@@ -67,7 +67,7 @@ def compare(
     iterations: int = ITERATIONS,
     seed: int = 0,
 ) -> Comparison:
-    """The comparison of two detectors' scores of the same n texts, [n] each; paper 000, Table 11.
+    """The comparison of two detectors' scores of the same n texts, [n] each; Raoof et al. 2025, table 11.
 
     Raises DataError for unequal lengths, and as metrics.rank and intervals.GroupBootstrap do.
     """

@@ -1,4 +1,4 @@
-"""Patents in Chinese, for PatentMIA (paper 002): one document a publication, one collection a country.
+"""Patents in Chinese, for PatentMIA (Zhang et al. 2024): one document a publication, one collection a country.
 
 What belongs here: which inputs are read, and how a patent becomes a document. What does not: reading each kind of
 input (patent_archives.py, patent_exports.py, patent_crawl.py), pages (patent_page.py) and cleaning

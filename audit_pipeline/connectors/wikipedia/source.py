@@ -3,7 +3,8 @@
 What belongs here: the source, put together from its three inputs. What does not: reading them (wikipedia_dump.py,
 wikipedia_parquet.py, wikipedia_api.py), and building a benchmark of them (benchmarks/).
 
-Paper 003, section 2.2: event pages by the day of their creation, without pages titled "Timeline of" or "List of".
+Event pages by the day of their creation (Shi et al. 2024, section 2.2), without pages titled "Timeline of" or
+"List of".
 """
 
 from __future__ import annotations
