@@ -29,12 +29,13 @@ _TOLD = "audit_pipeline.problems_told"
 FILE = click.Path(path_type=Path, dir_okay=False)
 PATH = click.Path(path_type=Path)
 """A file, a folder, or - for standard input."""
+BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:
     """The option --json: what the command says on standard output, as one JSON document."""
 
-    @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
     @functools.wraps(command)
     def run(*arguments: Any, as_json: bool, **options: Any) -> None:
         with answering(as_json=as_json):
