@@ -234,13 +234,13 @@ def count(
     from audit_pipeline.catalogue.tables import require_output
     from audit_pipeline.fetch.read import holds_rows, open_rows
     from audit_pipeline.models.load import load_tokenizer
-    from audit_pipeline.references.count import Limits, count_to_file
+    from audit_pipeline.references.count import CountLimits, count_to_file
 
     require_output(out, corpus)
     if holds_rows(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
         tell_step(note)
     model = load_tokenizer(configured, DataPaths.from_environment())
-    limits = Limits(max_tokens_per_document=max_tokens_per_document)
+    limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
     counted = count_to_file(model, corpus, out, text_column, limits=limits)
     tell_skipped(counted.skipped, counted.skipped_rows)
     say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")
