@@ -150,7 +150,7 @@ def _together(every: Sequence[LabelledRows]) -> LabelledRows:
 def _one_length_each(
     texts: Iterable[LabelledText], spec: BenchmarkSpec, left_out: Counter[str]
 ) -> Mapping[int, list[LabelledText]]:
-    """The texts of each side, one a document, in the order in which they are paired."""
+    """The texts of each side, one per document, in the order in which they are paired."""
     of_document: dict[str, list[LabelledText]] = defaultdict(list)
     for text in texts:
         of_document[text.document_id].append(text)

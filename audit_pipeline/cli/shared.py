@@ -107,7 +107,7 @@ def model_named(given: str) -> ModelEntry:
 
 
 def tell_problems(problems: Iterable[Problem]) -> None:
-    """What is wrong with entries that were not asked for, a line each on standard error, once a command."""
+    """What is wrong with entries that were not asked for, a line each on standard error, once per command."""
     told: set[Problem] = click.get_current_context().meta.setdefault(_TOLD, set())
     for problem in problems:
         if problem not in told:

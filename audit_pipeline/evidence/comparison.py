@@ -117,7 +117,7 @@ def comparisons(
 ) -> pa.Table:
     """Every two default-setting detectors of ``columns``, and each against the blind control where it is among them.
 
-    ``columns`` are an Evaluation's. The table has the columns of COMPARISONS, one row a pair, in the columns' order,
+    ``columns`` are an Evaluation's. The table has the columns of COMPARISONS, one row per pair, in the columns' order,
     the blind control always the other. A pair is compared on the texts that both have scored; where these are not of
     both classes there is no difference, and no row.
     """

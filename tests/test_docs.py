@@ -1,4 +1,4 @@
-"""Citations: whoever is cited by author and year is in the bibliography."""
+"""The documentation as a whole: links lead somewhere, the README lists every page, citations have a bibliography."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ READ = ("audit_pipeline", "assets", "bench", "config", "docs", "README.md")
 CITED = re.compile(
     r"((?:Le )?[A-Z][\w-]+)\s+et\s+al\.[,']*s?(?:\s+(?:ACL|CSF|EMNLP|ICLR|ICML|USENIX|Security|Findings|of))*\s+(\d{4})"
 )
+LINK = re.compile(r"\]\(([^)#]+)")
 ENTRY = re.compile(r"^- \*\*(.+?)\.\*\*", re.MULTILINE)
 
 
@@ -39,3 +40,16 @@ def test_everybody_in_the_bibliography_is_cited() -> None:
     authors = [re.split(r" et al\.| and |, | (?=\d)", one)[0] for one in entries()]
     assert len(authors) > 30
     assert [author for author in authors if not re.search(rf"\b{author}\b", everything)] == []
+
+
+def test_every_link_of_the_documentation_leads_to_a_file() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    links = [(page, link) for page in pages for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert len(links) > 50
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_lists_every_page() -> None:
+    index = (ROOT / "README.md").read_text().split("## Documentation")[1]
+    pages = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")}
+    assert pages - set(LINK.findall(index)) == set()
