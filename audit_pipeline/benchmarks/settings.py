@@ -31,7 +31,7 @@ MEANINGS: Mapping[Design, str] = {
 DesignOfSides = Annotated[
     Design,
     Field(
-        description="how the two sides came about: "
+        description="how members and non-members were chosen: "
         + ", ".join(f"{design} ({meaning})" for design, meaning in MEANINGS.items())
     ),
 ]
@@ -151,7 +151,7 @@ class TemporalSettings(DocumentsSettings):
     nonmember_from: date
     per_side: Count | None = None
     balance: Literal["collection", "none"] = "collection"
-    match: Match | None = Field(default=None, description="so many a side that resemble each other; None: all")
+    match: Match | None = Field(default=None, description="so many per side that are hard to separate; None: all")
     design: Literal["temporal"] = "temporal"
 
     @model_validator(mode="after")
@@ -286,7 +286,7 @@ class RowsSettings(FamilySettings):
     path_variable: Text | None = Field(default=None, description="environment variable that, where set, is the path")
     package: PackageFile | None = None
     where: Where = Field(default=(), description="only rows that have these values in these columns")
-    id_column: Text | None = Field(default=None, description="names the document of a row; None: told by its beginning")
+    id_column: Text | None = Field(default=None, description="names the document of a row; None: by its first words")
     language: Language = "en"
 
     @model_validator(mode="after")
@@ -428,9 +428,7 @@ class TemplatedSettings(GroupedRowsSettings):
             )
         if self.label_column is not None and self.design == "unlabelled":
             designs = ", ".join(f"{name} ({means})" for name, means in MEANINGS.items() if name != "unlabelled")
-            raise ValueError(
-                f"key 'design' is missing: with a label_column, it says how the sides came about: {designs}"
-            )
+            raise ValueError(f"key 'design' is missing: how were members and non-members chosen? {designs}")
         RowTemplate(self.template)
         return self
 
@@ -452,7 +450,7 @@ class OnlineSettings(RowsSettings):
     inputs: Count | None = Field(default=None, description="at most so many; None: as many as there are pairs")
     order: Literal["member_last", "random"] = Field(
         default="member_last",
-        description="the paper's, where a chunk's place tells its side; or by a coin of the seed's",
+        description="member_last, as in the paper, where a chunk's place tells its side; or random, by the seed",
     )
     design: DesignOfSides
 

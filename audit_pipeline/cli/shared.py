@@ -1,6 +1,6 @@
-"""What several commands say in the same way.
+"""What several commands share.
 
-What belongs here: options' types, one finding in words, the configuration with its problems told. What does not:
+What belongs here: options' types, one finding in words, the configuration and reporting its problems. What does not:
 printing itself (operate/console.py).
 """
 
@@ -83,7 +83,9 @@ def loader(paths: DataPaths, device: str | None) -> Callable[[TokenizedModel], F
         tell_step(f"loading {wanted.entry.name}")
         ready = forward_pass(wanted, paths, device, tell_step)
         if not ready.packed:
-            tell_step(f"{wanted.entry.name} takes no packed branches: infilling runs each anew, which takes far longer")
+            tell_step(
+                f"{wanted.entry.name} cannot pack branches: infilling runs each by itself, which takes far longer"
+            )
         return ready
 
     return load

@@ -37,9 +37,9 @@ def init(folder: Path) -> None:
         say(f"  {path}")
     there = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
     say(
-        f"\nNext: {there}edit config/models.yaml and config/benchmarks.yaml, which say at their tops what may stand in "
-        "them, and run `corpus-audit benchmarks`, which says what is wrong with them, and where. Every command that is "
-        "run in this folder or below it uses its configuration and its data."
+        f"\nNext: {there}edit config/models.yaml and config/benchmarks.yaml, which describe their keys at the top, and "
+        "run `corpus-audit benchmarks`, which lists any mistakes with their place. Every command that is run in this "
+        "folder or below it uses its configuration and its data."
     )
 
 
@@ -108,24 +108,24 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
     name = "would_go" if dry_run else "went"
     if rows:
         numbers = [(what, _number(what)) for what in ("files", "rows", "bytes")]
-        show_table(name, rows, [("would go" if dry_run else "went", "what"), *numbers])
+        show_table(name, rows, [("would be removed" if dry_run else "removed", "what"), *numbers])
     else:
-        say(f"Of {target} there is nothing to remove.", **{name: rows})
-    lines = [f"Stays: {one}" for one in forgotten.kept]
-    lines.append("Stays: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
-    lines += [f"Yours, left alone: {path}, the log of a session on an earlier warehouse" for path in forgotten.aside]
+        say(f"There is nothing to remove of {target}.", **{name: rows})
+    lines = [f"Kept: {one}" for one in forgotten.kept]
+    lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
+    lines += [f"Kept: {path}, the log of somebody's session on an earlier warehouse" for path in forgotten.aside]
     if forgotten.configured:
         lines.append(
-            f"config/{target.dimension}s.yaml still names it: take the entry out, or the sensor (where it is on) and "
-            "audits add it again"
+            f"config/{target.dimension}s.yaml still lists it: remove the entry, or audits and the sensor (if it is on) "
+            "add it again"
         )
     elif forgotten.configured is None:
         lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
     if forgotten.users:
-        when = "In use, so it would be refused now" if dry_run else "Used again already"
+        when = "In use, so it would be refused now" if dry_run else "In use again already"
         lines.append(f"{when}: {', '.join(forgotten.users)}")
     if dry_run:
-        lines.append("Nothing was touched.")
+        lines.append("Nothing was removed.")
     for line in lines:
         say(visible(line))
 

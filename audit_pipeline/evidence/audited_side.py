@@ -1,6 +1,6 @@
-"""Texts of which nobody knows, against texts that the model cannot have read.
+"""Unlabelled texts compared with held-out texts, as the two sides of a benchmark.
 
-What belongs here: how a shelf's examples are read as two sides. What does not: metrics of them (evaluate.py).
+What belongs here: how the examples of a collection become two sides. What does not: metrics of them (evaluate.py).
 """
 
 from __future__ import annotations

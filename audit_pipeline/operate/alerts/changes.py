@@ -45,7 +45,7 @@ class Key(NamedTuple):
 class WatchedFinding:
     """One row of the leaderboard: an AUROC with its 95% interval (None where it was not computed), and its context.
 
-    ``is_current`` is false where the benchmark has been built anew since. ``claim_level`` says whose word it rests on,
+    ``is_current`` is false where the benchmark has been rebuilt since. ``claim_level`` says whose word it rests on,
     where it is somebody's word alone. Numbers have four decimals.
     """
 
@@ -144,7 +144,7 @@ def from_text(text: str) -> dict[Key, WatchedFinding]:
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise DataError(
             f"the findings that were last seen cannot be read ({_one_line(str(error))}): reset the sensor's cursor, "
-            "and comparing starts anew"
+            "and comparing starts again"
         ) from error
     return {finding.key: finding for finding in found}
 
@@ -191,7 +191,7 @@ def _parts(before: list[WatchedFinding], after: list[WatchedFinding]) -> list[tu
     was, now = {one.key: one for one in before}, {one.key: one for one in after}
     parts: list[tuple[ChangeKind, str]] = []
     if any(was[key].is_current and not now[key].is_current for key in was.keys() & now.keys()):
-        parts.append(("stale", "became stale: its benchmark was built anew since"))
+        parts.append(("stale", "became stale: its benchmark has been rebuilt since"))
     parts += _differing("claim_level", "claim level", before, after)
     parts += _differing("split_verdict", "split verdict", before, after)
     for key, finding in now.items():

@@ -134,7 +134,7 @@ def require_fit(benchmark: str, paths: DataPaths) -> None:
     if failed:
         raise DataError(
             f"the benchmark {benchmark} is not fit to be audited: {failed[0]['what']}: {failed[0]['counts']}; "
-            "mend its entry in config/benchmarks.yaml or its source and build it again"
+            "correct its entry in config/benchmarks.yaml or its source and build it again"
         )
 
 

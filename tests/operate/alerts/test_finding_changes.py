@@ -75,7 +75,7 @@ def test_levels_and_verdicts_are_told_once_a_pair() -> None:
 def test_a_finding_that_became_stale_is_told_and_one_that_is_current_again_is_not() -> None:
     stale = replace(LOSS, is_current=False)
     assert told(state(LOSS), state(stale)) == [
-        (("stale",), "tiny on notes_32: became stale: its benchmark was built anew since")
+        (("stale",), "tiny on notes_32: became stale: its benchmark has been rebuilt since")
     ]
     assert told(state(stale), state(stale)) == []
     assert told(state(stale), state(LOSS)) == []
