@@ -1,3 +1,3 @@
-"""The software-defined assets of Corpus Audit and their checks: wiring only, one file a group."""
+"""The software-defined assets of Corpus Audit and their checks: wiring only, one file per group."""
 
 OWNERS = ["team:corpus-audit"]

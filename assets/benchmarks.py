@@ -1,4 +1,4 @@
-"""Benchmarks: documents to labelled examples, and the quality of their splits, one partition a benchmark.
+"""Benchmarks: documents to labelled examples, and the quality of their splits, one partition per benchmark.
 
 What belongs here: wiring, and the builder's checks as asset checks. What does not: building and checking
 (audit_pipeline/benchmarks), measuring the quality (audit_pipeline/separability).

@@ -111,7 +111,7 @@ def _metadata(report: ControlReport) -> dict[str, Any]:
 @dg.asset(
     group_name="controls",
     description="A control trained again with one setting at each of its values (config/studies.yaml): AUROC against "
-    "occurrences, learning rate, corpus size and model size (paper 003, Tables 3 and 4, Figure 5).",
+    "occurrences, learning rate, corpus size and model size (Shi et al. 2024, tables 3 and 4, figure 5).",
     kinds={"torch", "parquet"},
     owners=OWNERS,
     code_version=CODE_VERSION,

@@ -23,7 +23,7 @@ from audit_pipeline.operate.stages.shown import Shown, shown_of_findings, shown_
 @dg.asset(
     group_name="scores",
     description="Every detector at every setting of its grid, as pure functions of the cached token statistics; "
-    "higher means more likely a member. Append-only: one file a run.",
+    "higher means more likely a member. Append-only: one file per run.",
     kinds={"numpy", "parquet"},
     owners=OWNERS,
     code_version=SCORES_VERSION,
@@ -78,7 +78,7 @@ def _metadata(shown: Shown) -> dict[str, Any]:
 @dg.asset(
     group_name="scores",
     description="What the scores allow to say: AUROC and TPR at low FPR of every detector with 95% intervals by group, "
-    "the blind control, claim level; paired comparisons; thresholds of known error; p- and q-values a document; "
+    "the blind control, claim level; paired comparisons; thresholds of known error; p- and q-values per document; "
     "contamination rates; tests of the corpus. Append-only.",
     kinds={"scikitlearn", "parquet"},
     owners=OWNERS,

@@ -83,7 +83,7 @@ class FamilySettings(StrictSettings):
         default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
     )
     dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="upper bound of DC-PDD; None: 0.01 (paper 002 has 10 for BookMIA)"
+        default=None, description="upper bound of DC-PDD; None: 0.01 (10 for BookMIA: Zhang et al. 2024)"
     )
 
     @property

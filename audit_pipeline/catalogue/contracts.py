@@ -340,7 +340,7 @@ CONTAMINATION_RATES = pa.schema(
         _column("n_texts", pa.int32(), "texts with a score"),
         _column("n_groups", pa.int32(), "groups that they are of"),
         _column("n_flagged", pa.int32(), "texts with at least the threshold's score"),
-        _column("flagged", pa.float64(), "their share: the rate as papers print it (000 Table 4, 003 Table 2)"),
+        _column("flagged", pa.float64(), "their share: as table 4 of Raoof et al. 2025 and table 2 of Shi et al. 2024"),
         _column("flagged_low", pa.float64(), "lower end of its 95% interval", null=True),
         _column("flagged_high", pa.float64(), "upper end of its 95% interval", null=True),
         _column("fpr", pa.float64(), "of the threshold on calibration non-members", null=True),

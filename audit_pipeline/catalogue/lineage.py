@@ -205,7 +205,7 @@ def latest_is_whole(paths: DataPaths, table: str, partition: str) -> bool:
 def read_kept(
     paths: DataPaths, schema: pa.Schema, *, table: str, partition: str, what: str, run_id: str = ""
 ) -> pa.Table:
-    """What :func:`keep` wrote, compared with its lineage first; ``run_id`` where a table has a file a run.
+    """What :func:`keep` wrote, compared with its lineage first; ``run_id`` where a table has one file per run.
 
     Raises DataError, naming ``what`` and the file, where it is missing, unreadable or not as it was written.
     """

@@ -1,4 +1,4 @@
-"""What became of a pair that a run could not do: one row a partition and run, kept beside the findings.
+"""What became of a pair that a run could not do: one row per partition and run, kept beside the findings.
 
 What belongs here: writing and reading the table outcomes. What does not: deciding what a fault is and what is tried
 again (operate/dagster/), how outcomes and findings make up the coverage (warehouse/coverage.py).

@@ -90,7 +90,7 @@ def _level(answer: Answer) -> str:
     level = level_in_words(answer.claim_level, answer.claim_stated_by) if answer.claim_level else "not evaluated"
     blind, rate = answer.blind, answer.blind_tpr_at_5_fpr
     control = (
-        "not read"
+        "not computed"
         if blind is None or blind.value is None
         else f"AUROC {number(blind.value)} {interval((blind.low, blind.high))}".rstrip()
     )

@@ -54,10 +54,13 @@ _SHOWN = (
 
 
 @click.command()
-@click.option("--model", default="smollm2-135m", show_default=True, help="Which model to audit.")
+@click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
 @json_option
 def demo(model: str) -> None:
-    """A check of the instrument, and a first audit of a real model on real dated texts; minutes on two cores."""
+    """Check the instrument, then audit a first real model.
+
+    The texts are real and dated; all of it takes a few minutes on two cores.
+    """
     checked: list[_Audited] = []
     if _CHECK in whole_configuration().controls.names:
         checked = _audit_control(_CHECK, None)
@@ -89,15 +92,26 @@ def _program() -> str:
 
 
 @click.command()
-@click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")
-@click.option("--benchmark", required=True, help="A benchmark (release_notes_64), a family (release_notes), or all.")
-@click.option("--dry-run", is_flag=True, help="Texts, tokens, passes, bytes and estimated time; nothing is run.")
-@click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
-@click.option("--again", is_flag=True, help="Audit what is done again; texts come from the cache all the same.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
-@click.option("--kinds", default="base", show_default=True, help="What is cached of a pass: base,topk,logits.")
+@click.option("--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path.")
 @click.option(
-    "--logits-budget-gb", type=click.FloatRange(min=0), help="The most that full logits may add, a benchmark."
+    "--benchmark", required=True, help="A benchmark (release_notes_64), a family of them (release_notes), or all."
+)
+@click.option("--dry-run", is_flag=True, help="Show texts, tokens, passes, bytes and estimated time, and run nothing.")
+@click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
+@click.option("--again", is_flag=True, help="Audit again what is done; texts come from the cache all the same.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
+)
+@click.option(
+    "--kinds",
+    default="base",
+    show_default=True,
+    help="What to cache of each pass: base, topk, logits; no detector reads logits yet.",
+)
+@click.option(
+    "--logits-budget-gb",
+    type=click.FloatRange(min=0),
+    help="The most gigabytes that full logits may take per benchmark.",
 )
 @json_option
 def audit(
@@ -110,7 +124,10 @@ def audit(
     kinds: str,
     logits_budget_gb: float | None,
 ) -> None:
-    """Audit one model on one benchmark, through Dagster, in this process; what is done is not done again."""
+    """Audit a model on a benchmark, a family of them, or all.
+
+    The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
+    """
     asked = _Asked(refresh, again, device, _kinds(kinds), logits_budget_gb)
     if dry_run:
         _dry_run(model, benchmark, asked)
@@ -282,8 +299,9 @@ def _dry_run(model: str, benchmark: str, asked: _Asked) -> None:
         "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
     )
     say(
-        "Nothing was run. Passes and tokens: the texts and their lower case; branches are an estimate. Time: the "
-        "model's arithmetic at this machine's measured speed; loading and a reference model's passes left out."
+        "Nothing was run. Passes and tokens count the texts and their lower-case copies; branches are an estimate. The "
+        "time is the model's arithmetic at this machine's measured speed, without loading and without the passes of "
+        "a reference model."
     )
 
 
@@ -293,10 +311,16 @@ def _number(column: str) -> Callable[[Row], str]:
 
 @click.command()
 @click.argument("name", default=_CHECK)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
+)
 @json_option
 def control(name: str, device: str | None) -> None:
-    """Train a control with known truth (config/controls.yaml) and audit its two models on its texts."""
+    """Train and audit models whose training data is known.
+
+    NAME is an entry of config/controls.yaml. One model is trained on the members, the control model on other texts, and
+    both are audited: a detector works if it finds the members in the first and none in the second.
+    """
     audited = _audit_control(name, device)
     _publish(audited)
     for one in audited:
@@ -338,7 +362,10 @@ def _publish(audited: Sequence[_Audited]) -> None:
 @click.argument("name")
 @json_option
 def study(name: str) -> None:
-    """Train a control again and again with one setting changed (config/studies.yaml): what makes members tell."""
+    """Measure what makes members detectable.
+
+    NAME is an entry of config/studies.yaml: a control is trained again at each value of a setting, and audited.
+    """
     config = whole_configuration()
     config.studies.named(name)
     tell_problems(config.problems)
@@ -392,8 +419,8 @@ def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> 
 
     blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
     say(
-        f"\nInstrument check: members told from held-out texts with AUROC {told('exposed')}; "
-        f"twin model, which saw neither: {told('twin')}; "
-        f"without any model: {'not read' if blind is None else f'{blind:.2f}'}",
+        f"\nInstrument check: AUROC of members against held-out texts: {told('exposed')}; "
+        f"in the control model, which saw neither: {told('twin')}; "
+        f"without any model: {'not computed' if blind is None else f'{blind:.2f}'}",
         checks=[{"benchmark": benchmark, "exposed": found("exposed"), "twin": found("twin"), "blind_auroc": blind}],
     )

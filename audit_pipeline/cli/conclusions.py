@@ -14,7 +14,7 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import say_conclusions, tell_left_out
-from audit_pipeline.cli.shared import FILE, json_option
+from audit_pipeline.cli.shared import BETWEEN_0_AND_1, FILE, json_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.options import Asked
 from audit_pipeline.operate.console import Row, say, show_table, tell, tell_skipped, visible
@@ -27,34 +27,45 @@ _USUAL = Asked(Path())
 
 
 @click.command()
-@click.option("--scores", "file", required=True, type=FILE, help="Columns score, label; group, detector, text, … .")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="A folder. Default: FILE_findings.")
-@click.option("--model", default=_USUAL.model, show_default=True, help="What the scores are called after.")
-@click.option("--benchmark", help="Default: the file's name.")
+@click.option(
+    "--scores",
+    "file",
+    required=True,
+    type=FILE,
+    help="A table with the columns score and label; group, detector and text are used if present.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder for warehouse and report. Default: FILE_findings.",
+)
+@click.option("--model", default=_USUAL.model, show_default=True, help="Model name written to the findings.")
+@click.option("--benchmark", help="Benchmark name written to the findings. Default: the file's name.")
 @click.option(
     "--design",
     type=click.Choice(_DESIGNS),
-    help="How the two sides came about. Default: selected; unlabelled where no text is a member.",
+    help="How members and non-members were chosen. Default: selected; unlabelled where no text is a member.",
 )
 @click.option(
     "--headline",
-    help="The detector that answers, named before anything is looked at. Default: min_k_plus_plus, min_k or loss, else "
-    "the only one; of several others none.",
+    help="The headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the "
+    "only detector; none if there are several others.",
 )
-@click.option(
-    "--language", default=_USUAL.language, show_default=True, help="ISO 639-1, of the texts where the file has them."
-)
+@click.option("--language", default=_USUAL.language, show_default=True, help="Language of the texts, as ISO 639-1.")
 @click.option(
     "--calibration",
     default=_USUAL.calibration,
     show_default=True,
-    help="Share of labelled groups that thresholds are chosen on.",
+    help="Share of the labelled groups that is used to choose thresholds.",
 )
-@click.option("--seed", default=_USUAL.seed, show_default=True, help="Draws the groups that calibrate.")
-@click.option("--no-text", is_flag=True, help="Quote no text in report and warehouse.")
+@click.option("--seed", default=_USUAL.seed, show_default=True, help="Seed for choosing the calibration groups.")
+@click.option("--no-text", is_flag=True, help="Quote no text in the report and the warehouse.")
 @json_option
 def evaluate(no_text: bool, **options: Any) -> None:
-    """Findings and report of a table of scores of your own: no model is run."""
+    """Write findings and a report from scores of your own.
+
+    No model is run: FILE is a table of scores, one row per text and detector.
+    """
     from audit_pipeline.operate.evaluate_file import evaluate_file
 
     asked = Asked(**options, no_text=no_text or not texts_are_quoted())
@@ -93,14 +104,22 @@ def _say_left_out(left_out: Mapping[str, int]) -> None:
 
 
 @click.command()
-@click.option("--model", help="An audited model; with --benchmark: from the scores at hand.")
-@click.option("--benchmark", help="An audited benchmark with labels.")
-@click.option("--detector", help="Default: the detector that answers in reports, where one does.")
-@click.option("--auroc", type=click.FloatRange(0, 1, min_open=True, max_open=True), help="Instead: planned for.")
-@click.option("--fpr", default=0.05, show_default=True, type=click.FloatRange(0, 1, min_open=True, max_open=True))
-@click.option("--power", "wanted", default=0.8, show_default=True, type=click.FloatRange(0, 1, True, True))
-@click.option("--effect", default=1.0, show_default=True, type=click.FloatRange(0, 1, True), help="Contamination rate.")
-@click.option("--held-out", type=click.IntRange(min=1), help="Held-out texts. Default: as many as are audited.")
+@click.option("--model", help="An audited model, whose scores are used; needs --benchmark.")
+@click.option("--benchmark", help="An audited benchmark with labels; needs --model.")
+@click.option("--detector", help="The detector. Default: the headline detector of the report.")
+@click.option("--auroc", type=BETWEEN_0_AND_1, help="Plan for this AUROC instead of using scores.")
+@click.option("--fpr", default=0.05, show_default=True, type=BETWEEN_0_AND_1, help="Accepted false-positive rate.")
+@click.option("--power", "wanted", default=0.8, show_default=True, type=BETWEEN_0_AND_1, help="Wanted power.")
+@click.option(
+    "--effect",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 1, True),
+    help="Share of members among the audited texts.",
+)
+@click.option(
+    "--held-out", type=click.IntRange(min=1), help="Number of held-out texts. Default: as many as are audited."
+)
 @json_option
 def power(
     model: str | None,
@@ -112,7 +131,10 @@ def power(
     effect: float,
     held_out: int | None,
 ) -> None:
-    """How many texts are needed to see an effect, from the scores at hand or for an AUROC."""
+    """Show how many texts are needed to see an effect.
+
+    It is computed from the scores of an audited model and benchmark, or for a given AUROC.
+    """
     from audit_pipeline.evidence.power import binormal_power_report, power_report
 
     asked: dict[str, Any] = {"fpr": fpr, "power": wanted, "effect": effect, "n_held_out": held_out}
@@ -125,7 +147,7 @@ def power(
         raise click.UsageError("give --model and --benchmark, or --auroc")
     found = _scores_at_hand(model, benchmark, detector)
     say(
-        f"{found.model} on {found.benchmark}, {found.detector}, one value a group:",
+        f"{found.model} on {found.benchmark}, {found.detector}, one value per group:",
         model=found.model,
         benchmark=found.benchmark,
         detector=found.detector,
@@ -168,9 +190,7 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand
         chosen = detector or headline_detector(set(settings), named)
         if chosen is None:
             known = ", ".join(sorted(settings))
-            raise DataError(
-                f"no detector was named to answer for {model} on {benchmark}: give --detector; there are: {known}"
-            )
+            raise DataError(f"{model} on {benchmark} has no headline detector: give --detector; there are: {known}")
         if chosen not in settings:
             hint = did_you_mean(chosen, sorted(settings))
             raise DataError(f"there is no AUROC of {chosen} for {model} on {benchmark}; {hint}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.shared import FILE, PATH, data_to_write, loader, model_named, tell_step
+from audit_pipeline.cli.shared import BETWEEN_0_AND_1, FILE, PATH, data_to_write, loader, model_named, tell_step
 from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
@@ -22,14 +22,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--sets", required=True, type=click.IntRange(min=1), help="How many canaries are published.")
-@click.option("--alternatives", default=99, show_default=True, help="Texts a set that are never published.")
-@click.option("--words", default=12, show_default=True, help="Random words, or blocks of digits, a canary.")
-@click.option("--style", type=click.Choice(["words", "hex", "digits"]), default="words", show_default=True)
-@click.option("--template", default="{canary}", show_default=True, help="What stands around the random part.")
-@click.option("--out", required=True, type=FILE, help="The .jsonl file to write; keep it, and keep it secret.")
+@click.option("--sets", required=True, type=click.IntRange(min=1), help="Number of canaries to publish.")
+@click.option("--alternatives", default=99, show_default=True, help="Unpublished alternatives per canary.")
+@click.option("--words", default=12, show_default=True, help="Random words, or blocks of digits, per canary.")
+@click.option(
+    "--style",
+    type=click.Choice(["words", "hex", "digits"]),
+    default="words",
+    show_default=True,
+    help="What the random part consists of.",
+)
+@click.option(
+    "--template",
+    default="{canary}",
+    show_default=True,
+    help="The text around the random part, which replaces {canary}.",
+)
+@click.option("--out", required=True, type=FILE, help="The .jsonl file to write. Keep it, and keep it secret.")
 def canaries(sets: int, alternatives: int, words: int, style: Any, template: str, out: Path) -> None:
-    """Draw canaries to plant in texts before they are published; `test canaries` asks a model for them later."""
+    """Draw random canaries to plant in texts before publication.
+
+    `corpus-audit test canaries` tests later whether a model was trained on them.
+    """
     from audit_pipeline.evidence.canaries import make_canaries, seal_path, write_canaries
 
     drawn = make_canaries(sets, alternatives, words=words, style=style, template=template)
@@ -42,23 +56,30 @@ def canaries(sets: int, alternatives: int, words: int, style: Any, template: str
 
 @click.group()
 def test() -> None:
-    """Tests of a whole corpus: planted canaries, the order of a test set."""
+    """Test a whole corpus: planted canaries, or a test set's order."""
 
 
 def _model_options(command: Any) -> Any:
-    command = click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")(
+    command = click.option(
+        "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
+    )(command)
+    return click.option("--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path.")(
         command
     )
-    return click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")(command)
 
 
 @test.command("canaries")
 @_model_options
-@click.option("--canaries", "file", required=True, type=FILE, help="What `corpus-audit canaries` wrote.")
-@click.option("--detector", default="loss", show_default=True, help="Any that needs the text's own pass alone.")
-@click.option("--alpha", default=0.05, show_default=True, type=click.FloatRange(0, 1, True, True))
+@click.option("--canaries", "file", required=True, type=FILE, help="The file that `corpus-audit canaries` wrote.")
+@click.option(
+    "--detector", default="loss", show_default=True, help="A detector that needs only the pass over the text itself."
+)
+@click.option("--alpha", default=0.05, show_default=True, type=BETWEEN_0_AND_1, help="Significance level.")
 def test_canaries(model: str, file: Path, detector: str, alpha: float, device: str | None) -> None:
-    """Does the model rank the published canaries above those that were never published?"""
+    """Test whether a model ranks published canaries highest.
+
+    They are compared with the alternatives that were drawn in the same way and never published.
+    """
     from audit_pipeline.operate.progress import terminal_bar
     from audit_pipeline.scoring.corpus_tests import canary_test
 
@@ -73,12 +94,26 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
 
 @test.command("ordered")
 @_model_options
-@click.option("--items", "file", required=True, type=PATH, help="The test set in its published order, an item a row.")
-@click.option("--text-column", help="Default: text, else input, else the only column.")
-@click.option("--shards", type=click.IntRange(min=2), help="Default: as many as fit the model's context.")
-@click.option("--permutations", default=25, show_default=True, type=click.IntRange(1, 10_000), help="Orders a shard.")
-@click.option("--rule", type=click.Choice(["exact", "t_test"]), default="exact", show_default=True)
-@click.option("--order-by-chance", is_flag=True, help="The published order was drawn by chance: a sound test then.")
+@click.option(
+    "--items", "file", required=True, type=PATH, help="The test set in its published order, one item per row."
+)
+@click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
+@click.option(
+    "--shards", type=click.IntRange(min=2), help="Number of shards. Default: as many as fit the model's context."
+)
+@click.option(
+    "--permutations", default=25, show_default=True, type=click.IntRange(1, 10_000), help="Random orders per shard."
+)
+@click.option(
+    "--rule",
+    type=click.Choice(["exact", "t_test"]),
+    default="exact",
+    show_default=True,
+    help="How the p-value is computed.",
+)
+@click.option(
+    "--order-by-chance", is_flag=True, help="The published order was drawn at random, which makes this a sound test."
+)
 def test_ordered(
     model: str,
     file: Path,
@@ -89,7 +124,10 @@ def test_ordered(
     order_by_chance: bool,
     device: str | None,
 ) -> None:
-    """Does the model prefer the test set's published order to random ones?"""
+    """Test whether a model prefers a test set's published order.
+
+    It is compared with random orders of the same items.
+    """
     from audit_pipeline.fetch.read import open_texts
     from audit_pipeline.operate.progress import terminal_bar
     from audit_pipeline.scoring.corpus_tests import ordered_test

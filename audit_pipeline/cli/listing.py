@@ -19,7 +19,7 @@ from audit_pipeline.operate.console import Row, show_table, tell
 @click.command()
 @json_option
 def detectors() -> None:
-    """The detectors: what each needs and what it costs."""
+    """List the detectors, with their needs and costs."""
     from audit_pipeline.detectors.needs import in_words
     from audit_pipeline.detectors.registry import REGISTRY
 
@@ -58,7 +58,10 @@ def _parameters(row: Row) -> str:
 @click.command()
 @json_option
 def models() -> None:
-    """The models of config/models.yaml, and what is wrong with the configuration."""
+    """List the configured models, and any problems.
+
+    They stand in config/models.yaml.
+    """
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.configured import origin
 
@@ -93,10 +96,15 @@ def models() -> None:
 
 
 @click.command()
-@click.option("--build", "build_name", metavar="NAME", help="Fetch the sources of a benchmark or family and build it.")
+@click.option(
+    "--build", "build_name", metavar="NAME", help="Fetch the sources of a benchmark or a family, and build it."
+)
 @json_option
 def benchmarks(build_name: str | None) -> None:
-    """The benchmarks of config/benchmarks.yaml, what is built of them, and what is wrong with the configuration."""
+    """List the configured benchmarks, and any problems.
+
+    They stand in config/benchmarks.yaml; the list says which of them are built.
+    """
     from audit_pipeline.benchmarks.built import read_built
     from audit_pipeline.benchmarks.config import FILE_NAME
 

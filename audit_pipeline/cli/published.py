@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--open", "open_it", is_flag=True, help="Show it in a browser.")
+@click.option("--open", "open_it", is_flag=True, help="Open the report in a browser.")
 @click.option(
     "--no-text",
     is_flag=True,
-    help="Quote no audited text in report and warehouse (for good: set CORPUS_AUDIT_NO_TEXT).",
+    help="Quote no audited text in report and warehouse; set CORPUS_AUDIT_NO_TEXT to make that the default.",
 )
 def report(open_it: bool, no_text: bool) -> None:
-    """Rebuild the warehouse and the report from what has been audited."""
+    """Rebuild the warehouse and the report."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and not is_writable(paths.root):
         tell(f"{paths.root} cannot be written: this is the report as it was built last")
@@ -60,12 +60,19 @@ def _open(paths: DataPaths) -> None:
 
 @click.command()
 @click.argument("statement")
-@click.option("--format", "layout", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="How rows are printed.",
+)
 @json_option
 def sql(statement: str, layout: str) -> None:
-    """Run one reading SQL statement on the warehouse.
+    """Run one read-only SQL statement on the warehouse.
 
-    --format json prints an object a line, --json one document with all rows.
+    --format json prints one object per line, --json one document with all rows.
     """
     from audit_pipeline.warehouse.query import query
 
@@ -122,9 +129,9 @@ def _print_rows(rows: pa.Table) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--out", required=True, type=FILE, help="A .parquet or .csv file.")
+@click.option("--out", required=True, type=FILE, help="The .parquet or .csv file to write.")
 def export(name: str, out: Path) -> None:
-    """Write a table or view of the warehouse to a Parquet or CSV file."""
+    """Write a table or view of the warehouse to a file."""
     from audit_pipeline.warehouse.export import export as export_rows
 
     written = export_rows(DataPaths.from_environment().warehouse, name, out)

@@ -33,21 +33,57 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--model", required=True, help="A name in config/models.yaml, a hub id, or a path.")
-@click.option("--texts", "file", required=True, type=PATH, help="A file of rows, a folder of save_to_disk, or -.")
+@click.option("--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path.")
+@click.option(
+    "--texts",
+    "file",
+    required=True,
+    type=PATH,
+    help="A file of rows or lines, a folder that datasets saved, or - for standard input.",
+)
 @click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
-@click.option("--detectors", help="Default: all. See `corpus-audit detectors`.")
-@click.option("--grid", is_flag=True, help="Every setting of each detector's parameter grid.")
-@click.option("--set", "assignments", multiple=True, metavar="DETECTOR.PARAMETER=VALUE", help="Repeatable.")
-@click.option("--text-column", help="Default: text, else input, else the only column.")
-@click.option("--label-column", default="label", show_default=True, help="1 member, 0 non-member; may be absent.")
-@click.option("--start-token", "policy", type=click.Choice(["always", "tokenizer"]), help="Default: the model's entry.")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the model's entry.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one.")
-@click.option("--reference-model", help="For the detector reference. Default: the model's entry.")
-@click.option("--frequencies", type=FILE, help="For dc_pdd: a table that `corpus-audit count` wrote.")
-@click.option("--proposer", default="own-topk", show_default=True, help="For neighbour: or a masked language model.")
-@click.option("--seed", default=0, show_default=True, help="Of the neighbours.")
+@click.option(
+    "--detectors",
+    help="Names, separated by commas; `corpus-audit detectors` lists them. Default: all but those on request.",
+)
+@click.option("--grid", is_flag=True, help="Compute every setting of each detector's grid, not only the default.")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="DETECTOR.PARAMETER=VALUE",
+    help="Set a parameter of a detector; repeatable.",
+)
+@click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
+@click.option(
+    "--label-column",
+    default="label",
+    show_default=True,
+    help="Column of the label: 1 member, 0 non-member, empty unknown. It may be absent.",
+)
+@click.option(
+    "--start-token",
+    "policy",
+    type=click.Choice(["always", "tokenizer"]),
+    help="Which tokens are scored. Default: the model's entry.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    help="Precision of the pass. Default: the model's entry.",
+)
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
+)
+@click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
+@click.option("--frequencies", type=FILE, help="Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.")
+@click.option(
+    "--proposer",
+    default="own-topk",
+    show_default=True,
+    help="What generates neighbours: the model itself (own-topk), or a masked language model.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed for generating neighbours.")
 @json_option
 def score(
     model: str,
@@ -66,9 +102,10 @@ def score(
     proposer: str,
     seed: int,
 ) -> None:
-    """Score the texts of a file, without Dagster: one row a text, detector and setting.
+    """Score the texts of a file, without Dagster.
 
-    What has been run is kept: stopped, the same command goes on where it was. docs/input-files.md says what is read.
+    The result has one row per text, detector and setting. Finished texts are kept: after an interruption, the same
+    command continues. docs/input-files.md lists the formats that are read.
     """
     from audit_pipeline.catalogue.tables import require_output
     from audit_pipeline.detectors.registry import parse_set, select
@@ -171,32 +208,40 @@ def _show_separation(scores: FileScores) -> None:
 
 
 @click.command()
-@click.option("--corpus", required=True, type=click.Path(path_type=Path), help="A file or a folder.")
-@click.option("--tokenizer", required=True, help="A name in config/models.yaml, a hub id, or a path.")
-@click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
-@click.option("--text-column", help="Default: text, else input, else the only column.")
 @click.option(
-    "--max-tokens-per-document", type=click.IntRange(min=1), help="Default: all; DC-PDD's published code has 1024."
+    "--corpus", required=True, type=click.Path(path_type=Path), help="The corpus: a file, or a folder of files."
+)
+@click.option(
+    "--tokenizer",
+    required=True,
+    help="The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path.",
+)
+@click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
+@click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
+@click.option(
+    "--max-tokens-per-document",
+    type=click.IntRange(min=1),
+    help="How much of each document is counted. Default: all; the published code of DC-PDD counts 1024.",
 )
 def count(
     corpus: Path, tokenizer: str, out: Path, text_column: str | None, max_tokens_per_document: int | None
 ) -> None:
-    """Count the tokens of a reference corpus: a token-frequency table for one tokenizer.
+    """Count how often each token occurs in a reference corpus.
 
-    A count that was stopped goes on where it was, with the same command.
+    The result is a token-frequency table for one tokenizer. After an interruption, the same command continues.
     """
     configured = model_named(tokenizer)
 
     from audit_pipeline.catalogue.tables import require_output
     from audit_pipeline.fetch.read import holds_rows, open_rows
     from audit_pipeline.models.load import load_tokenizer
-    from audit_pipeline.references.count import Limits, count_to_file
+    from audit_pipeline.references.count import CountLimits, count_to_file
 
     require_output(out, corpus)
     if holds_rows(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
         tell_step(note)
     model = load_tokenizer(configured, DataPaths.from_environment())
-    limits = Limits(max_tokens_per_document=max_tokens_per_document)
+    limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
     counted = count_to_file(model, corpus, out, text_column, limits=limits)
     tell_skipped(counted.skipped, counted.skipped_rows)
     say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")

@@ -1,6 +1,6 @@
-"""What several commands say in the same way.
+"""What several commands share.
 
-What belongs here: options' types, one finding in words, the configuration with its problems told. What does not:
+What belongs here: options' types, one finding in words, the configuration and reporting its problems. What does not:
 printing itself (operate/console.py).
 """
 
@@ -29,12 +29,13 @@ _TOLD = "audit_pipeline.problems_told"
 FILE = click.Path(path_type=Path, dir_okay=False)
 PATH = click.Path(path_type=Path)
 """A file, a folder, or - for standard input."""
+BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:
     """The option --json: what the command says on standard output, as one JSON document."""
 
-    @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
     @functools.wraps(command)
     def run(*arguments: Any, as_json: bool, **options: Any) -> None:
         with answering(as_json=as_json):
@@ -82,7 +83,9 @@ def loader(paths: DataPaths, device: str | None) -> Callable[[TokenizedModel], F
         tell_step(f"loading {wanted.entry.name}")
         ready = forward_pass(wanted, paths, device, tell_step)
         if not ready.packed:
-            tell_step(f"{wanted.entry.name} takes no packed branches: infilling runs each anew, which takes far longer")
+            tell_step(
+                f"{wanted.entry.name} cannot pack branches: infilling runs each by itself, which takes far longer"
+            )
         return ready
 
     return load
@@ -106,7 +109,7 @@ def model_named(given: str) -> ModelEntry:
 
 
 def tell_problems(problems: Iterable[Problem]) -> None:
-    """What is wrong with entries that were not asked for, a line each on standard error, once a command."""
+    """What is wrong with entries that were not asked for, a line each on standard error, once per command."""
     told: set[Problem] = click.get_current_context().meta.setdefault(_TOLD, set())
     for problem in problems:
         if problem not in told:

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
 def init(folder: Path) -> None:
-    """Lay out a workspace in FOLDER (default: here): config/, workspace.yaml and data/, yours to edit."""
+    """Make a workspace of your own: configuration and data.
+
+    FOLDER (default: the current folder) gets config/, workspace.yaml and data/, which are yours to edit.
+    """
     from audit_pipeline.config.workspace import lay_out
 
     say("Made, with the default configuration:")
@@ -34,17 +37,22 @@ def init(folder: Path) -> None:
         say(f"  {path}")
     there = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
     say(
-        f"\nNext: {there}edit config/models.yaml and config/benchmarks.yaml, which say at their tops what may stand in "
-        "them, and run `corpus-audit benchmarks`, which says what is wrong with them, and where. Every command that is "
-        "run in this folder or below it uses its configuration and its data."
+        f"\nNext: {there}edit config/models.yaml and config/benchmarks.yaml, which describe their keys at the top, and "
+        "run `corpus-audit benchmarks`, which lists any mistakes with their place. Every command that is run in this "
+        "folder or below it uses its configuration and its data."
     )
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Anything but loopback opens it to the network.")
-@click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535))
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; anything but loopback opens the UI to the network.",
+)
+@click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port of the UI.")
 def dev(host: str, port: int) -> None:
-    """Open the Dagster UI, with its daemon, on this machine."""
+    """Start the Dagster UI and its daemon on this machine."""
     paths = data_to_write()
     from audit_pipeline.catalogue.paths import config_dir, workspace_file
     from audit_pipeline.operate.dagster.in_process import bury_dead_runs, dagster_home, open_instance
@@ -61,15 +69,18 @@ def dev(host: str, port: int) -> None:
 
 
 @click.command()
-@click.option("--model", help="The name of its partition: as in config/models.yaml, a hub id, or a path.")
-@click.option("--benchmark", help="One benchmark (release_notes_64).")
-@click.option("--dry-run", is_flag=True, help="What would go: files, rows, bytes; nothing is touched.")
+@click.option("--model", help="The model to remove: a name in config/models.yaml, a hub id, or a path.")
+@click.option("--benchmark", help="The benchmark to remove, such as release_notes_64.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show the files, rows and bytes that would be removed, and remove nothing."
+)
 @json_option
 def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
-    """Remove a model, or a benchmark, and all that was derived from it.
+    """Remove a model or a benchmark and all derived from it.
 
-    Scores, evaluations, lineage, cached token statistics, examples, the partition in Dagster; then warehouse and report
-    are rebuilt. Refused while a run uses it. What was killed on the way is finished by the same command.
+    This removes scores, evaluations, lineage, cached token statistics, examples and the partition in Dagster, and then
+    rebuilds warehouse and report. It is refused while a run uses them. After an interruption, the same command
+    finishes.
     """
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
@@ -97,24 +108,24 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
     name = "would_go" if dry_run else "went"
     if rows:
         numbers = [(what, _number(what)) for what in ("files", "rows", "bytes")]
-        show_table(name, rows, [("would go" if dry_run else "went", "what"), *numbers])
+        show_table(name, rows, [("would be removed" if dry_run else "removed", "what"), *numbers])
     else:
-        say(f"Of {target} there is nothing to remove.", **{name: rows})
-    lines = [f"Stays: {one}" for one in forgotten.kept]
-    lines.append("Stays: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
-    lines += [f"Yours, left alone: {path}, the log of a session on an earlier warehouse" for path in forgotten.aside]
+        say(f"There is nothing to remove of {target}.", **{name: rows})
+    lines = [f"Kept: {one}" for one in forgotten.kept]
+    lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
+    lines += [f"Kept: {path}, the log of somebody's session on an earlier warehouse" for path in forgotten.aside]
     if forgotten.configured:
         lines.append(
-            f"config/{target.dimension}s.yaml still names it: take the entry out, or the sensor (where it is on) and "
-            "audits add it again"
+            f"config/{target.dimension}s.yaml still lists it: remove the entry, or audits and the sensor (if it is on) "
+            "add it again"
         )
     elif forgotten.configured is None:
         lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
     if forgotten.users:
-        when = "In use, so it would be refused now" if dry_run else "Used again already"
+        when = "In use, so it would be refused now" if dry_run else "In use again already"
         lines.append(f"{when}: {', '.join(forgotten.users)}")
     if dry_run:
-        lines.append("Nothing was touched.")
+        lines.append("Nothing was removed.")
     for line in lines:
         say(visible(line))
 
@@ -124,13 +135,13 @@ def _number(column: str) -> Callable[[Row], str]:
 
 
 @click.command()
-@click.option("--deep", is_flag=True, help="Also compare every file that was kept with its digest, byte for byte.")
+@click.option("--deep", is_flag=True, help="Also compare every stored file with its digest, byte for byte.")
 @json_option
 def doctor(deep: bool) -> None:
-    """Check the installation, the models' files, the disk, the data folder and Dagster's runs; 1 where one is amiss.
+    """Check installation, models, disk, data folder and runs.
 
-    Damaged part files of the cache are set aside, and tokenizers that are read are kept, as every audit does; nothing
-    else is changed.
+    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside and
+    tokenizers that were read are kept; nothing else is changed.
     """
     with telling_what_takes_long("looking at") as look:
         look("the installation")

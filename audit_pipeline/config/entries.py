@@ -204,4 +204,4 @@ def _twice(name: str, pairs: Sequence[Pair]) -> Fault:
     tags = {pair.key.tag for pair in own}
     how = ", once as a number and once as a text" if len(tags) > 1 else ""
     lines = " and ".join(str(pair.line) for pair in own[:2])
-    return Fault((), f"stands twice{how}, in lines {lines}", own[-1].line)
+    return Fault((), f"occurs twice{how}, in lines {lines}", own[-1].line)

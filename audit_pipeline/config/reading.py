@@ -57,7 +57,7 @@ class YamlFile:
         """The value that ``node`` stands for; raises InvalidEntryError where it stands for none."""
         twice = _measure(node, self._measured).twice
         if twice is not None:
-            raise InvalidEntryError([Fault((), f"key '{twice.value}' stands twice", twice.start_mark.line + 1)])
+            raise InvalidEntryError([Fault((), f"key '{twice.value}' occurs twice", twice.start_mark.line + 1)])
         try:
             return _Values().construct_object(node, deep=True)
         except yaml.MarkedYAMLError as error:

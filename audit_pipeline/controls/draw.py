@@ -44,7 +44,7 @@ class DrawnText:
 
 
 @dataclass(frozen=True)
-class _Window:
+class _DrawnWindow:
     document: Mapping[str, Any]
     unit: str
     text: str
@@ -91,9 +91,9 @@ def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     return drawn
 
 
-def _pool(documents: pa.Table, entry: ControlEntry) -> list[_Window]:
+def _pool(documents: pa.Table, entry: ControlEntry) -> list[_DrawnWindow]:
     unit = word_unit(entry.unit)
-    windows: list[_Window] = []
+    windows: list[_DrawnWindow] = []
     for document in sorted(documents.to_pylist(), key=lambda row: row["document_id"]):
         words = unit.split(document["text"])
         for start in range(0, len(words) - entry.words + 1, entry.words):
@@ -101,14 +101,16 @@ def _pool(documents: pa.Table, entry: ControlEntry) -> list[_Window]:
             if len(unit.split(text)) == entry.words:
                 identity = document["document_id"]
                 whole = entry.randomise == "document"
-                windows.append(_Window(document, identity if whole else f"{identity}:{start}", text))
+                windows.append(_DrawnWindow(document, identity if whole else f"{identity}:{start}", text))
     times: dict[str, int] = defaultdict(int)
     for window in windows:
         times[window.text] += 1
     return [window for window in windows if times[window.text] == 1]
 
 
-def _by_window(pool: Sequence[_Window], wanted: Mapping[str, int], entry: ControlEntry) -> dict[str, list[_Window]]:
+def _by_window(
+    pool: Sequence[_DrawnWindow], wanted: Mapping[str, int], entry: ControlEntry
+) -> dict[str, list[_DrawnWindow]]:
     if len(pool) < sum(wanted.values()):
         raise DataError(_too_few(entry, wanted, len(pool)))
     order = sorted(pool, key=lambda window: digest(entry.seed, entry.name, "role", window.unit))
@@ -119,12 +121,14 @@ def _by_window(pool: Sequence[_Window], wanted: Mapping[str, int], entry: Contro
     return chosen
 
 
-def _by_unit(pool: Sequence[_Window], wanted: Mapping[str, int], entry: ControlEntry) -> dict[str, list[_Window]]:
+def _by_unit(
+    pool: Sequence[_DrawnWindow], wanted: Mapping[str, int], entry: ControlEntry
+) -> dict[str, list[_DrawnWindow]]:
     """Whole documents to roles in random order, each to the role that lacks the largest share of its windows."""
-    units: dict[str, list[_Window]] = defaultdict(list)
+    units: dict[str, list[_DrawnWindow]] = defaultdict(list)
     for window in pool:
         units[window.unit].append(window)
-    chosen: dict[str, list[_Window]] = {role: [] for role in ROLES}
+    chosen: dict[str, list[_DrawnWindow]] = {role: [] for role in ROLES}
     for unit in sorted(units, key=lambda name: digest(entry.seed, entry.name, "role", name)):
         lacking = {role: (wanted[role] - len(chosen[role])) / wanted[role] for role in ROLES if wanted[role]}
         role = max(lacking, key=lambda name: lacking[name])

@@ -73,9 +73,9 @@ def train(
 ) -> Trained:
     """``model`` trained on ``texts``, each ``occurrences`` times an epoch, in an order that ``role`` and seed decide.
 
-    As paper 003, section 6.1: a constant learning rate. Every text is one sequence behind a start token, and the loss
-    is taken over its tokens, as detectors read them. AdamW without weight decay, gradients clipped to norm 1; batches
-    of ``entry.batch_size`` texts, padded to the longest. ``tell`` gets step, steps and loss.
+    The learning rate is constant (Shi et al. 2024, section 6.1). Every text is one sequence behind a start token, and
+    the loss is taken over its tokens, as detectors read them. AdamW without weight decay, gradients clipped to norm 1;
+    batches of ``entry.batch_size`` texts, padded to the longest. ``tell`` gets step, steps and loss.
     """
     encoded = [[start_id, *ids] for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
     schedule = [place for place, times in enumerate(occurrences) for _ in range(times)]

@@ -32,12 +32,12 @@ FREQUENCY_TABLE: Need[TokenFrequencies] = Need("frequencies", "frequency table")
 
 
 def calibrated(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """alpha_t = -p(x_t) * log f(x_t) of each token (paper 002, eq. 6), from both logarithms in nats: [n], float64."""
+    """alpha_t = -p(x_t) * log f(x_t) of each token (Zhang et al. 2024, eq. 6), from logs in nats: [n], float64."""
     return np.asarray(-np.exp(np.asarray(logprob, dtype=np.float64)) * np.asarray(log_frequency, dtype=np.float64))
 
 
 def first_occurrences(token_ids: npt.ArrayLike) -> npt.NDArray[np.intp]:
-    """Where each distinct token stands for the first time (paper 002, FOS of eq. 8), in ascending order."""
+    """Where each distinct token stands for the first time (FOS in eq. 8 of Zhang et al. 2024), in ascending order."""
     return np.sort(np.unique(np.asarray(token_ids), return_index=True)[1])
 
 
@@ -77,11 +77,11 @@ DC_PDD = Detector(
         "a": Parameter(
             default=0.01,
             grid=(0.001, 0.01, 0.1, 1.0, 10.0),
-            description="the upper bound of a token's calibrated probability (paper 002, Table 5; 10 for BookMIA)",
+            description="upper bound of a token's calibrated probability (10 for BookMIA: Zhang et al. 2024, table 5)",
             requirement="a number above 0",
             accepts=_is_bound,
         ),
-        "lup": switch("limit each token's calibrated probability to at most a (paper 002, Figure 2: LUP)"),
-        "sfo": switch("average over the first occurrence of each token only (paper 002, Figure 2: SFO)"),
+        "lup": switch("limit each token's calibrated probability to at most a (Zhang et al. 2024, figure 2: LUP)"),
+        "sfo": switch("average over the first occurrence of each token only (Zhang et al. 2024, figure 2: SFO)"),
     },
 )

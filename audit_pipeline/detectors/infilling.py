@@ -35,7 +35,7 @@ BRANCHES: Need[Branches] = Need("branches", "extra passes (branches)")
 
 
 def steps_for(words: int | None) -> int:
-    """The number of future tokens m for texts of so many words: 1 up to 32 words, else 5 (paper 000, section 4).
+    """The number of future tokens m for texts of so many words: 1 up to 32 words, else 5 (Raoof et al. 2025, 4.4.1).
 
     None: texts of any length, which take 5.
     """
@@ -45,7 +45,7 @@ def steps_for(words: int | None) -> int:
 def token_ratios(
     statistics: TextStatistics, branches: Branches, m: int, *, own_moments: bool = True, last_token: bool = True
 ) -> Floats:
-    """r_i of each of the n tokens (paper 000, eq. 10 and 11): [n], float64.
+    """r_i of each of the n tokens (Raoof et al. 2025, eq. 10 and 11): [n], float64.
 
     With z = (l - mu) / sigma at a token's own place, x*_i the argmax at i, and T the last token,
     r_i = z_i(x_i) - z_i(x*_i) + sum over j = i + 1 .. min(i + m, T) of z_j(original) - z_j(x*_i in the place of x_i);
@@ -102,7 +102,7 @@ def _is_count(value: ParameterValue) -> bool:
 INFILLING = Detector(
     name=NAME,
     summary="mean of the k% lowest ratios of the text's own token to the model's first choice, by what follows each",
-    source="Raoof et al., Infilling Score, eq. 10 and 11",
+    source="Raoof et al., ICLR 2025, eq. 10 and 11 (Infilling Score)",
     needs=(BRANCHES,),
     passes="1 + m × the share of tokens that are not the argmax",
     own_logprobs_suffice=False,

@@ -112,7 +112,7 @@ MIN_K_PLUS_PLUS = Detector(
     compute=_min_k_plus_plus,
     parameters={
         "k": K,
-        "mu": switch("subtract the mean of the position's distribution (paper 001, Table 3)"),
-        "sigma": switch("divide by the standard deviation of the position's distribution (paper 001, Table 3)"),
+        "mu": switch("subtract the mean of the position's distribution (Zhang et al. 2025, table 3)"),
+        "sigma": switch("divide by the standard deviation of the position's distribution (Zhang et al. 2025, table 3)"),
     },
 )

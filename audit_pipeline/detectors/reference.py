@@ -27,8 +27,8 @@ def _reference(statistics: TextStatistics, settings: Sequence[Settings]) -> list
 
     Each mean is over the model's own tokens; two tokenizers may cut the text differently. The difference grows as the
     audited model finds the text likelier than the reference does. Both means of the ratio are negative, so without its
-    sign it would be the ratio of the losses, which falls as the text gets likelier (paper 002, A.1: a low ratio
-    suggests a member); the minus turns it.
+    sign it would be the ratio of the losses, which falls as the text gets likelier (Zhang et al. 2024, appendix A.1: a
+    low ratio suggests a member); the minus turns it.
     """
     reference = statistics.of(REFERENCE_MODEL)
     if not len(reference):

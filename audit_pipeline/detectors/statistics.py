@@ -61,7 +61,7 @@ class TokenFrequencies:
 
     @cached_property
     def log_frequency(self) -> Float64s:
-        """log f of each token id, f = (count + 1) / (N + V) (paper 002, eq. 4): [at least V]."""
+        """log f of each token id, f = (count + 1) / (N + V) (Zhang et al. 2024, eq. 4): [at least V]."""
         return np.asarray(np.log((self.counts + 1.0) / (float(self.counts.sum()) + self.vocab_size)))
 
 

@@ -1,4 +1,4 @@
-"""Canaries: random texts of which a publisher plants one a set, and the file that keeps the others secret.
+"""Canaries: random texts of which a publisher plants one per set, and the file that keeps the others secret.
 
 What belongs here: drawing the texts and the one that is published, and the file with its seal. What does not: running
 a model over them (scoring/corpus_tests.py) and the test itself (evidence/canary_rank.py).
@@ -94,7 +94,7 @@ class Canaries:
 
     @property
     def to_publish(self) -> list[str]:
-        """The texts to plant, one a set."""
+        """The texts to plant, one per set."""
         return [one.published.text for one in self.sets]
 
 

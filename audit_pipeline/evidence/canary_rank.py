@@ -32,7 +32,7 @@ _SMALLEST_P = 1e-300
 
 @dataclass(frozen=True)
 class CanaryRank:
-    """The test's result: one rank per set (1: the highest score), and the p-value of all sets together.
+    """The test's result: one rank (1: the highest score) and one p-value per set, and the p-value of all together.
 
     ``statistic`` is the mean rank; ``n_alternatives`` counts those of all sets. Where ``status`` is ``refused``,
     ``reason`` says why and there is neither p-value nor statistic.

@@ -3,7 +3,7 @@
 What belongs here: the difference of two AUROCs on shared texts and shared resamples of groups. What does not: a single
 detector's interval (intervals.py), and what a difference means for a claim (it never raises a level).
 
-In the form of paper 000, Table 11: difference, standard error and two-sided p-value from 1,000 bootstrap iterations.
+As in table 11 of Raoof et al. 2025: difference, standard error and two-sided p-value from 1,000 bootstrap iterations.
 Both detectors are read on the same draws of groups, so what they have in common cancels.
 
 The p-value is of the centred bootstrap (Hall and Wilson 1991, Biometrics 47): the share of the resamples whose
@@ -95,7 +95,7 @@ def comparisons(
 ) -> pa.Table:
     """Every two default-setting detectors of ``columns``, and each against the blind control where it is among them.
 
-    ``columns`` are an Evaluation's. The table has the columns of COMPARISONS, one row a pair, in the columns' order,
+    ``columns`` are an Evaluation's. The table has the columns of COMPARISONS, one row per pair, in the columns' order,
     the blind control always the other. A pair is compared on the texts that both have scored; where these are not of
     both classes there is no difference, and no row.
     """

@@ -112,7 +112,7 @@ def q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
 
 
 def ledger_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
-    """Benjamini-Yekutieli over all tests of all ``families`` (one a detector that was tried), family by family.
+    """Benjamini-Yekutieli over all tests of all ``families`` (one per detector that was tried), family by family.
 
     Detectors look at the same texts, so their p-values depend on each other in a way that nobody knows.
     """

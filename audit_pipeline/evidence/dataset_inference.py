@@ -116,7 +116,7 @@ class Features:
 
 
 def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
-    """The matrix of a long table of scores: one entry a text and feature, None where there is no score.
+    """The matrix of a long table of scores: one entry per text and feature, None where there is no score.
 
     Texts and features stand in alphabetical order. Raises DataError for unequal lengths, and where a text has two
     entries of one feature.
@@ -160,7 +160,7 @@ def dataset_inference(
     matrix, is_held_out = np.asarray(values, dtype=np.float64), np.asarray(held_out, dtype=bool)
     if matrix.ndim != 2 or matrix.shape != (len(is_held_out), len(names)) or len(groups) != len(is_held_out):
         raise DataError(
-            f"dataset inference needs a row a text and a column a feature: {matrix.shape} values, "
+            f"dataset inference needs one row per text and one column per feature: {matrix.shape} values, "
             f"{len(is_held_out)} texts, {len(groups)} groups, {len(names)} features"
         )
     if splits < 1:

@@ -134,7 +134,7 @@ def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> K
 
 
 def largest_accuracy(calibration: ScoredTexts) -> Threshold:
-    """The threshold that classifies most calibration texts correctly (paper 003, section 5.1).
+    """The threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
 
     Every text counts once, so with unequal sides the larger one weighs more. The candidates are the scores and the
     next float above the largest; of candidates with the same accuracy the largest is taken, which flags fewest texts.

@@ -31,7 +31,7 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-class PackageFile(StrictSettings):
+class InstalledFile(StrictSettings):
     """A model file that an installed Python package carries; the package is never imported."""
 
     distribution: str
@@ -51,7 +51,7 @@ class ModelEntry(StrictSettings):
     name: str
     hub: str | None = None
     path: Path | None = None
-    package: PackageFile | None = None
+    package: InstalledFile | None = None
     control: TrainedHere | None = None
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
     dtype: Dtype = "float32"

@@ -34,7 +34,7 @@ LENGTH = 24
 
 
 @dataclass(frozen=True)
-class Identity:
+class ModelIdentity:
     """Digests of one model as it is run."""
 
     model_fingerprint: str
@@ -43,7 +43,7 @@ class Identity:
     config_digest: str
 
 
-def identify(located: LocatedModel, paths: DataPaths) -> Identity:
+def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     """The model's fingerprints: weights (or hub commit), config, dtype and attention back end; tokenizer files.
 
     Reads every byte of local weights once; the digest is remembered by path, size and modification time.
@@ -66,7 +66,7 @@ def identify(located: LocatedModel, paths: DataPaths) -> Identity:
                 weights = digest([(shard.name, _file_digest(shard, paths)) for shard in shards])
     except OSError as error:
         raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
-    return Identity(
+    return ModelIdentity(
         model_fingerprint=digest(weights, config, entry.dtype, entry.attention)[:LENGTH],
         tokenizer_fingerprint=digest(tokenizer)[:LENGTH],
         weights_digest=weights,

@@ -23,7 +23,7 @@ from audit_pipeline.catalogue.integrity import digests_of_folder, require_folder
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import MadeAgainWarning
-from audit_pipeline.models.fingerprint import Identity
+from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.tokenizer import TextTokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -44,7 +44,7 @@ class KeptTokenizer:
     vocab_size: int
 
 
-def kept_tokenizer(identity: Identity, paths: DataPaths) -> Path:
+def kept_tokenizer(identity: ModelIdentity, paths: DataPaths) -> Path:
     """The folder of a model's kept tokenizer: its files and configuration decide, and what reads them."""
     form = digest(_FORM, identity.config_digest, *(version(name) for name in ("transformers", "tokenizers", "gguf")))[
         :_LENGTH
@@ -57,7 +57,7 @@ def converted_of(weights_digest: str, paths: DataPaths) -> Path:
     return paths.converted_models(weights_digest[:_LENGTH])
 
 
-def converted_weights(identity: Identity, dtype: str, paths: DataPaths) -> Path:
+def converted_weights(identity: ModelIdentity, dtype: str, paths: DataPaths) -> Path:
     """The folder of the weights that a .gguf is converted into: its bytes, the dtype and what converts it decide."""
     packages = [version(name) for name in ("transformers", "gguf", "torch")]
     return converted_of(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]

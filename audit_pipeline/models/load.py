@@ -17,7 +17,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, read_json_if_whole, write_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.fingerprint import Identity, identify
+from audit_pipeline.models.fingerprint import ModelIdentity, identify
 from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.sizes import require_sizes
@@ -31,7 +31,7 @@ class KnownModel(Protocol):
     def entry(self) -> ModelEntry: ...
 
     @property
-    def identity(self) -> Identity: ...
+    def identity(self) -> ModelIdentity: ...
 
     @property
     def start_token(self) -> str | None: ...
@@ -49,7 +49,7 @@ class TokenizedModel:
     """
 
     located: LocatedModel
-    identity: Identity
+    identity: ModelIdentity
     tokenizer: TextTokenizer
     start_token: str | None
     start_token_id: int | None

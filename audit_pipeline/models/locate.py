@@ -26,7 +26,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.controls.kept import require_whole
 from audit_pipeline.errors import ModelError, TransientError
-from audit_pipeline.models.config import ModelEntry, PackageFile, TrainedHere
+from audit_pipeline.models.config import InstalledFile, ModelEntry, TrainedHere
 
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
@@ -89,7 +89,7 @@ def _trained_here(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> 
     return _on_disk(entry, folder / control.role)
 
 
-def _file_in_package(package: PackageFile) -> Path:
+def _file_in_package(package: InstalledFile) -> Path:
     try:
         files = importlib.metadata.files(package.distribution) or []
     except importlib.metadata.PackageNotFoundError as error:

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json_if_whole
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.fingerprint import Identity
+from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.operate.facts import Conventions, Versions, Written
 from audit_pipeline.operate.situation import conventions, parted
 from audit_pipeline.references.frequencies import version_seen
@@ -44,7 +44,7 @@ class Sighting:
 @dataclass(frozen=True)
 class _SeenModel:
     entry: ModelEntry
-    identity: Identity
+    identity: ModelIdentity
     start_token: str | None
     context_length: int
 
@@ -77,7 +77,7 @@ class SeenModels:
         if not isinstance(card.get("context_length"), int) or (entry.start_token is None and not is_its_own):
             return None
         start_token = entry.start_token or card.get("start_token")
-        identity = Identity(seen.fingerprint, tokenizer, "", "")
+        identity = ModelIdentity(seen.fingerprint, tokenizer, "", "")
         return _SeenModel(entry, identity, start_token, card["context_length"])
 
     def _reference(self, entry: ModelEntry) -> Versions | None:

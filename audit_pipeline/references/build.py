@@ -20,7 +20,7 @@ from audit_pipeline.references.corpus import Corpus, files_corpus, source_corpus
 from audit_pipeline.references.count import (
     CODE_VERSION,
     CorpusCount,
-    Limits,
+    CountLimits,
     Progress,
     checkpoint_of,
     count_documents,
@@ -103,7 +103,7 @@ def build_frequencies(
     counted = _counted(entry.name, paths, model, version)
     if counted is not None:
         return FrequencyReport(entry.name, tokenizer, path, version, counted, None)
-    limits = Limits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
+    limits = CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
     checkpoint = checkpoint_of(path)
     count = count_documents(
         model, corpus, f"the corpus {entry.name}", limits, checkpoint=checkpoint, on_progress=on_progress

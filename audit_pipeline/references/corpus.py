@@ -71,7 +71,7 @@ class FileStream:
         return {"file": self._file, "row": self._row}
 
 
-class TextStream:
+class TextsInMemory:
     """Documents that are in memory."""
 
     def __init__(self, texts: Sequence[str], state: State | None) -> None:
@@ -119,7 +119,7 @@ def source_corpus(source: str, paths: DataPaths) -> Corpus:
         texts = [document.text for document in harvest.documents]
     by_digest = sorted((text_sha256(text), text) for text in texts)
     version = digest([sha256 for sha256, _ in by_digest])
-    return Corpus(version[:16], lambda state: TextStream([text for _, text in by_digest], state), upstream)
+    return Corpus(version[:16], lambda state: TextsInMemory([text for _, text in by_digest], state), upstream)
 
 
 def _files(path: Path) -> list[Path]:

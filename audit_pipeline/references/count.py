@@ -34,7 +34,7 @@ NAMED_SKIPS = 1000
 
 
 @dataclass(frozen=True)
-class Limits:
+class CountLimits:
     """How much of a corpus is counted; None: all. ``max_bytes`` is UTF-8 text; the document that passes it counts."""
 
     max_documents: int | None = None
@@ -56,7 +56,7 @@ class CorpusCount:
     skipped_rows: int = 0
     skipped: tuple[Skipped, ...] = ()
     corpus_digest: str = ""
-    limits: Limits = field(default_factory=Limits)
+    limits: CountLimits = field(default_factory=CountLimits)
     seconds: float = 0.0
     way: str = "every text"
 
@@ -95,7 +95,7 @@ def count_corpus(
     corpus: Path,
     text_column: str | None = None,
     *,
-    limits: Limits | None = None,
+    limits: CountLimits | None = None,
     checkpoint: Path | None = None,
     on_progress: Progress | None = None,
 ) -> CorpusCount:
@@ -103,7 +103,7 @@ def count_corpus(
 
     Raises DataError where there is no such file, none of a readable kind in the folder, and no row that can be used.
     """
-    limits = limits or Limits()
+    limits = limits or CountLimits()
     return count_documents(
         model, files_corpus(corpus, text_column), f"{corpus}", limits, checkpoint=checkpoint, on_progress=on_progress
     )
@@ -115,7 +115,7 @@ def count_to_file(
     out: Path,
     text_column: str | None = None,
     *,
-    limits: Limits | None = None,
+    limits: CountLimits | None = None,
     on_progress: Progress | None = None,
 ) -> CorpusCount:
     """Count as :func:`count_corpus` does and write the table to ``out``; a count that was killed goes on.
@@ -138,7 +138,7 @@ def count_documents(
     model: TokenizedModel,
     corpus: Corpus,
     what: str,
-    limits: Limits,
+    limits: CountLimits,
     *,
     checkpoint: Path | None = None,
     on_progress: Progress | None = None,
@@ -249,7 +249,7 @@ def _without_special(counts: Counts, model: TokenizedModel) -> Counts:
     return counts
 
 
-def _reached(limits: Limits, documents: int, size: int) -> bool:
+def _reached(limits: CountLimits, documents: int, size: int) -> bool:
     return (limits.max_documents is not None and documents >= limits.max_documents) or (
         limits.max_bytes is not None and size >= limits.max_bytes
     )

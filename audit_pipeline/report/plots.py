@@ -233,7 +233,7 @@ class StudyPanel:
 
 
 def study_panels(panels: Sequence[StudyPanel]) -> Figure:
-    """How AUROC follows each setting that was varied (paper 003, Figure 5); values stand at equal distances."""
+    """How AUROC follows each setting that was varied (Shi et al. 2024, figure 5); values stand at equal distances."""
     with matplotlib.rc_context(_STYLE):
         columns = min(2, max(1, len(panels)))
         lines = max(1, -(-len(panels) // columns))

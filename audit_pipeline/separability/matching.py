@@ -108,7 +108,7 @@ def match_sides(
     if not np.isin(classes, (MEMBER, NON_MEMBER)).all():
         raise DataError("a label is neither 1 (member) nor 0 (non-member): leave unlabelled texts out of matching")
     if per_side < 1:
-        raise DataError(f"matching chooses at least one text a side, not {per_side}")
+        raise DataError(f"matching needs at least one text per side; per_side is {per_side}")
     for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
         count = int((classes == label).sum())
         if count < per_side:

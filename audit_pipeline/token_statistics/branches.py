@@ -4,7 +4,7 @@ What belongs here: which branches a batch of windows has, and how they are laid 
 tensors and running them (packed.py, rerun.py, forward.py).
 
 The branch of position i reads x*_i in the place of x_i and then the text's own tokens behind it; it shares with the
-text all that stands before i (paper 000, eq. 10 and 11).
+text all that stands before i (Raoof et al. 2025, eq. 10 and 11).
 """
 
 from __future__ import annotations

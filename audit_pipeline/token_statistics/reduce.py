@@ -39,7 +39,7 @@ def reduce_logits(logits: torch.Tensor, target: torch.Tensor, workspace: Workspa
     """Statistics of the next-token distributions given by ``logits``.
 
     logits: [n, V] in any float dtype, reduced in float32. target: [n], the tokens that came next. Returns log p of
-    the target, mu = E_z~p[log p(z)] and sigma = sd_z~p[log p(z)] (Min-K%++, eq. 3; paper 001), the mode and its log p,
+    the target, mu = E_z~p[log p(z)] and sigma = sd_z~p[log p(z)] (eq. 3 of Zhang et al. 2025), the mode and its log p,
     the target's rank (tokens with a strictly larger logit), and the ``topk`` best tokens where asked for.
     """
     step = workspace.rows

@@ -47,7 +47,7 @@ LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""
 
 SELF_DIGESTED = ("lineage", "outcomes")
-"""Tables of one row a file, which carries its own digest."""
+"""Tables of one row per file, which carries its own digest."""
 
 _ATTEMPTS = 3
 

@@ -35,7 +35,7 @@ def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Seq
 
 
 def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
-    """As :func:`load_parquet`, for a table of one row a file that carries its own digest, which is compared."""
+    """As :func:`load_parquet`, for a table of one row per file that carries its own digest, which is compared."""
     wrong: dict[Path, str] = {}
 
     def load(rows: str, part: Sequence[Path]) -> None:

@@ -139,7 +139,7 @@ def aurocs(workspace: Workspace) -> dict[str, dict[str, float]]:
     return found
 
 
-def test_the_exposed_model_tells_members_and_its_twin_does_not(workspace: Workspace) -> None:
+def test_members_are_detected_in_the_exposed_model_and_not_in_its_twin(workspace: Workspace) -> None:
     result = workspace.run("control", CONTROL)
     assert result.exit_code == 0, result.output
     assert result.stderr.count("training the control check") == 1
@@ -149,7 +149,7 @@ def test_the_exposed_model_tells_members_and_its_twin_does_not(workspace: Worksp
         assert found["exposed"][detector] > 0.9
         assert 0.2 < found["twin"][detector] < 0.8
     # The line says just that, to two digits.
-    [line] = [line for line in result.stdout.splitlines() if line.startswith("Instrument check: members told")]
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("Instrument check: AUROC of members")]
     for model in ("exposed", "twin"):
         assert f"min_k {found[model]['min_k']:.2f}, min_k_plus_plus {found[model]['min_k_plus_plus']:.2f}" in line
     rows = query(workspace.paths.warehouse, "SELECT DISTINCT model, split_verdict FROM leaderboard").to_pylist()

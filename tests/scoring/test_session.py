@@ -216,7 +216,7 @@ def test_a_plan_counts_what_a_run_then_runs(world: Callable[[str], World], tiny:
 
 
 def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:
-    """Paper 001, appendix C: log p(x_t | context, x_<t), against the model run on the whole and cut by hand."""
+    """Zhang et al. 2025, appendix C: log p(x_t | context, x_<t), against the model run on the whole and cut by hand."""
     model, forward = tiny("llama")
     paths, context, text = DataPaths(tmp_path), f"{SENTENCES[0]} ", SENTENCES[1]
     selection = select(["loss", "zlib", "min_k", "min_k_plus_plus", "infilling", "lowercase"])

@@ -1,4 +1,4 @@
-"""The quality of the splits in the warehouse and in the report: one row a benchmark, and beside every finding."""
+"""The quality of the splits in the warehouse and in the report: one row per benchmark, and beside every finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The online setting of paper 001 (appendix C): member text behind non-member text, judged chunk by chunk.
+"""The online setting of Zhang et al. 2025 (appendix C): member text behind non-member text, judged chunk by chunk.
 
 What belongs here: what such an entry says, from labelled rows to inputs, and from inputs to chunks with what stands
 before them. What does not: which rows can be used (rows.py), and how a chunk is scored in its context (scoring/).
@@ -32,7 +32,7 @@ _LABELS = (NON_MEMBER, MEMBER)
 
 
 class OnlineSettings(RowsSettings):
-    """Member text behind non-member text, chunk by chunk in full context (paper 001, appendix C)."""
+    """Member text behind non-member text, chunk by chunk in full context (Zhang et al. 2025, appendix C)."""
 
     takes_any_length: ClassVar[bool] = False
 
@@ -177,7 +177,7 @@ def _together(every: Sequence[LabelledRows]) -> LabelledRows:
 def _one_length_each(
     texts: Iterable[LabelledText], spec: BenchmarkSpec, left_out: Counter[str]
 ) -> Mapping[int, list[LabelledText]]:
-    """The texts of each side, one a document, in the order in which they are paired."""
+    """The texts of each side, one per document, in the order in which they are paired."""
     of_document: dict[str, list[LabelledText]] = defaultdict(list)
     for text in texts:
         of_document[text.document_id].append(text)

@@ -145,7 +145,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
                 seen.add(text)
                 texts.append(LabelledText.of(document, text, label, "evaluation" if label is None else "calibration"))
     if settings.held_out is not None and all(text.label != NON_MEMBER for text in texts):
-        raise DataError(f"{spec.name}: no document is held out; mend held_out, or take it out and compare nothing")
+        raise DataError(f"{spec.name}: no document is held out; correct held_out, or remove it and compare nothing")
     if all(text.label is not None for text in texts):
         reasons = "; ".join(
             f"{count} {reason}" for reason, count in sorted((documents_left_out + texts_left_out).items())
@@ -185,7 +185,7 @@ def _by_id(documents: pa.Table) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
     for row, following in pairwise(rows):
         if row["document_id"] == following["document_id"]:
-            raise DataError(f"the document id {row['document_id']} stands twice; fetch its source again")
+            raise DataError(f"the document id {row['document_id']} occurs twice; fetch its source again")
     return rows
 
 

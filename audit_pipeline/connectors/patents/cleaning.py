@@ -3,8 +3,8 @@
 What belongs here: pure functions from text to text, rules that a cleaned text must meet, and their parameters. What
 does not: where texts come from (one module a source).
 
-Paper 002 cleans its patents with "several preprocessing and cleaning steps similar to those used in ChineseWebText"
-(section 2.2) and does not list them. The rules and their thresholds here are those that ChineseWebText's tool chain
+Zhang et al. 2024 (section 2.2) clean their patents with "several preprocessing and cleaning steps similar to those used
+in ChineseWebText" and do not list them. The rules and their thresholds here are those that ChineseWebText's tool chain
 EvalWeb applies before its models (Chen et al. 2023: length, share of Chinese characters, repetition within a text).
 The steps that mend a text are ours; docs/benchmarks/patentmia.md lists both, and what is left undone.
 """

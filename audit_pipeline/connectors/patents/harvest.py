@@ -1,4 +1,4 @@
-"""Patents in Chinese, for PatentMIA (paper 002): one document a publication, one collection a country.
+"""Patents in Chinese, for PatentMIA (Zhang et al. 2024): one document per publication, one collection per country.
 
 What belongs here: which inputs are read, and how a patent becomes a document. What does not: what may be set
 (source.py), reading each kind of input (archives.py, exports.py, crawl.py), pages (page.py) and cleaning (cleaning.py).

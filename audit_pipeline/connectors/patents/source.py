@@ -1,4 +1,4 @@
-"""The source `patents`: Chinese patents, for PatentMIA (paper 002).
+"""The source `patents`: Chinese patents, for PatentMIA (Zhang et al. 2024).
 
 What belongs here: what it is, what may be set and what has to be. What does not: reading patents (harvest.py and what
 it calls), which is imported when they are fetched.

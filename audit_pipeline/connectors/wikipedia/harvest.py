@@ -3,7 +3,7 @@
 What belongs here: the harvest, put together from its three inputs. What does not: what may be set (source.py), reading
 them (dump.py, parquet.py, api.py), and building a benchmark of them (benchmarks/).
 
-Paper 003, section 2.2: event pages by the day of their creation, without pages titled "Timeline of" or "List of".
+Shi et al. 2024, section 2.2: event pages by the day of their creation, without pages titled "Timeline of" or "List of".
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Alerts: which findings changed, and telling somebody.
+"""Alerts: which findings changed, and sending an alert.
 
-What belongs here: comparing findings (evidence/findings.py) and delivering what is to be told (deliver.py). What does
-not: when to compare and what to do with a failed run (operate/dagster/).
+What belongs here: comparing two states of the findings (changes.py), and delivering an alert (deliver.py). What does
+not: the sensors, which say when to look and name the kind of alert (operate/dagster/alerting.py).
+
+Another kind of change is made in changes.py alone. An alert about something else is a sensor in
+operate/dagster/alerting.py, and a module here that works out what it says.
 """

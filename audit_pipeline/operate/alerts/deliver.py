@@ -1,7 +1,7 @@
-"""Telling somebody: an alert goes to a webhook, or into a file where there is none.
+"""Delivery of an alert: to a webhook, or into a file where there is none.
 
 What belongs here: one alert, the request that carries it, the file of alerts. What does not: what is worth an alert
-(evidence/findings.py, operate/dagster/).
+(changes.py, operate/dagster/alerting.py).
 
 The webhook's address is a secret with most chat services, so nothing here prints, logs or raises more of it than its
 host.
@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 import requests
@@ -32,8 +31,6 @@ from audit_pipeline.fetch.retry import Patience, may_pass, retrying, seconds_ask
 
 WEBHOOK = "CORPUS_AUDIT_WEBHOOK"
 INSECURE = "CORPUS_AUDIT_WEBHOOK_INSECURE"
-
-AlertKind = Literal["run_failed", "finding_changed"]
 
 _LINES_OF_TEXT = 30
 TIMEOUT = 10.0
@@ -48,9 +45,12 @@ _TALKATIVE = ("urllib3.connectionpool", "urllib3.util.retry")
 
 @dataclass(frozen=True)
 class Alert:
-    """Something to tell people: a title, lines below it, and the same as values for a program."""
+    """What people are to know: a title, lines below it, and the same as values for a program.
 
-    kind: AlertKind
+    ``kind`` is for programs, such as "run_failed"; whoever makes the alert names it.
+    """
+
+    kind: str
     title: str
     lines: tuple[str, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Alert:
 
 
 class NotKeptError(TransientError):
-    """An alert that could not even be written to the file: whoever has it must tell it again."""
+    """An alert that could not even be written to the file: whoever has it must send it again."""
 
 
 class _BusyError(TransientError):
@@ -71,7 +71,7 @@ class _BusyError(TransientError):
 
 
 @dataclass(frozen=True)
-class _Fault:
+class _NotDelivered:
     """Why an alert did not arrive; ``lasting`` where asking again will not help."""
 
     words: str
@@ -107,7 +107,7 @@ def deliver(alert: Alert, paths: DataPaths, *, patient: bool = True) -> str:
         _append(paths.alerts, payload(alert))
         return f"written to {paths.alerts} ({WEBHOOK} is not set)"
     refused = _refusal(url)
-    fault = _Fault(f"{WEBHOOK} {refused}", True) if refused else _post(url, payload(alert), patient)
+    fault = _NotDelivered(f"{WEBHOOK} {refused}", True) if refused else _post(url, payload(alert), patient)
     if fault is None:
         return f"sent to {urlsplit(url).hostname}"
     _append(paths.alerts, {**payload(alert), "not_delivered": fault.words})
@@ -140,7 +140,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _post(url: str, content: Mapping[str, object], patient: bool) -> _Fault | None:
+def _post(url: str, content: Mapping[str, object], patient: bool) -> _NotDelivered | None:
     """Post JSON with retries; what went wrong in words of our own, or None."""
     host = urlsplit(url).hostname
     patience, timeout = (PATIENCE, TIMEOUT) if patient else (_ONCE, SHORT_TIMEOUT)
@@ -151,17 +151,17 @@ def _post(url: str, content: Mapping[str, object], patient: bool) -> _Fault | No
         except _BusyError as error:
             status = error.status
         except requests.exceptions.SSLError:
-            return _Fault(f"the certificate of {host} is not trusted", True)
+            return _NotDelivered(f"the certificate of {host} is not trusted", True)
         except requests.Timeout:
-            return _Fault(f"{host} did not answer within {timeout:.0f} seconds", False)
+            return _NotDelivered(f"{host} did not answer within {timeout:.0f} seconds", False)
         except requests.ConnectionError:
-            return _Fault(f"{host} cannot be reached, or does not answer", False)
+            return _NotDelivered(f"{host} cannot be reached, or does not answer", False)
         except (requests.RequestException, HTTPError) as error:
-            return _Fault(f"the request to {host} failed ({type(error).__name__}): check {WEBHOOK}", True)
+            return _NotDelivered(f"the request to {host} failed ({type(error).__name__}): check {WEBHOOK}", True)
     if _OK <= status < _REDIRECTED:
         return None
     words = f"{host} answered with status {status}"
-    return _Fault(words, False) if status_may_pass(status) else _Fault(f"{words}: check {WEBHOOK}", True)
+    return _NotDelivered(words, False) if status_may_pass(status) else _NotDelivered(f"{words}: check {WEBHOOK}", True)
 
 
 def _pause_asked_for(error: BaseException) -> float | None:

@@ -1,7 +1,7 @@
 """The sensors that tell somebody: of runs that failed, and of findings that changed.
 
 What belongs here: ticks, and what an alert says of a run. What does not: which changes of findings count
-(operate/alerts/findings.py), and how an alert travels (operate/alerts/deliver.py).
+(operate/alerts/changes.py), and how an alert travels (operate/alerts/deliver.py).
 """
 
 import json
@@ -12,8 +12,8 @@ import dagster as dg
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.operate.alerts.changes import State, changes, from_text, read_findings, to_text
 from audit_pipeline.operate.alerts.deliver import Alert, NotKeptError, deliver
-from audit_pipeline.operate.alerts.findings import State, changes, from_text, read_findings, to_text
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.tags import WEEKLY_TAG
 

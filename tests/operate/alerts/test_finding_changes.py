@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import ClaimLevel, SplitVerdict
-from audit_pipeline.operate.alerts.findings import Finding, Key, changes, from_text, read_findings, to_text
+from audit_pipeline.operate.alerts.changes import Key, WatchedFinding, changes, from_text, read_findings, to_text
 from audit_pipeline.warehouse.build import build_warehouse
 
-LOSS = Finding("tiny", "notes_32", "loss", "{}", 0.6, 0.55, 0.65, "screening only", "mild shift", True)
+LOSS = WatchedFinding("tiny", "notes_32", "loss", "{}", 0.6, 0.55, 0.65, "screening only", "mild shift", True)
 MIN_K = replace(LOSS, detector="min_k", parameters='{"k":0.2}', auroc=0.62, low=0.57, high=0.67)
 
 
-def state(*findings: Finding) -> dict[Key, Finding]:
+def state(*findings: WatchedFinding) -> dict[Key, WatchedFinding]:
     return {finding.key: finding for finding in findings}
 
 
-def told(old: dict[Key, Finding], new: dict[Key, Finding]) -> list[tuple[tuple[str, ...], str]]:
+def told(old: dict[Key, WatchedFinding], new: dict[Key, WatchedFinding]) -> list[tuple[tuple[str, ...], str]]:
     return [(change.kinds, change.words) for change in changes(old, new)]
 
 
@@ -75,7 +75,7 @@ def test_levels_and_verdicts_are_told_once_a_pair() -> None:
 def test_a_finding_that_became_stale_is_told_and_one_that_is_current_again_is_not() -> None:
     stale = replace(LOSS, is_current=False)
     assert told(state(LOSS), state(stale)) == [
-        (("stale",), "tiny on notes_32: became stale: its benchmark was built anew since")
+        (("stale",), "tiny on notes_32: became stale: its benchmark has been rebuilt since")
     ]
     assert told(state(stale), state(stale)) == []
     assert told(state(stale), state(LOSS)) == []
@@ -102,7 +102,7 @@ def test_a_finding_that_became_stale_is_told_and_one_that_is_current_again_is_no
     ],
 )
 def test_an_auroc_is_told_where_it_left_its_interval_by_enough(
-    was: Finding, auroc: float | None, is_told: bool
+    was: WatchedFinding, auroc: float | None, is_told: bool
 ) -> None:
     found = changes(state(was, MIN_K), state(replace(was, auroc=auroc), MIN_K))
     assert [change.kinds for change in found] == ([("auroc",)] if is_told else [])
@@ -117,7 +117,7 @@ def test_a_moved_auroc_is_told_with_both_intervals() -> None:
         )
     ]
     unread = replace(LOSS, auroc=None, low=None, high=None)
-    assert "loss AUROC not read, was 0.600" in changes(state(LOSS), state(unread))[0].words
+    assert "loss AUROC not computed, was 0.600" in changes(state(LOSS), state(unread))[0].words
 
 
 levels = st.sampled_from([*ClaimLevel.__args__])  # type: ignore[attr-defined]
@@ -125,7 +125,7 @@ verdicts = st.sampled_from([*SplitVerdict.__args__])  # type: ignore[attr-define
 numbers = st.one_of(st.none(), st.floats(0, 1).map(lambda value: round(value, 4)))
 names = st.sampled_from(["tiny", "owner/m\n2", "a|b", "数"])
 found = st.builds(
-    Finding,
+    WatchedFinding,
     names,
     st.sampled_from(["b_1", "b_2"]),
     st.sampled_from(["loss", "min_k"]),
@@ -141,7 +141,7 @@ states = st.lists(found, max_size=12).map(lambda findings: state(*findings))
 
 
 @given(old=states, new=states)
-def test_one_line_a_pair_that_claims_nothing(old: dict[Key, Finding], new: dict[Key, Finding]) -> None:
+def test_one_line_a_pair_that_claims_nothing(old: dict[Key, WatchedFinding], new: dict[Key, WatchedFinding]) -> None:
     found = changes(old, new)
     pairs = [(change.model, change.benchmark) for change in found]
     assert pairs == sorted(set(pairs))
@@ -160,7 +160,7 @@ def test_one_line_a_pair_that_claims_nothing(old: dict[Key, Finding], new: dict[
 
 
 @given(given=states)
-def test_the_state_reads_back_as_it_was(given: dict[Key, Finding]) -> None:
+def test_the_state_reads_back_as_it_was(given: dict[Key, WatchedFinding]) -> None:
     assert from_text(to_text(given)) == given
     assert to_text(from_text(to_text(given))) == to_text(given)
 
@@ -168,7 +168,7 @@ def test_the_state_reads_back_as_it_was(given: dict[Key, Finding]) -> None:
 def test_the_state_of_five_thousand_pairs_is_small_and_quick() -> None:
     detectors = [("loss", "{}"), ("zlib", "{}"), ("min_k", '{"k":0.2}'), ("min_k_plus_plus", '{"k":0.2}')]
     made = (
-        Finding(
+        WatchedFinding(
             f"organisation/model-{m}",
             f"benchmark_{b}",
             detector,
@@ -229,7 +229,8 @@ def test_findings_are_read_from_the_leaderboard(tmp_path: Path) -> None:
     ]
     found = read_findings(write_leaderboard(tmp_path / "audit.duckdb", *rows))
     assert found == state(
-        LOSS, Finding("tiny", "notes_32", "zlib", "{}", None, None, None, "screening only", "undetermined", False)
+        LOSS,
+        WatchedFinding("tiny", "notes_32", "zlib", "{}", None, None, None, "screening only", "undetermined", False),
     ) | {LOSS.key: replace(LOSS, low=0.55)}
     assert found == from_text(to_text(found))
 

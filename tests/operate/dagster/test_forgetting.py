@@ -119,7 +119,7 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
     wal.write_bytes(b"somebody's")
 
     planned = told(audited.run("forget", "--benchmark", "made_9", "--dry-run"))
-    assert "config/benchmarks.yaml still names it" in planned
+    assert "config/benchmarks.yaml still lists it" in planned
     audited.write_benchmarks(made=temporal([8, 10, 11]))
     shown = told(audited.run("forget", "--benchmark", "made_9"))
     table = [line.split() for line in shown.splitlines() if re.match(r"(scores|evaluations|lineage) ", line)]
@@ -127,7 +127,7 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
     would = [line.split() for line in planned.splitlines() if re.match(r"(scores|evaluations|lineage) ", line)]
     assert would == table
     assert "partition in Dagster" in shown
-    assert "still names it" not in shown
+    assert "still lists it" not in shown
     assert str(wal) in shown
     assert wal.exists()
 
@@ -146,7 +146,7 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
 def test_a_model_goes_and_the_last_one_leaves_an_empty_report(audited: Workspace, instance: dg.DagsterInstance) -> None:
     audited.write_models(other={"hub": "made-up/other"})
     shown = told(audited.run("forget", "--model", "tiny"))
-    assert "still names it" not in shown
+    assert "still lists it" not in shown
     assert instance.get_dynamic_partitions("model") == ["gone"]
     assert not audited.parts()
     assert "tiny" not in queried(audited, "model")
@@ -383,7 +383,7 @@ def test_a_dry_run_touches_nothing_and_makes_no_home(workspace: Workspace) -> No
     before = files(workspace)
     shown = told(workspace.run("forget", "--benchmark", "made_9", "--dry-run"))
     assert re.search(r"examples and manifest +2 +\d+ +[\d,]+", shown)
-    assert shown.splitlines()[-1] == "Nothing was touched."
+    assert shown.splitlines()[-1] == "Nothing was removed."
     assert files(workspace) == before
     assert not workspace.paths.dagster_home.exists()
 
@@ -404,7 +404,7 @@ def test_an_entry_that_is_broken_is_named_by_the_configuration_still(workspace: 
     workspace.build("made")
     workspace.write_benchmarks(made=temporal([8], sede=1))
     shown = told(workspace.run("forget", "--benchmark", "made_8", "--dry-run"))
-    assert "config/benchmarks.yaml still names it" in shown
+    assert "config/benchmarks.yaml still lists it" in shown
 
 
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)], ids=["", "dry run"])

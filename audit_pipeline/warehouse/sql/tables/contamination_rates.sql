@@ -47,7 +47,7 @@ COMMENT ON COLUMN contamination_rates.alpha IS 'the false-positive rate aimed at
 COMMENT ON COLUMN contamination_rates.n_texts IS 'texts with a score';
 COMMENT ON COLUMN contamination_rates.n_groups IS 'groups that they are of';
 COMMENT ON COLUMN contamination_rates.n_flagged IS 'texts with at least the threshold''s score';
-COMMENT ON COLUMN contamination_rates.flagged IS 'their share: the rate as papers print it (000 Table 4, 003 Table 2)';
+COMMENT ON COLUMN contamination_rates.flagged IS 'their share: as table 4 of Raoof et al. 2025 and table 2 of Shi et al. 2024';
 COMMENT ON COLUMN contamination_rates.flagged_low IS 'lower end of its 95% interval';
 COMMENT ON COLUMN contamination_rates.flagged_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN contamination_rates.fpr IS 'of the threshold on calibration non-members';

@@ -26,7 +26,7 @@ LEFT JOIN tokens ON tokens.benchmark = steps.benchmark AND tokens.model_fingerpr
 ORDER BY steps.benchmark, steps.model, steps.started_at, steps.stage;
 
 COMMENT ON VIEW cost IS
-    'what every audit took, one row a stage: token statistics, scores, evaluations';
+    'what every audit took, one row per stage: token statistics, scores, evaluations';
 COMMENT ON COLUMN cost.stage IS 'the Dagster asset';
 COMMENT ON COLUMN cost.seconds IS
     'from its start to its last rows; what was in the cache already took no time, other runs on the machine took some';

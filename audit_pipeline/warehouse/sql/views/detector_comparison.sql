@@ -22,7 +22,7 @@ ORDER BY compared.benchmark, compared.model, compared.detector, compared.paramet
     compared.other_parameters;
 
 COMMENT ON VIEW detector_comparison IS
-    'two detectors on the same texts, in the form of paper 000 Table 11: difference ± standard error, p-value, stars';
+    'two detectors on the same texts, as table 11 of Raoof et al. 2025: difference ± standard error, p-value, stars';
 COMMENT ON COLUMN detector_comparison.auroc IS 'AUROC of the detector, on all texts that it scored';
 COMMENT ON COLUMN detector_comparison.other_auroc IS 'AUROC of the other, on all texts that it scored; difference is on shared ones';
 COMMENT ON COLUMN detector_comparison.stars IS

@@ -3,4 +3,4 @@ SELECT * EXCLUDE (finished_at, is_latest) FROM leaderboard_history WHERE is_late
 ORDER BY model, benchmark, auroc DESC NULLS LAST, detector, parameters;
 
 COMMENT ON VIEW leaderboard IS
-    'one row a model, benchmark and detector at its default parameters, the blind control beside it';
+    'one row per model, benchmark and detector at its default parameters, the blind control beside it';

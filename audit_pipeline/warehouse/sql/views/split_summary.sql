@@ -38,7 +38,7 @@ LEFT JOIN benchmarks ON benchmarks.benchmark = quality.benchmark
 GROUP BY quality.benchmark ORDER BY quality.benchmark;
 
 COMMENT ON VIEW split_summary IS
-    'what tells the two sides of a benchmark apart without any model, one row a benchmark';
+    'what tells the two sides of a benchmark apart without any model, one row per benchmark';
 COMMENT ON COLUMN split_summary.worst_control IS
     'the blind control with the highest AUROC: words, characters, length or dates';
 COMMENT ON COLUMN split_summary.worst_control_auroc IS

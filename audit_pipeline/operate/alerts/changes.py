@@ -1,7 +1,7 @@
 """Which findings changed since they were last looked at, in words that claim no more than the findings do.
 
 What belongs here: findings as the leaderboard has them, comparing two states of it, and the state as text for whoever
-remembers it (a sensor's cursor). What does not: telling anybody (deliver.py), and what a claim level means
+remembers it (a sensor). What does not: sending an alert (deliver.py), and what a claim level means
 (metrics/claims.py).
 """
 
@@ -42,10 +42,10 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One row of the leaderboard: an AUROC with its 95% interval (None where it was not read), and its context.
+class WatchedFinding:
+    """One row of the leaderboard: an AUROC with its 95% interval (None where it was not computed), and its context.
 
-    ``is_current`` is false where the benchmark has been built anew since. ``claim_level`` says whose word it rests on,
+    ``is_current`` is false where the benchmark has been rebuilt since. ``claim_level`` says whose word it rests on,
     where it is somebody's word alone. Numbers have four decimals.
     """
 
@@ -70,11 +70,11 @@ class Finding:
         return self.detector if self.parameters == "{}" else f"{self.detector} {self.parameters}"
 
 
-State = Mapping[Key, Finding]
+State = Mapping[Key, WatchedFinding]
 
 
 @dataclass(frozen=True)
-class Change:
+class FindingChange:
     """What changed about one model on one benchmark, in one line of words."""
 
     model: str
@@ -83,7 +83,7 @@ class Change:
     words: str
 
 
-def read_findings(warehouse: Path) -> dict[Key, Finding]:
+def read_findings(warehouse: Path) -> dict[Key, WatchedFinding]:
     """The findings on the leaderboard; raises DataError where there is no warehouse or it cannot be read."""
     with open_read_only(warehouse) as connection:
         rows = connection.execute(_ROWS).fetchall()
@@ -91,14 +91,14 @@ def read_findings(warehouse: Path) -> dict[Key, Finding]:
     return {finding.key: finding for finding in found}
 
 
-def changes(old: State, new: State) -> list[Change]:
+def changes(old: State, new: State) -> list[FindingChange]:
     """One change a pair that differs, by model and benchmark.
 
     A pair differs by a first finding, one that is gone or became stale, another claim level or split verdict, or an
     AUROC outside of its old interval by which it moved more than ``SMALLEST_MOVE``. That an audit was repeated with
     nearly the same result is no change, nor is that a stale finding is current again.
     """
-    told: list[Change] = []
+    found: list[FindingChange] = []
     for (model, benchmark), keys in groupby(sorted(old.keys() | new.keys()), key=lambda key: key[:2]):
         both = list(keys)
         before = [old[key] for key in both if key in old]
@@ -106,8 +106,8 @@ def changes(old: State, new: State) -> list[Change]:
         parts = _parts(before, after)
         if parts:
             words = _one_line(f"{model} on {benchmark}: " + "; ".join(part for _, part in parts))
-            told.append(Change(model, benchmark, tuple(dict.fromkeys(kind for kind, _ in parts)), words))
-    return told
+            found.append(FindingChange(model, benchmark, tuple(dict.fromkeys(kind for kind, _ in parts)), words))
+    return found
 
 
 def to_text(state: State) -> str:
@@ -134,7 +134,7 @@ def to_text(state: State) -> str:
     )
 
 
-def from_text(text: str) -> dict[Key, Finding]:
+def from_text(text: str) -> dict[Key, WatchedFinding]:
     """The state that :func:`to_text` wrote; raises DataError for anything else."""
     try:
         content = json.loads(text)
@@ -144,26 +144,26 @@ def from_text(text: str) -> dict[Key, Finding]:
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise DataError(
             f"the findings that were last seen cannot be read ({_one_line(str(error))}): reset the sensor's cursor, "
-            "and comparing starts anew"
+            "and comparing starts again"
         ) from error
     return {finding.key: finding for finding in found}
 
 
-def _of_pair(pair: list[Any], names: list[Any]) -> Iterable[Finding]:
+def _of_pair(pair: list[Any], names: list[Any]) -> Iterable[WatchedFinding]:
     model, benchmark = names[pair[0]], names[pair[1]]
     for start in range(2, len(pair), 5):
         setting, context, auroc, low, high = pair[start : start + 5]
         detector, parameters = names[setting]
         claim_level, split_verdict, is_current = names[context]
-        yield Finding(
+        yield WatchedFinding(
             model, benchmark, detector, parameters, auroc, low, high, claim_level, split_verdict, bool(is_current)
         )
 
 
-def _from_row(row: tuple[Any, ...]) -> Finding:
+def _from_row(row: tuple[Any, ...]) -> WatchedFinding:
     model, benchmark, detector, parameters, auroc, low, high, claim_level, split_verdict, is_current, *word = row
     stated_by, blind_auroc = word
-    return Finding(
+    return WatchedFinding(
         model=model,
         benchmark=benchmark,
         detector=detector,
@@ -181,8 +181,8 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, _DECIMALS)
 
 
-def _parts(before: list[Finding], after: list[Finding]) -> list[tuple[ChangeKind, str]]:
-    """What is to be told of one pair, by kind."""
+def _parts(before: list[WatchedFinding], after: list[WatchedFinding]) -> list[tuple[ChangeKind, str]]:
+    """What changed about one pair, by kind."""
     if not after:
         return [("gone", "its findings are gone")]
     context = f"split: {after[0].split_verdict}; claim: {after[0].claim_level}"
@@ -191,7 +191,7 @@ def _parts(before: list[Finding], after: list[Finding]) -> list[tuple[ChangeKind
     was, now = {one.key: one for one in before}, {one.key: one for one in after}
     parts: list[tuple[ChangeKind, str]] = []
     if any(was[key].is_current and not now[key].is_current for key in was.keys() & now.keys()):
-        parts.append(("stale", "became stale: its benchmark was built anew since"))
+        parts.append(("stale", "became stale: its benchmark has been rebuilt since"))
     parts += _differing("claim_level", "claim level", before, after)
     parts += _differing("split_verdict", "split verdict", before, after)
     for key, finding in now.items():
@@ -204,7 +204,7 @@ def _parts(before: list[Finding], after: list[Finding]) -> list[tuple[ChangeKind
 
 
 def _differing(
-    kind: Literal["claim_level", "split_verdict"], name: str, before: list[Finding], after: list[Finding]
+    kind: Literal["claim_level", "split_verdict"], name: str, before: list[WatchedFinding], after: list[WatchedFinding]
 ) -> list[tuple[ChangeKind, str]]:
     """One part where the values of ``kind`` differ; a pair has one, unless detectors came and went."""
     old, new = ([getattr(one, kind) for one in findings] for findings in (before, after))
@@ -213,7 +213,7 @@ def _differing(
     return [(kind, f"{name} is {' and '.join(dict.fromkeys(new))}, was {' and '.join(dict.fromkeys(old))}")]
 
 
-def _moved(was: Finding, now: Finding) -> bool:
+def _moved(was: WatchedFinding, now: WatchedFinding) -> bool:
     if was.auroc is None or now.auroc is None:
         return was.auroc is not now.auroc
     low = was.auroc if was.low is None else was.low
@@ -221,13 +221,13 @@ def _moved(was: Finding, now: Finding) -> bool:
     return not low <= now.auroc <= high and round(abs(now.auroc - was.auroc), _DECIMALS) > SMALLEST_MOVE
 
 
-def _number(finding: Finding) -> str:
+def _number(finding: WatchedFinding) -> str:
     return f"{finding.setting} AUROC {_value(finding)}"
 
 
-def _value(finding: Finding) -> str:
+def _value(finding: WatchedFinding) -> str:
     if finding.auroc is None:
-        return "not read"
+        return "not computed"
     if finding.low is None or finding.high is None:
         return f"{finding.auroc:.3f} (no interval)"
     return f"{finding.auroc:.3f} (95% interval {finding.low:.3f} to {finding.high:.3f})"

@@ -1,0 +1,55 @@
+"""The documentation as a whole: links lead somewhere, the README lists every page, citations have a bibliography."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+READ = ("audit_pipeline", "assets", "bench", "config", "docs", "README.md")
+# "Shi et al. 2024", "Vovk et al., 2005", "Carlini et al., USENIX Security 2021"; line ends may stand in between.
+CITED = re.compile(
+    r"((?:Le )?[A-Z][\w-]+)\s+et\s+al\.[,']*s?(?:\s+(?:ACL|CSF|EMNLP|ICLR|ICML|USENIX|Security|Findings|of))*\s+(\d{4})"
+)
+LINK = re.compile(r"\]\(([^)#]+)")
+ENTRY = re.compile(r"^- \*\*(.+?)\.\*\*", re.MULTILINE)
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    for top in READ:
+        base = ROOT / top
+        for path in [base] if base.is_file() else sorted(base.rglob("*")):
+            if path.suffix in {".py", ".sql", ".j2", ".yaml", ".md"} and path.name != "bibliography.md":
+                yield path.relative_to(ROOT), path.read_text()
+
+
+def entries() -> list[str]:
+    return ENTRY.findall((ROOT / "docs" / "bibliography.md").read_text())
+
+
+def test_every_citation_stands_in_the_bibliography() -> None:
+    known = set(entries())
+    cited = [(path, f"{name} et al. {year}") for path, text in files() for name, year in CITED.findall(text)]
+    assert {path.parts[0] for path, _ in cited} >= {"audit_pipeline", "config", "docs", "README.md"}
+    assert [(str(path), one) for path, one in cited if one not in known] == []
+
+
+def test_everybody_in_the_bibliography_is_cited() -> None:
+    everything = "\n".join(text for _, text in files())
+    authors = [re.split(r" et al\.| and |, | (?=\d)", one)[0] for one in entries()]
+    assert len(authors) > 30
+    assert [author for author in authors if not re.search(rf"\b{author}\b", everything)] == []
+
+
+def test_every_link_of_the_documentation_leads_to_a_file() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    links = [(page, link) for page in pages for link in LINK.findall(page.read_text()) if "://" not in link]
+    assert len(links) > 50
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_lists_every_page() -> None:
+    index = (ROOT / "README.md").read_text().split("## Documentation")[1]
+    pages = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")}
+    assert pages - set(LINK.findall(index)) == set()
