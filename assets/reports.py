@@ -110,7 +110,7 @@ def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: Au
 
 @dg.asset(
     group_name="reports",
-    description="The findings as self-contained HTML pages, one a model and one across models, each with a JSON twin: "
+    description="The findings as self-contained HTML pages, one a model and one across models, each with a JSON copy: "
     "the answer in words with its claim level, the evidence, limits, and the lineage of every number.",
     kinds={"html"},
     owners=OWNERS,

@@ -215,6 +215,13 @@ SCORES = pa.schema(
         _column("benchmark", pa.string(), "the benchmark"),
         _column("detector", pa.string(), "the detector"),
         _column("parameters", pa.string(), "canonical JSON of the detector's parameters"),
+        _column(
+            "is_default",
+            pa.bool_(),
+            "whether these are the detector's default parameters, with what the benchmark fixes in them; null where an "
+            "earlier version wrote the row",
+            later=True,
+        ),
         _column("score", pa.float64(), "higher means more likely a member; null unless status is ok", null=True),
         _column("status", pa.string(), "ok | not_applicable | failed"),
         _column("reason", pa.string(), "why there is no score; null where there is one", null=True),

@@ -28,7 +28,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, SCORES, Pair, Split, canonical_json, digest
 from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.detectors.registry import REGISTRY, is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.labels import LabelReader, SpellingError, label_of
 from audit_pipeline.fetch.read import read_rows
@@ -134,6 +134,7 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
                     "benchmark": pair.benchmark,
                     "detector": detector,
                     "parameters": parameters,
+                    "is_default": is_default(detector, parameters),
                     "score": score,
                     "status": "ok" if score is not None else "failed",
                     "reason": problem,

@@ -241,6 +241,7 @@ class Folder:
                         "benchmark": benchmark,
                         "detector": detector,
                         "parameters": setting,
+                        "is_default": is_default,
                         "score": None if skipped else score,
                         "status": "not_applicable" if skipped else "ok",
                         "reason": "the text has no bytes to compress" if skipped else None,

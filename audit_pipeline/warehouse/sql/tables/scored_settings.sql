@@ -6,6 +6,7 @@ CREATE TABLE scored_settings (
     benchmark VARCHAR NOT NULL,
     detector VARCHAR NOT NULL,
     parameters VARCHAR NOT NULL,
+    is_default BOOLEAN,
     texts BIGINT NOT NULL,
     scored BIGINT NOT NULL,
     not_applicable BIGINT NOT NULL,
@@ -19,6 +20,8 @@ COMMENT ON COLUMN scored_settings.model IS 'the model''s name in config/models.y
 COMMENT ON COLUMN scored_settings.benchmark IS 'the benchmark';
 COMMENT ON COLUMN scored_settings.detector IS 'the detector';
 COMMENT ON COLUMN scored_settings.parameters IS 'canonical JSON of the detector''s parameters';
+COMMENT ON COLUMN scored_settings.is_default IS
+    'whether these are the detector''s default parameters, with what the benchmark fixes in them; null where an earlier version wrote the row';
 COMMENT ON COLUMN scored_settings.texts IS 'texts that the run tried';
 COMMENT ON COLUMN scored_settings.scored IS 'of them, with a score';
 COMMENT ON COLUMN scored_settings.not_applicable IS 'of them, texts that the detector does not apply to';

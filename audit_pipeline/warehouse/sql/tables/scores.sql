@@ -6,6 +6,7 @@ CREATE TABLE scores (
     benchmark VARCHAR NOT NULL,
     detector VARCHAR NOT NULL,
     parameters VARCHAR NOT NULL,
+    is_default BOOLEAN,
     score DOUBLE,
     status VARCHAR NOT NULL,
     reason VARCHAR,
@@ -19,6 +20,8 @@ COMMENT ON COLUMN scores.model IS 'the model''s name in config/models.yaml, hub 
 COMMENT ON COLUMN scores.benchmark IS 'the benchmark';
 COMMENT ON COLUMN scores.detector IS 'the detector';
 COMMENT ON COLUMN scores.parameters IS 'canonical JSON of the detector''s parameters';
+COMMENT ON COLUMN scores.is_default IS
+    'whether these are the detector''s default parameters, with what the benchmark fixes in them; null where an earlier version wrote the row';
 COMMENT ON COLUMN scores.score IS 'higher means more likely a member; null unless status is ok';
 COMMENT ON COLUMN scores.status IS 'ok | not_applicable | failed';
 COMMENT ON COLUMN scores.reason IS 'why there is no score; null where there is one';
