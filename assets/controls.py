@@ -18,8 +18,9 @@ from audit_pipeline.controls.study import run_study
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData, Models
-from audit_pipeline.report.plots import as_png, markdown_image, study_panels
-from audit_pipeline.report.study_plots import panels_of
+from audit_pipeline.report.drawing import as_png, markdown_image
+from audit_pipeline.report.interval_plots import study_panels
+from audit_pipeline.report.studies import panels_of
 
 CODE_VERSION = "1"
 _LOG_STEPS = 50
@@ -131,7 +132,7 @@ def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Mo
         for row in table.to_pylist()
         if row["auroc"] is not None
     ]
-    panels = study_panels(panels_of(table))
+    panels = study_panels(panels_of(table.to_pylist()))
     return dg.MaterializeResult(
         metadata={
             **rows(table.num_rows),

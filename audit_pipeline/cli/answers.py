@@ -1,42 +1,39 @@
 """What the terminal says of a model on a benchmark: the same as the report's first screen; and what is left out of it.
 
 What belongs here: a part of the report in a few lines, or as it is in JSON. What does not: what an answer is and its
-words (report/document.py, report_words.py).
+words (report/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.console import say, tell, visible
-
-if TYPE_CHECKING:
-    from audit_pipeline.report.document import Answer
 
 _NAMED = 5
 
 
 def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
     """What the report's first screen says of a model on some benchmarks, and of tests of whole sets of them."""
-    from audit_pipeline.report.background import tests_of
-    from audit_pipeline.report.pairs import read_answers
-    from audit_pipeline.report.provenance import read_settings
+    from audit_pipeline.report.page import answers_of, prepare, tests_of
     from audit_pipeline.report.summary import is_told_first
+    from audit_pipeline.report.write import plain
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(paths.warehouse) as connection:
-        answers = read_answers(connection, read_settings(connection))
+        prepare(connection)
+        answers = {answer["benchmark"]: answer for answer in answers_of(connection, model)}
         tests = tests_of(connection, model)
     for benchmark in benchmarks:
-        answer = answers.get((model, benchmark))
+        answer = answers.get(benchmark)
         if answer is not None:
-            say(visible("\n" + "\n".join(_lines(answer))), answers=[answer.model_dump(mode="json")])
+            say(visible("\n" + "\n".join(_lines(answer))), answers=[plain(answer)])
         for test in tests:
-            if test.benchmark == benchmark and is_told_first(test):
-                words = test.headline if test.refused is None else f"{test.headline} Why: {test.refused}"
-                say(visible(words), corpus_tests=[test.model_dump(mode="json")])
+            if test["benchmark"] == benchmark and is_told_first(test):
+                words = test["headline"] if test["refused"] is None else f"{test['headline']} Why: {test['refused']}"
+                say(visible(words), corpus_tests=[plain(test)])
 
 
 def tell_left_out(paths: DataPaths) -> None:
@@ -55,57 +52,63 @@ def tell_left_out(paths: DataPaths) -> None:
         tell(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
 
 
-def _lines(answer: Answer) -> Iterator[str]:
+def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     from audit_pipeline.report.words import counted_words
 
-    if answer.sides == "none":
+    if answer["sides"] == "none":
         yield (
-            f"{answer.benchmark}: no metrics, because none of its texts to evaluate is labelled; "
+            f"{answer['benchmark']}: no metrics, because none of its texts to evaluate is labelled; "
             "its scores are in the view scores_with_examples"
         )
         return
-    yield f"{answer.benchmark}: {answer.headline}"
-    yield answer.explanation
-    if answer.warning:
-        yield f"Few texts: {answer.warning}"
+    yield f"{answer['benchmark']}: {answer['headline']}"
+    yield answer["explanation"]
+    if answer["warning"]:
+        yield f"Few texts: {answer['warning']}"
     yield _level(answer)
     yield _provenance(answer)
-    yield counted_words(answer.counted)
-    if answer.not_scored:
-        yield f"Labelled texts without a score by {answer.detector}: {answer.not_scored:,}"
-    documents = answer.documents
-    if documents is not None and documents.calibration_groups_in_all not in (None, documents.calibration_groups):
+    yield counted_words(answer["counted"])
+    if answer["not_scored"]:
+        yield f"Labelled texts without a score by {answer['detector']}: {answer['not_scored']:,}"
+    documents = answer["documents"]
+    if documents is not None and documents["calibration_groups_in_all"] not in (None, documents["calibration_groups"]):
         yield (
-            f"Documents were compared with at least {documents.calibration_groups} of the "
-            f"{documents.calibration_groups_in_all} calibration documents, those with as many texts as are compared; "
-            "thresholds are chosen on all."
+            f"Documents were compared with at least {documents['calibration_groups']} of the "
+            f"{documents['calibration_groups_in_all']} calibration documents, those with as many texts as are "
+            "compared; thresholds are chosen on all."
         )
 
 
-def _level(answer: Answer) -> str:
+def _level(answer: Mapping[str, Any]) -> str:
     """The claim level, and what the blind control makes of the same texts."""
     from audit_pipeline.metrics.claims import level_in_words
     from audit_pipeline.report.numbers import interval, number, percent
 
-    level = level_in_words(answer.claim_level, answer.claim_stated_by) if answer.claim_level else "not evaluated"
-    blind, rate = answer.blind, answer.blind_tpr_at_5_fpr
+    level = (
+        level_in_words(answer["claim_level"], answer["claim_stated_by"]) if answer["claim_level"] else "not evaluated"
+    )
+    blind, rate = answer["blind"], answer["blind_tpr_at_5_fpr"]
     control = (
         "not computed"
-        if blind is None or blind.value is None
-        else f"AUROC {number(blind.value)} {interval((blind.low, blind.high))}".rstrip()
+        if blind is None or blind["value"] is None
+        else f"AUROC {number(blind['value'])} {interval((blind['low'], blind['high']))}".rstrip()
     )
-    if rate is not None and rate.value is not None:
-        control += f", TPR at 5% FPR {percent(rate.value)}"
+    if rate is not None and rate["value"] is not None:
+        control += f", TPR at 5% FPR {percent(rate['value'])}"
     return (
-        f"{answer.benchmark}: {level}; split: {answer.split_verdict}; "
+        f"{answer['benchmark']}: {level}; split: {answer['split_verdict']}; "
         f"blind control, which never sees the model: {control}"
     )
 
 
-def _provenance(answer: Answer) -> str:
+def _provenance(answer: Mapping[str, Any]) -> str:
     """Which detector answers, who made the labels, and who stated the design."""
-    chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer.detector_chosen or "", "")
-    design = f"{answer.design}, stated by {answer.design_stated_by}" if answer.design_stated_by else answer.design
-    told = [f"Detector: {answer.detector}{chosen}"] if answer.detector else []
-    told += [f"labels: {answer.labels_by}"] if answer.labels_by else []
+    chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer["detector_chosen"] or "", "")
+    design = (
+        f"{answer['design']}, stated by {answer['design_stated_by']}"
+        if answer["design_stated_by"]
+        else answer["design"]
+    )
+    told = [f"Detector: {answer['detector']}{chosen}"] if answer["detector"] else []
+    told += [f"labels: {answer['labels_by']}"] if answer["labels_by"] else []
     return "; ".join([*told, f"design: {design}"])

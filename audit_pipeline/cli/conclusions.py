@@ -169,7 +169,7 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand
     """Mean scores by group of members and of non-members, from the warehouse, at the detector's default setting."""
     from audit_pipeline.config.hints import did_you_mean, only_partition
     from audit_pipeline.evidence.headline import headline_detector
-    from audit_pipeline.report.provenance import read_settings
+    from audit_pipeline.report.page import named_headline
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
@@ -186,7 +186,7 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand
             {"model": model, "benchmark": benchmark},
         ).fetchall()
         settings = dict(there)
-        named = read_settings(connection).get((model, benchmark), {}).get("headline")
+        named = named_headline(connection, model, benchmark)
         chosen = detector or headline_detector(set(settings), named)
         if chosen is None:
             known = ", ".join(sorted(settings))

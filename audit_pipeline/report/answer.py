@@ -1,8 +1,8 @@
 """The answer of one model on one benchmark, in words.
 
 What belongs here: from a claim level and AUROCs to an outcome and sentences, which never say more than the level
-allows. What does not: the levels themselves (metrics/claims.py), documents (report_documents.py), tests of whole
-sets and the summary (report_summary.py), layout (templates/).
+allows. What does not: the levels themselves (metrics/claims.py), documents (documents.py), tests of whole sets and the
+summary (summary.py), layout (sections/).
 
 The rule, for the AUROC of the detector that was named beforehand, by its 95% interval:
 
@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audit_pipeline.metrics.metrics import ALL_EQUAL
-from audit_pipeline.report.document import DetectorAnswer, Documents, Estimate, Sides
 from audit_pipeline.report.documents import of_documents, runs_against_training
+from audit_pipeline.report.known import Documents, Estimate, OneOfSeveral, Sides
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
     CHANCE,
@@ -45,7 +45,7 @@ def answer_words(
     auroc: Estimate | None,
     margin: Estimate | None,
     documents: Documents | None,
-    every: Sequence[DetectorAnswer] = (),
+    every: Sequence[OneOfSeveral] = (),
     whole_set: str | None = None,
     origin: Origin | None = None,
 ) -> Words:
@@ -128,7 +128,7 @@ def _reversed(words: str, origin: Origin) -> Words:
 
 
 def _of_every(
-    every: Sequence[DetectorAnswer], claim_level: str, split_verdict: str | None, sides: Sides, origin: Origin
+    every: Sequence[OneOfSeveral], claim_level: str, split_verdict: str | None, sides: Sides, origin: Origin
 ) -> Words:
     first, second = _names(sides)
     known = [one.auroc for one in every if one.auroc.value is not None]

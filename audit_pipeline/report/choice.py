@@ -1,7 +1,7 @@
 """What the report shows where there is too much: which answers come first, and which get a section of their own.
 
-What belongs here: the limits and the order of what matters. What does not: reading the views (report_data.py), what is
-said of what is left out (templates/).
+What belongs here: the limits and the order of what matters. What does not: reading the views (page.py), what is
+said of what is left out (sections/).
 
 A section takes two pictures and as many tables, an answer a line of a table: with thousands of pairs a page would take
 an hour to write and nobody could open it. What is left out is all in the warehouse.
@@ -9,14 +9,18 @@ an hour to write and nobody could open it. What is left out is all in the wareho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from audit_pipeline.report.document import Answer, Outcome
+from audit_pipeline.evidence.headline import PREFERRED
+from audit_pipeline.report.words import Outcome
 
 MAX_ANSWERS = 300
 MAX_SECTIONS = 12
 MAX_PICTURED = 40
 """Sections of all models' reports together, as long as every model has one."""
+CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
+"""The threshold that the first screen quotes a rate of: the first of these that there is."""
 
 _WEIGHT: dict[Outcome, int] = {
     "sound_evidence_of_training": 0,
@@ -36,17 +40,30 @@ _WEIGHT: dict[Outcome, int] = {
 }
 
 
-def in_order(answers: Sequence[Answer]) -> list[Answer]:
+def in_order(answers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The answers by what matters: of the present build first, by outcome, by the AUROC that there is at least."""
     return sorted(answers, key=_key)
 
 
-def _key(answer: Answer) -> tuple[bool, int, int, float, str, str]:
-    low = answer.auroc.low if answer.auroc and answer.auroc.low is not None else -1.0
-    found = answer.documents.standing_out if answer.documents else 0
-    return not answer.is_current, _WEIGHT[answer.outcome], -found, -low, answer.model, answer.benchmark
+def _key(answer: Mapping[str, Any]) -> tuple[bool, int, int, float, str, str]:
+    auroc, documents = answer["auroc"], answer["documents"]
+    low = auroc["low"] if auroc and auroc["low"] is not None else -1.0
+    found = documents["standing_out"] if documents else 0
+    return not answer["is_current"], _WEIGHT[answer["outcome"]], -found, -low, answer["model"], answer["benchmark"]
 
 
 def sections_a_model(models: int) -> int:
     """How many sections a model's report has at most, where so many models have a report."""
     return max(1, min(MAX_SECTIONS, MAX_PICTURED // max(1, models)))
+
+
+def rule_place(rule: str, alpha: float | None) -> int:
+    """The place of a threshold among those whose rates are quoted: the lowest is quoted."""
+    return CHOSEN_RULES.index((rule, alpha)) if (rule, alpha) in CHOSEN_RULES else len(CHOSEN_RULES)
+
+
+def why_it_answers(detector: str | None, named: str | None) -> str | None:
+    """Why a detector answers: named by whoever ran this, one of ours (default), or alone; None where none answers."""
+    if detector is None:
+        return None
+    return "named" if named else "default" if detector in PREFERRED else "alone"

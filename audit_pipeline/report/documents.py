@@ -1,7 +1,7 @@
 """What is said of a shelf's documents, and how many have to be compared with for any to stand out.
 
 What belongs here: from p- and q-values counted to an outcome and sentences. What does not: the p-values
-(evidence/conformal.py), AUROCs (report_answer.py), layout (templates/).
+(evidence/conformal.py), AUROCs (answer.py), layout (sections/).
 
 A document stands out with a q-value (Benjamini-Hochberg) of at most 0.05. Conformal p-values that share their
 calibration documents are positively dependent, so that it controls the false discovery rate (Bates et al. 2023,
@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from audit_pipeline.report.document import Documents, Estimate, Sides
+from audit_pipeline.report.known import Documents, Estimate, Sides
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
     CHANCE,

@@ -1,7 +1,7 @@
 """The page of a report: HTML made of its data.
 
 What belongs here: the template environment, and what templates need beside the data. What does not: what the report
-says (report_data.py), the layout (templates/), writing files (report.py).
+says (page.py), the layout (sections/, templates/), writing files (write.py).
 
 Audited texts and the names of models, benchmarks and documents are untrusted: Jinja2 escapes everything, and only the
 pictures, whose own text matplotlib has escaped, are put in as they are.
@@ -10,15 +10,19 @@ pictures, whose own text matplotlib has escaped, are put in as they are.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from importlib import resources
+from importlib.metadata import version
+from importlib.resources.abc import Traversable
+from typing import Any
 from urllib.parse import quote
 
 import jinja2
+from markupsafe import Markup
 
 from audit_pipeline.metrics.claims import level_in_words
-from audit_pipeline.report.document import Estimate, Highlight, Report
 from audit_pipeline.report.documents import needed
 from audit_pipeline.report.numbers import (
     count,
@@ -36,12 +40,14 @@ from audit_pipeline.report.numbers import (
     signed,
     things,
 )
-from audit_pipeline.report.pictures import SIDE_NAMES, pictures_of, study_pictures
+from audit_pipeline.report.page import Page
+from audit_pipeline.report.pictures import SIDE_NAMES, roc_pictures, spread_pictures, study_pictures
+from audit_pipeline.report.section_files import sections
 from audit_pipeline.report.summary import is_evidence, is_told_first
 from audit_pipeline.report.words import STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
 
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
-TEMPLATE = "report.html.j2"
+TEMPLATE = "page.html.j2"
 HEAT_LEVELS = 5
 ROOM = 0.05
 """Of a scale's width, left free at both ends: a dot at the end is whole."""
@@ -50,38 +56,42 @@ FIRST_TESTS = 3
 FIRST_ANSWERS = 3
 """Answers that are told in full on the first screen; all of them stand in the table below."""
 
+Row = Mapping[str, Any]
 
+
+@cache
 def layout_digest() -> str:
-    """A digest of the modules and templates that make a page: another one means that pages look different."""
+    """A digest of the modules, queries and templates that make a page: another one means that pages look different."""
     digest = hashlib.sha256()
-    package = resources.files(__package__)
-    own = [one for one in package.iterdir() if one.name.startswith(("report", "plots", "picture_data"))]
-    for file in sorted([*own, *package.joinpath("templates").iterdir()], key=lambda one: one.name):
-        if file.name.endswith((".py", ".j2")):
-            digest.update(file.read_bytes())
+    for path, file in sorted(_files(resources.files(__package__))):
+        digest.update(path.encode())
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def render(report: Report, *, pages: Mapping[str, str]) -> str:
-    """The page as HTML; ``pages`` are the file names of models' reports, beside this one, by model."""
-    sections = {(section.model, section.benchmark): section.number for section in report.sections}
+def _files(folder: Traversable, below: str = "") -> Iterator[tuple[str, Traversable]]:
+    for one in folder.iterdir():
+        path = f"{below}/{one.name}"
+        if one.is_dir():
+            yield from _files(one, path)
+        elif one.name.endswith((".py", ".j2", ".sql")):
+            yield path, one
+
+
+def render(page: Page, *, written_at: datetime, pages: Mapping[str, str]) -> str:
+    """The page as HTML; ``pages`` are the file names of models' pages, beside this one, by model."""
     return (
         _environment()
         .get_template(TEMPLATE)
         .render(
-            report=report,
-            pictures={section.number: pictures_of(section) for section in report.sections},
-            study_pictures={study.name: study_pictures(study) for study in report.studies},
-            sections=sections,
+            page=page,
+            is_model=page.kind == "model",
+            data=page.sections,
+            sections=sections(),
+            contents=Contents(),
+            written_at=written_at,
+            written_with=version("corpus-audit"),
             pages={model: quote(name) for model, name in pages.items()},
-            side_names=SIDE_NAMES,
-            scale_of=Scale.of,
-            heat=heat_levels,
-            things=things,
-            needed=needed,
-            first_answers=FIRST_ANSWERS,
-            first_tests=FIRST_TESTS,
-            first_command=FIRST_COMMAND,
         )
     )
 
@@ -90,7 +100,9 @@ def render(report: Report, *, pages: Mapping[str, str]) -> str:
 def _environment() -> jinja2.Environment:
     """The templates, compiled once for all pages."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, "templates"),
+        loader=jinja2.ChoiceLoader(
+            [jinja2.PackageLoader(__package__, "sections"), jinja2.PackageLoader(__package__, "templates")]
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -119,7 +131,39 @@ def _environment() -> jinja2.Environment:
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
     )
     environment.tests.update(told_first=is_told_first, evidence=is_evidence)
+    environment.globals.update(
+        side_names=SIDE_NAMES,
+        scale_of=Scale.of,
+        heat=heat_levels,
+        things=things,
+        needed=needed,
+        roc_pictures=roc_pictures,
+        spread_pictures=spread_pictures,
+        study_pictures=study_pictures,
+        first_answers=FIRST_ANSWERS,
+        first_tests=FIRST_TESTS,
+        first_command=FIRST_COMMAND,
+    )
     return environment
+
+
+class Contents:
+    """The table of contents of a page, filled while its sections are rendered: each says its heading once."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, str, list[tuple[str, str]]]] = []
+
+    def section(self, name: str, heading: str, short: str | None = None) -> Markup:
+        """The opening tag and the heading of a section, and its entry in the contents."""
+        self.entries.append((name, short or heading, []))
+        return Markup('<section id="{name}" aria-labelledby="{name}-h">\n<h2 id="{name}-h">{heading}</h2>').format(
+            name=name, heading=heading
+        )
+
+    def article(self, name: str, heading: str) -> Markup:
+        """The opening tag and the heading of an article in the section that was opened last."""
+        self.entries[-1][2].append((name, heading))
+        return Markup('<article id="{name}">\n<h3>{heading}</h3>').format(name=name, heading=heading)
 
 
 class Scale:
@@ -130,10 +174,10 @@ class Scale:
 
     @classmethod
     def of(
-        cls, estimates: Sequence[Estimate | None], least: float, most: float, bounds: tuple[float, float] = (0.0, 1.0)
+        cls, estimates: Sequence[Row | None], least: float, most: float, bounds: tuple[float, float] = (0.0, 1.0)
     ) -> Scale:
         """From ``least`` to ``most``, and as much further as the numbers go, within ``bounds``."""
-        known = [one for part in estimates if part is not None for one in (part.low, part.value, part.high)]
+        known = [one for part in estimates if part for one in (part["low"], part["value"], part["high"])]
         numbers = [least, most, *(one for one in known if one is not None)]
         return cls(max(bounds[0], min(numbers)), min(bounds[1], max(numbers)))
 
@@ -149,18 +193,18 @@ class Scale:
         return f"{100 * (1 - 2 * ROOM) * (right - left):.2f}%"
 
 
-def heat_levels(highlights: Sequence[Highlight]) -> dict[float, int]:
+def heat_levels(texts: Sequence[Row]) -> dict[float, int]:
     """For every token score that occurs its level, 0 (lowest) to 4: fifths of the shown tokens, by their rank."""
-    scores = sorted(token.score for one in highlights for token in one.tokens if token.score is not None)
+    scores = sorted(token["score"] for one in texts for token in one["tokens"] if token["score"] is not None)
     levels: dict[float, int] = {}
     for place, value in enumerate(scores):
         levels.setdefault(value, place * HEAT_LEVELS // len(scores))
     return levels
 
 
-def ends(estimate: Estimate) -> tuple[float | None, float | None]:
+def ends(estimate: Row) -> tuple[float | None, float | None]:
     """Both ends of an estimate's interval."""
-    return estimate.low, estimate.high
+    return estimate["low"], estimate["high"]
 
 
 def spoken(name: str) -> str:

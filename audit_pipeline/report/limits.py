@@ -1,56 +1,56 @@
 """The limits of what any report can say.
 
-What belongs here: sentences that hold for every number. What does not: what is said of one (report_words.py).
+What belongs here: sentences that hold for every number. What does not: what is said of one (words.py).
 """
 
 from __future__ import annotations
 
-from audit_pipeline.report.document import Limit
+from collections.abc import Sequence
 
-LIMITS = (
-    Limit(
-        title="Screening is not evidence.",
-        text="Most findings are screening: they say where to look, not what happened. A finding counts as statistical"
+LIMITS: Sequence[tuple[str, str]] = (
+    (
+        "Screening is not evidence.",
+        "Most findings are screening: they say where to look, not what happened. A finding counts as statistical"
         " evidence only where the texts it is calibrated on are exchangeable with the audited ones by design and the"
         " blind control cannot tell the sides apart.",
     ),
-    Limit(
-        title="Time shifts texts.",
-        text="Where members are older than non-members, topics, names and habits of writing differ between the sides. A"
+    (
+        "Time shifts texts.",
+        "Where members are older than non-members, topics, names and habits of writing differ between the sides. A"
         " detector can score that difference and say nothing about training data. The blind control measures what"
         " words alone give away; a language model sees more than words.",
     ),
-    Limit(
-        title="Labels by date are an upper bound.",
-        text="“Member” then means published early enough to have been collected, not that the text was.",
+    (
+        "Labels by date are an upper bound.",
+        "“Member” then means published early enough to have been collected, not that the text was.",
     ),
-    Limit(
-        title="Texts come in groups.",
-        text="Passages of one document are not independent of each other. Intervals are resampled by group; with few"
+    (
+        "Texts come in groups.",
+        "Passages of one document are not independent of each other. Intervals are resampled by group; with few"
         " groups they are wide, and should be.",
     ),
-    Limit(
-        title="Many detectors, many settings.",
-        text="The best of several looks better than it is. So one detector at one setting, named beforehand, gives the"
+    (
+        "Many detectors, many settings.",
+        "The best of several looks better than it is. So one detector at one setting, named beforehand, gives the"
         " answer; the others stand beside it, and the settings are for exploration. Intervals are not corrected for"
         " the number of detectors; the column “q of all” is.",
     ),
-    Limit(
-        title="A detector at chance clears nobody.",
-        text="These detectors find texts seen often better than texts seen once; text that was trained on can go"
-        " unnoticed.",
+    (
+        "A detector at chance clears nobody.",
+        "These detectors find texts seen often better than texts seen once; text that was trained on can go unnoticed.",
     ),
-    Limit(
-        title="Scores compare texts of one model on one benchmark.",
-        text="Their size means nothing between models, detectors or text lengths.",
+    (
+        "Scores compare texts of one model on one benchmark.",
+        "Their size means nothing between models, detectors or text lengths.",
     ),
-    Limit(
-        title="A high score is no finding about a single text.",
-        text="What is common, formulaic or quoted often scores high without the text itself having been read.",
+    (
+        "A high score is no finding about a single text.",
+        "What is common, formulaic or quoted often scores high without the text itself having been read.",
     ),
-    Limit(
-        title="A corrected rate rests on its assumption.",
-        text="It takes the audited texts to score as the calibration members and non-members do. Where they are harder"
+    (
+        "A corrected rate rests on its assumption.",
+        "It takes the audited texts to score as the calibration members and non-members do. Where they are harder"
         " or easier for the model, it is off by as much.",
     ),
 )
+"""Each as its title and its text."""

@@ -1,6 +1,6 @@
 """How the report writes numbers, dates and settings.
 
-What belongs here: one spelling for one kind of value. What does not: sentences (report_words.py), layout (templates/).
+What belongs here: one spelling for one kind of value. What does not: sentences (words.py), layout (sections/).
 """
 
 from __future__ import annotations
@@ -92,6 +92,11 @@ def duration(seconds: float | None) -> str:
 def side(label: int | None) -> str:
     """A label in words."""
     return {1: "member", 0: "non-member"}.get(label, "unknown") if label is not None else "unknown"
+
+
+def cut(text: str, most: int) -> str:
+    """``text``, its end replaced by … where it is longer than ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def count(value: int | None) -> str:

@@ -1,10 +1,12 @@
-"""From scores to what a picture shows of them: a ROC curve as fine as the eye sees, shares of texts between edges.
+"""What pictures are made of: curves as fine as the eye sees, shares of texts between edges, intervals.
 
-What belongs here: thinning and binning. What does not: drawing (plots.py), metrics (metrics/, evidence/).
+What belongs here: thinning and binning, and what a plot is given. What does not: drawing (roc_plots.py,
+spread_plots.py, interval_plots.py), metrics (metrics/, evidence/). Nothing here loads matplotlib.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +19,8 @@ STEPS_A_DECADE = 20
 SMALLEST_FPR = 1e-6
 MOST_BINS = 40
 
+SIDES = ("members", "non-members")
+
 
 @dataclass(frozen=True, eq=False)
 class Spread:
@@ -25,6 +29,56 @@ class Spread:
     edges: Floats
     members: Floats
     nonmembers: Floats
+
+
+@dataclass(frozen=True)
+class RocCurve:
+    """A detector's ROC curve: false and true positive rates of equal length, from (0, 0) to (1, 1).
+
+    ``answers``: it is that of the detector that was named beforehand, and its line is the heaviest.
+    """
+
+    label: str
+    fpr: Floats
+    tpr: Floats
+    auroc: float | None
+    answers: bool = False
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its 95% interval; any of the three may be unknown."""
+
+    label: str
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class ScorePanel:
+    """One detector's scores of both sides."""
+
+    label: str
+    spread: Spread
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """The flagged and the corrected share of one book, patent or article, each with its interval."""
+
+    label: str
+    flagged: Interval
+    corrected: Interval
+
+
+@dataclass(frozen=True)
+class StudyPanel:
+    """AUROC over the values of one setting, a line a detector; ``lines`` has one interval a value for each."""
+
+    setting: str
+    values: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[Interval]]]
 
 
 def spread_of(members: Floats, nonmembers: Floats) -> Spread:

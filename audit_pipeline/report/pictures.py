@@ -1,33 +1,27 @@
-"""The pictures of a report, drawn from its data alone.
+"""The pictures of a page, drawn from its rows alone.
 
-What belongs here: from sections and studies to SVG for a page. What does not: drawing (plots.py), HTML
-(report_html.py).
+What belongs here: from rows of sections to SVG. What does not: drawing (roc_plots.py, spread_plots.py,
+interval_plots.py), HTML (html.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from audit_pipeline.report.document import Section, Sides, Study, StudyLine
-from audit_pipeline.report.document import Spread as SpreadPart
+from audit_pipeline.report.drawing import as_svg
+from audit_pipeline.report.interval_plots import study_panels
+from audit_pipeline.report.known import Sides
 from audit_pipeline.report.numbers import level, number
-from audit_pipeline.report.picture_data import Spread
-from audit_pipeline.report.plots import (
-    SIDES,
-    Interval,
-    RocCurve,
-    ScorePanel,
-    StudyPanel,
-    as_svg,
-    roc_curves,
-    roc_low_corner,
-    score_histograms,
-    study_panels,
-)
+from audit_pipeline.report.picture_data import SIDES, Interval, RocCurve, ScorePanel, Spread, StudyPanel
+from audit_pipeline.report.roc_plots import roc_curves, roc_low_corner
+from audit_pipeline.report.spread_plots import score_histograms
+
+Row = Mapping[str, Any]
 
 SIDE_NAMES: dict[Sides, tuple[str, str]] = {
     "labelled": SIDES,
@@ -36,81 +30,65 @@ SIDE_NAMES: dict[Sides, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """The pictures of one section, each by itself so that a narrow page puts them under each other; empty: none."""
-
-    roc: Sequence[Markup]
-    spreads: Sequence[Markup]
-
-
-def pictures_of(section: Section) -> Pictures:
-    """ROC curves, whole and their corner of few false positives, and the spread of each detector's scores."""
-    what = f"{section.model} on {section.benchmark}"
-    sides = SIDE_NAMES[section.sides]
-    answering = {(one.detector, one.parameters) for one in section.detectors if one.answers}
+def roc_pictures(finding: Row) -> Sequence[Markup]:
+    """ROC curves of a pair, whole and their corner of few false positives; each by itself, so that a narrow page puts
+    them under each other."""
+    sides, smallest = SIDE_NAMES[finding["sides"]], finding["smallest_fpr"]
     curves = [
-        RocCurve(
-            curve.detector,
-            np.asarray(curve.fpr),
-            np.asarray(curve.tpr),
-            curve.auroc,
-            (curve.detector, curve.parameters) in answering,
-        )
-        for curve in section.curves
+        RocCurve(row["detector"], np.asarray(row["fpr"]), np.asarray(row["tpr"]), row["auroc"], row["answers"])
+        for row in finding["curves"]
     ]
-    return Pictures(
-        roc=_roc_pictures(curves, section, what) if curves else (),
-        spreads=[_spread_picture(spread, sides, what) for spread in section.spreads],
-    )
-
-
-def _roc_pictures(curves: Sequence[RocCurve], section: Section, what: str) -> Sequence[Markup]:
-    sides, smallest = SIDE_NAMES[section.sides], section.smallest_fpr
+    if not curves:
+        return ()
+    title = f"ROC curves of {_what(finding)}"
     aurocs = ", ".join(f"{curve.label} {number(curve.auroc)}" for curve in curves)
     nothing = f" Below {level(smallest)} nothing can be resolved." if smallest else ""
     return (
-        _markup(as_svg(roc_curves(curves, sides=sides), f"ROC curves of {what}", f"AUROC: {aurocs}.")),
+        _markup(roc_curves(curves, sides=sides), title, f"AUROC: {aurocs}."),
         _markup(
-            as_svg(
-                roc_low_corner(curves, smallest_fpr=smallest, sides=sides),
-                f"ROC curves of {what} at few false positives",
-                f"The false-positive rate on a logarithmic scale.{nothing}",
-            )
+            roc_low_corner(curves, smallest_fpr=smallest, sides=sides),
+            f"{title} at few false positives",
+            f"The false-positive rate on a logarithmic scale.{nothing}",
         ),
     )
 
 
-def _spread_picture(spread: SpreadPart, sides: tuple[str, str], what: str) -> Markup:
-    panel = ScorePanel(
-        spread.detector, Spread(np.asarray(spread.edges), np.asarray(spread.members), np.asarray(spread.nonmembers))
-    )
-    return _markup(
-        as_svg(
-            score_histograms([panel], sides=sides),
-            f"Spread of the scores of {spread.detector} of {what}",
-            f"The share of {sides[0]} texts and of {sides[1]} texts at each score.",
-        )
-    )
-
-
-def study_pictures(study: Study) -> Sequence[Markup]:
-    """AUROC over each setting that a study varied."""
+def spread_pictures(finding: Row) -> Sequence[Markup]:
+    """The spread of the scores of each detector of a pair."""
+    sides = SIDE_NAMES[finding["sides"]]
     return [
         _markup(
-            as_svg(
-                study_panels([StudyPanel(panel.setting, panel.values, [_study_line(line) for line in panel.lines])]),
-                f"AUROC over {panel.setting} in the study {study.name}",
-            )
+            score_histograms([ScorePanel(row["detector"], _spread(row))], sides=sides),
+            f"Spread of the scores of {row['detector']} of {_what(finding)}",
+            f"The share of {sides[0]} texts and of {sides[1]} texts at each score.",
         )
-        for panel in study.panels
+        for row in finding["curves"]
     ]
 
 
-def _study_line(line: StudyLine) -> tuple[str, list[Interval]]:
-    points = [Interval(point.value, point.auroc.value, point.auroc.low, point.auroc.high) for point in line.points]
-    return line.detector, points
+def study_pictures(study: Row) -> Sequence[Markup]:
+    """AUROC over each setting that a study varied."""
+    return [
+        _markup(
+            study_panels([StudyPanel(panel["setting"], panel["places"], [_line(line) for line in panel["lines"]])]),
+            f"AUROC over {panel['setting']} in the study {study['name']}",
+        )
+        for panel in study["panels"]
+    ]
 
 
-def _markup(svg: str) -> Markup:
-    return Markup(svg)  # noqa: S704 - made by plots.py, which escapes every text that it is given
+def _what(finding: Row) -> str:
+    return f"{finding['model']} on {finding['benchmark']}"
+
+
+def _spread(row: Row) -> Spread:
+    return Spread(np.asarray(row["edges"]), np.asarray(row["members"]), np.asarray(row["nonmembers"]))
+
+
+def _line(line: Row) -> tuple[str, list[Interval]]:
+    points = [(point["place"], point["auroc"]) for point in line["points"]]
+    return line["detector"], [Interval(place, one["value"], one["low"], one["high"]) for place, one in points]
+
+
+def _markup(figure: Figure, title: str, description: str = "") -> Markup:
+    return Markup(as_svg(figure, title, description))  # noqa: S704 - as_svg escapes every text that it is given

@@ -1,15 +1,16 @@
 """What is said of tests of whole sets, and of all answers and tests together: the summary of a page.
 
 What belongs here: results in one line, and how many of each kind there are. What does not: the answer of one model on
-one benchmark (report_words.py), numbers (report_numbers.py), layout (templates/).
+one benchmark (answer.py), numbers (numbers.py), layout (sections/).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from audit_pipeline.report.document import Answer, Asked, CorpusTest, InstrumentCheck, TestOutcome
+from audit_pipeline.report.known import Estimate
 from audit_pipeline.report.numbers import count, number, probability
 from audit_pipeline.report.words import (
     CHANCE,
@@ -21,6 +22,9 @@ from audit_pipeline.report.words import (
     TEST_IN_WORDS,
     Origin,
 )
+
+TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
+Row = Mapping[str, Any]
 
 
 def whole_set_words(
@@ -58,39 +62,42 @@ def whole_set_words(
     return "found", f"{name}: a difference worth a closer look, and no evidence ({p})."
 
 
-def is_told_first(test: CorpusTest) -> bool:
+def is_told_first(test: Row) -> bool:
     """Whether a test belongs on the first screen: not where dataset inference is refused for the benchmark's design."""
-    is_for_design = test.design not in ("exchangeable", "randomised")
-    return not (test.test == "dataset_inference" and test.outcome == "refused" and is_for_design)
+    is_for_design = test["design"] not in ("exchangeable", "randomised")
+    return not (test["test"] == "dataset_inference" and test["outcome"] == "refused" and is_for_design)
 
 
-def is_evidence(test: CorpusTest) -> bool:
+def is_evidence(test: Row) -> bool:
     """Whether a test of a whole set found something, and its claim level lets that count."""
-    return test.outcome == "found" and test.claim_level in (SOUND, STATISTICAL)
+    return test["outcome"] == "found" and test["claim_level"] in (SOUND, STATISTICAL)
 
 
 def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def summary_of(answers: Sequence[Answer], asked: Asked, tests: Sequence[CorpusTest] = ()) -> str:
-    """All answers and tests of whole sets in a few sentences, by what they may claim."""
+def summary_of(answers: Sequence[Row], pairs: int, tests: Sequence[Row] = ()) -> str:
+    """All answers and tests of whole sets in a few sentences, by what they may claim.
+
+    ``answers``: the rows of those that are shown, of so many ``pairs``.
+    """
     told = [test for test in tests if is_told_first(test)]
     of_tests = _summary_of_tests(told)
-    if not asked.pairs:
+    if not pairs:
         return of_tests or ("No test of a whole set could be made." if tests else "Nothing has been audited yet.")
     has_evidence = any(is_evidence(test) for test in told)
-    of_answers = _summary_of_answers(answers, asked, has_evidence=has_evidence)
+    of_answers = _summary_of_answers(answers, pairs, has_evidence=has_evidence)
     return " ".join(part for part in ((of_tests, of_answers) if has_evidence else (of_answers, of_tests)) if part)
 
 
-def _summary_of_tests(tests: Sequence[CorpusTest]) -> str:
+def _summary_of_tests(tests: Sequence[Row]) -> str:
     if len(tests) == 1:
-        return tests[0].headline
+        return str(tests[0]["headline"])
     found = Counter(
-        {SOUND: "sound", STATISTICAL: "evidence"}.get(test.claim_level, "look")
-        if test.outcome == "found"
-        else test.outcome
+        {SOUND: "sound", STATISTICAL: "evidence"}.get(test["claim_level"], "look")
+        if test["outcome"] == "found"
+        else test["outcome"]
         for test in tests
     )
     listed = _listed([f"{found[kind]} {words}" for kind, words in _KINDS_OF_TESTS.items() if found[kind]])
@@ -111,14 +118,14 @@ def _listed(told: Sequence[str]) -> str:
     return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}" if told else ""
 
 
-def _summary_of_answers(answers: Sequence[Answer], asked: Asked, *, has_evidence: bool) -> str:
+def _summary_of_answers(answers: Sequence[Row], pairs: int, *, has_evidence: bool) -> str:
     if len(answers) == 1:
-        return answers[0].headline
+        return str(answers[0]["headline"])
     found = Counter(_kind(answer) for answer in answers)
     order = ("sound", "evidence", "nothing", "look", "none")
     told = [f"{'all' if len(found) == 1 else found[kind]} {_KINDS[kind]}" for kind in order if found[kind]]
     listed = _listed(told)
-    shown = "answers" if len(answers) == asked.pairs else f"answers that matter most, of {count(asked.pairs)}"
+    shown = "answers" if len(answers) == pairs else f"answers that matter most, of {count(pairs)}"
     if not found["sound"] and not found["evidence"] and not has_evidence:
         return f"None of {count(len(answers))} {shown} is evidence of training: {listed}."
     return f"Of {count(len(answers))} {shown}: {listed}."
@@ -133,37 +140,37 @@ _KINDS: Mapping[str, str] = {
 }
 
 
-def _kind(answer: Answer) -> str:
-    if answer.outcome == "sound_evidence_of_training":
+def _kind(answer: Row) -> str:
+    if answer["outcome"] == "sound_evidence_of_training":
         return "sound"
-    if answer.outcome == "evidence_of_training":
+    if answer["outcome"] == "evidence_of_training":
         return "evidence"
-    if answer.outcome == "documents_stand_out":
-        return {SOUND: "sound", STATISTICAL: "evidence"}.get(answer.claim_level or "", "look")
-    if answer.outcome == "difference_to_look_at":
+    if answer["outcome"] == "documents_stand_out":
+        return {SOUND: "sound", STATISTICAL: "evidence"}.get(answer["claim_level"] or "", "look")
+    if answer["outcome"] == "difference_to_look_at":
         return "look"
-    if answer.outcome == "no_difference" and answer.claim_level == SOUND:
+    if answer["outcome"] == "no_difference" and answer["claim_level"] == SOUND:
         return "nothing"
     return "none"
 
 
-def instrument_words(checks: Sequence[InstrumentCheck]) -> str:
+def instrument_words(checks: Sequence[Row]) -> str:
     """What the instrument check says, by the detector that answers, or the strongest where that has no result."""
     if not checks:
         return (
             "The instrument has not been checked here: no model was trained on texts drawn by chance."
             " Read every result with that in mind."
         )
-    known = [check for check in checks if check.exposed.value is not None]
-    chosen = next((check for check in known if check.answers), next(iter(known), None))
+    known = [check for check in checks if check["exposed"]["value"] is not None]
+    chosen = next((check for check in known if check["answers"]), next(iter(known), None))
     if chosen is None:
         return "The instrument check has no result: no detector has an AUROC on it."
-    works = chosen.exposed.low is not None and chosen.exposed.low > CHANCE
-    twin = chosen.twin
+    exposed, twin = Estimate(**chosen["exposed"]), Estimate(**chosen["twin"])
+    works = exposed.low is not None and exposed.low > CHANCE
     clean = twin.low is None or twin.high is None or twin.low <= CHANCE <= twin.high
     reached = (
-        f"In a small model trained here on texts drawn by chance, {chosen.detector} reaches an AUROC of"
-        f" {number(chosen.exposed.value)}; in its twin, which saw none of them, {number(twin.value)}."
+        f"In a small model trained here on texts drawn by chance, {chosen['detector']} reaches an AUROC of"
+        f" {number(exposed.value)}; in its twin, which saw none of them, {number(twin.value)}."
     )
     if works and clean:
         return f"The instrument works. {reached} Texts were seen several times: in large models they leave less behind."

@@ -1,18 +1,35 @@
 """The words of a report: names of levels, verdicts, rules and tests, and what bears on all that is said.
 
 What belongs here: one spelling for one thing, and where scores and labels come from, in words. What does not: the
-answers (report_answer.py, report_documents.py), tests of whole sets and the summary (report_summary.py), numbers
-(report_numbers.py), layout (templates/).
+answers (answer.py, documents.py), tests of whole sets and the summary (summary.py), numbers (numbers.py), layout
+(sections/).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from audit_pipeline.metrics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.report.document import Counted, Outcome
-from audit_pipeline.report.numbers import things
+from audit_pipeline.report.numbers import cut, things
+
+Outcome = Literal[
+    "not_evaluated",
+    "not_defined",
+    "separable",
+    "difference_to_look_at",
+    "difference_within_control",
+    "no_difference",
+    "reversed_difference",
+    "evidence_of_training",
+    "sound_evidence_of_training",
+    "no_detector_named",
+    "documents_stand_out",
+    "documents_cannot_stand_out",
+    "no_document_stands_out",
+    "documents_opposite_direction",
+]
 
 Q_LEVEL = 0.05
 P_LEVEL = 0.05
@@ -89,25 +106,25 @@ def labels_words(builder: str | None, origin: str | None) -> str | None:
     return f"whoever published the rows ({origin})" if origin else "whoever published the rows"
 
 
-def counted_words(counted: Sequence[Counted]) -> str:
-    """How many texts were evaluated and how many calibrate; empty where that is not known."""
+def counted_words(counted: Sequence[Mapping[str, Any]]) -> str:
+    """How many texts were evaluated and how many calibrate, a row a split; empty where that is not known."""
     told = []
     for name, split in (("Evaluated", "evaluation"), ("calibrating", "calibration")):
-        one = next((one for one in counted if one.split == split), None)
+        one = next((one for one in counted if one["split"] == split), None)
         if one is None:
             told.append(f"{name}: none")
             continue
         sides = [
             things(texts, *what)
             for texts, what in (
-                (one.members, ("member", "members")),
-                (one.nonmembers, ("non-member", "non-members")),
-                (one.unknown, ("of unknown label",) * 2),
+                (one["members"], ("member", "members")),
+                (one["nonmembers"], ("non-member", "non-members")),
+                (one["unknown"], ("of unknown label",) * 2),
             )
             if texts
         ]
         told.append(
-            f"{name}: {things(one.texts, 'text', 'texts')} in {things(one.groups, 'group', 'groups')}"
+            f"{name}: {things(one['texts'], 'text', 'texts')} in {things(one['groups'], 'group', 'groups')}"
             f" ({', '.join(sides)})"
         )
     return f"{'; '.join(told)}." if counted else ""
@@ -125,6 +142,30 @@ def verdict_words(verdict: str, stated_by: str | None = None) -> str:
 def rule_words(rule: str) -> str:
     """A threshold's rule in words."""
     return RULE_IN_WORDS.get(rule, rule.replace("_", " "))
+
+
+def what_else_changed(
+    benchmark: bool | None,
+    model: bool | None,
+    code: bool | None,
+    inputs: Sequence[str] | None,
+    packages: Sequence[str] | None,
+) -> list[str]:
+    """What had changed besides a finding since the run before: ``inputs`` and ``packages`` by name."""
+    named = [
+        words
+        for changed, words in (
+            (benchmark, "another build of the benchmark"),
+            (model, "other files of the model"),
+            (code, "another code version"),
+        )
+        if changed
+    ]
+    if not benchmark and inputs:
+        named.append(f"other inputs: {cut(', '.join(inputs), 200)}")
+    if packages:
+        named.append(f"other versions of {cut(', '.join(packages), 200)}")
+    return named
 
 
 def question(asked_of: str) -> str:

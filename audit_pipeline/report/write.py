@@ -1,7 +1,7 @@
-"""Writes the reports: a page a model, one across models, and a JSON twin beside each.
+"""Writes the reports: a page a model, one across models, a JSON copy beside each, and the schema of the copies.
 
-What belongs here: which files there are, and writing them. What does not: what they say (report_data.py), how they look
-(report_html.py, templates/).
+What belongs here: which files there are, and writing them. What does not: what they say (page.py), how they look
+(html.py, sections/), what the schema says (schema.py).
 
 A page is written again only where what it says, or the code that lays it out, has changed: after an audit of one model
 the others' pages stay as they are.
@@ -10,10 +10,11 @@ the others' pages stay as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ import duckdb
 from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import DataError
-from audit_pipeline.report.data import Site, model_reports, read_site, report_across
-from audit_pipeline.report.document import Report, Section
 from audit_pipeline.report.html import layout_digest, render
+from audit_pipeline.report.page import Page, Rows, Site, model_pages, page_across, prepare, read_site
+from audit_pipeline.report.schema import SCHEMA_VERSION, schema_text
 from audit_pipeline.warehouse.query import one_line, open_read_only
 
 ACROSS = "contamination_report.html"
+SCHEMA = "report.schema.json"
 MAX_BYTES = 3_000_000
 
 
@@ -51,8 +53,8 @@ class ReportSummary:
     bytes: int
 
 
-def twin(page: Path) -> Path:
-    """The JSON twin of a page."""
+def json_copy(page: Path) -> Path:
+    """The JSON copy of a page."""
     return page.with_suffix(".json") if page.suffix == ".html" else page.with_name(f"{page.name}.json")
 
 
@@ -62,17 +64,19 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
     Pages of models that the warehouse holds no more are removed. Raises DataError where the warehouse is missing or
     unreadable, or where a page cannot be written.
     """
-    now, layout = datetime.now(UTC), layout_digest()
+    now = datetime.now(UTC)
     with _reading(warehouse) as connection:
+        prepare(connection)
         site = read_site(connection)
         pages = {model: model_page(folder, model) for model in site.models}
         names = {model: page.name for model, page in pages.items()}
         written = 0
-        for model, report in model_reports(connection, site, include_text=include_text, written_at=now, layout=layout):
-            written += _write(pages[model], report, names)
-        across = report_across(connection, site, include_text=include_text, written_at=now, layout=layout)
+        for model, page in model_pages(connection, site, include_text=include_text):
+            written += _write(pages[model], page, names, now)
+        across = page_across(connection, site, include_text=include_text)
     path = folder / ACROSS
-    written += _write(path, across, names)
+    written += _write(path, across, names, now)
+    _put(folder / SCHEMA, schema_text().encode())
     _remove_others(folder, {*pages.values()})
     return _summary(path, pages, site, across, written)
 
@@ -89,93 +93,108 @@ def _reading(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             ) from error
 
 
-def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: Report, written: int) -> ReportSummary:
+def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: Page, written: int) -> ReportSummary:
     return ReportSummary(
         path=path,
         pages=pages,
         models=len(site.models),
-        benchmarks=len({benchmark for _, benchmark in site.answers}),
+        benchmarks=len({answer["benchmark"] for answer in site.answers}),
         pairs=len(site.answers),
         findings=site.findings,
-        lineage_entries=len(across.lineage) + across.left_out.lineage,
-        lineage_gaps=len(site.gaps),
+        lineage_entries=across.sections["lineage"].in_all,
+        lineage_gaps=site.gaps,
         written=written,
         bytes=path.stat().st_size,
     )
 
 
-def _write(page: Path, report: Report, pages: Mapping[str, str]) -> int:
-    """Write page and twin unless both are there and say the same; how many pages were written."""
-    if page.exists() and _said(twin(page)) == _comparable(report):
+def document_of(page: Page, written_at: datetime) -> dict[str, Any]:
+    """What a page says, as JSON: the rows of every section under its name, and how many of each are not listed."""
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": page.kind,
+        "title": page.title,
+        "written_at": written_at,
+        "written_with": version("corpus-audit"),
+        "layout": layout_digest(),
+        "includes_text": page.includes_text,
+        **page.sections,
+        "left_out": {name: rows.more for name, rows in page.sections.items()},
+    }
+    known: dict[str, Any] = json.loads(json.dumps(content, default=_as_json))
+    return known
+
+
+def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as JSON has it."""
+    known: dict[str, Any] = json.loads(json.dumps(row, default=_as_json))
+    return known
+
+
+def _as_json(value: object) -> str:
+    if isinstance(value, datetime | date):
+        return value.isoformat().replace("+00:00", "Z")
+    raise TypeError(f"a report holds no {type(value).__name__}: {value!r}")
+
+
+def _write(path: Path, page: Page, names: Mapping[str, str], now: datetime) -> int:
+    """Write page and JSON copy unless both are there and say the same; how many pages were written."""
+    if path.exists() and _without_time(_read(json_copy(path))) == _without_time(document_of(page, now)):
         return 0
-    report, html = _fitting(report, pages)
-    data = report.model_dump_json()
-    try:
-        write_atomically(page, lambda temporary: temporary.write_bytes(html))
-        # Last: a page without its twin is written again.
-        write_atomically(twin(page), lambda temporary: temporary.write_text(data, encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"the report {page} cannot be written ({error}): is the disk full or read-only?") from error
+    page, html = _fitting(page, lambda one: render(one, written_at=now, pages=names).encode())
+    _put(path, html)
+    # Last: a page without its copy is written again.
+    _put(json_copy(path), json.dumps(document_of(page, now), ensure_ascii=False).encode())
     return 1
 
 
-def _fitting(report: Report, pages: Mapping[str, str]) -> tuple[Report, bytes]:
-    """The page, with fewer sections, and then fewer lineage entries, where it would be too large to open anywhere."""
-    html = render(report, pages=pages).encode()
-    while len(html) > MAX_BYTES and (report.sections or len(report.lineage) > 1):
-        report = _smaller(report)
-        html = render(report, pages=pages).encode()
-    return report, html
-
-
-def _smaller(report: Report) -> Report:
-    left = report.left_out
-    if report.sections:
-        kept: list[Section] = report.sections[: len(report.sections) // 2]
-        numbers = {section.number for section in kept}
-        changes: dict[str, Any] = {
-            "sections": kept,
-            "answers": [
-                answer if answer.section in numbers else answer.model_copy(update={"section": None})
-                for answer in report.answers
-            ],
-            "left_out": left.model_copy(update={"sections": left.sections + len(report.sections) - len(kept)}),
-        }
-    else:
-        entries = report.lineage[: len(report.lineage) // 2]
-        numbers = {entry.number for entry in entries}
-        changes = {
-            "lineage": entries,
-            "answers": [
-                answer if answer.lineage in numbers else answer.model_copy(update={"lineage": None})
-                for answer in report.answers
-            ],
-            "splits": [
-                split if split.lineage in numbers else split.model_copy(update={"lineage": None})
-                for split in report.splits
-            ],
-            "left_out": left.model_copy(update={"lineage": left.lineage + len(report.lineage) - len(entries)}),
-        }
-    return report.model_copy(update=changes)
-
-
-def _said(path: Path) -> object:
-    """What a twin says but for the time; None where it is not there or cannot be read."""
+def _put(path: Path, content: bytes) -> None:
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        write_atomically(path, lambda temporary: temporary.write_bytes(content))
+    except OSError as error:
+        raise DataError(f"the report {path} cannot be written ({error}): is the disk full or read-only?") from error
+
+
+def _fitting(page: Page, made: Callable[[Page], bytes]) -> tuple[Page, bytes]:
+    """The page, with less evidence, and then fewer lineage entries, where it would be too large to open anywhere."""
+    html = made(page)
+    while len(html) > MAX_BYTES and (page.sections["evidence"] or len(page.sections["lineage"]) > 1):
+        page = (
+            _halved(page, "evidence", "section") if page.sections["evidence"] else _halved(page, "lineage", "lineage")
+        )
+        html = made(page)
+    return page, html
+
+
+def _halved(page: Page, section: str, column: str) -> Page:
+    """A page with half the rows of a section; a number in ``column`` of another that leads to none is taken out."""
+    rows = page.sections[section]
+    kept = Rows(rows[: len(rows) // 2], rows.in_all)
+    numbers = {row["number"] for row in kept}
+    others = {
+        name: Rows(
+            [{**row, column: None} if row.get(column) not in (None, *numbers) else row for row in some], some.in_all
+        )
+        for name, some in page.sections.items()
+    }
+    return replace(page, sections={**others, section: kept})
+
+
+def _read(path: Path) -> object:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return {**known, "written_at": None} if isinstance(known, dict) else None
 
 
-def _comparable(report: Report) -> dict[str, Any]:
-    known: dict[str, Any] = json.loads(report.model_dump_json())
-    return {**known, "written_at": None}
+def _without_time(document: object) -> object:
+    """What a JSON copy says but for the time; None where it is none."""
+    return {**document, "written_at": None} if isinstance(document, dict) else None
 
 
 def _remove_others(folder: Path, pages: set[Path]) -> None:
     """Remove the pages of models that are gone: somebody may have asked for them to be forgotten."""
-    kept = pages | {twin(page) for page in pages}
+    kept = pages | {json_copy(page) for page in pages}
     for file in folder.glob(f"{MODEL_PAGE}*"):
         if file.suffix in {".html", ".json"} and file not in kept:
             file.unlink(missing_ok=True)

@@ -1148,7 +1148,7 @@ def test_a_report_opens_in_the_browser(audited_copy: Workspace) -> None:
 
 
 def written_pages(workspace: Workspace) -> str:
-    """Every page of the report and its twin, as it is and without tags: a text may be shown token by token."""
+    """Every page of the report and its JSON copy, as it is and without tags: a text may be shown token by token."""
     pages = [page.read_text(encoding="utf-8") for page in sorted(workspace.paths.reports.iterdir())]
     return "".join([*pages, *(re.sub(r"<[^<>]*>", "", page) for page in pages)])
 

@@ -23,7 +23,6 @@ from audit_pipeline.cli import main
 from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.evidence.findings import find
 from audit_pipeline.report import html as report_html
-from audit_pipeline.report.pictures import Pictures
 from audit_pipeline.scoring.given_scores import read_given
 from audit_pipeline.separability import assessed
 from audit_pipeline.separability.assessed import assess
@@ -39,7 +38,8 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_html, "pictures_of", lambda section: Pictures((), ()))
+    for name in ("roc_pictures", "spread_pictures"):
+        monkeypatch.setitem(report_html._environment().globals, name, lambda finding: ())
 
 
 def evaluate(*arguments: str | Path) -> Result:
@@ -173,7 +173,7 @@ def test_a_design_that_the_blind_control_could_have_contradicted_is_no_mere_word
     assert "as stated by" not in done.stdout
     assert "design: randomised, stated by whoever ran this" in done.stdout
     # The control's own rate stands in its row.
-    blind = report["sections"][0]["blind"]
+    blind = report["evidence"][0]["blind"]
     (row,) = query(
         DataPaths(tmp_path / "s_findings").warehouse,
         "SELECT value, ci_low FROM evaluations WHERE detector = 'blind_control' AND metric = 'tpr_at_5_fpr'",
@@ -194,11 +194,11 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
         assert done.exit_code == 0, done.output
     reports = {model: report_of(out, model) for model in ("one", "two")}
     for model, other in (("one", "two"), ("two", "one")):
-        (command,) = reports[model]["manifest"]["commands"]
+        (command,) = reports[model]["manifest"][0]["commands"]
         assert f"scores of {model}.parquet" in command
         assert f"scores of {other}" not in json.dumps(reports[model])
         assert reports[model]["answers"][0]["handed_over"].endswith(f"scores of {model}.parquet")
-    assert "--headline" not in reports["one"]["manifest"]["commands"][0]
+    assert "--headline" not in reports["one"]["manifest"][0]["commands"][0]
     assert [answer["detector"] for report in reports.values() for answer in report["answers"]] == [None, "b"]
     contrary = evaluate(
         *(tmp_path / "scores of one.parquet", "--out", out, "--benchmark", "same", "--model", "one"),
@@ -225,7 +225,7 @@ def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monke
     }
     done = evaluate(file.name, *(word for pair in asked.items() for word in pair), "--no-text")
     assert done.exit_code == 0, done.output
-    (command,) = report_of(here / "out of it", "m 2")["manifest"]["commands"]
+    (command,) = report_of(here / "out of it", "m 2")["manifest"][0]["commands"]
     words = shlex.split(command)
     assert words[:4] == ["corpus-audit", "evaluate", "--scores", file.name]
     assert {name: words[words.index(name) + 1] for name in asked} == asked
@@ -238,7 +238,7 @@ def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monke
 
     plain = evaluate(file.name, "--out", "plain")
     assert plain.exit_code == 0
-    (command,) = report_of(there / "plain")["manifest"]["commands"]
+    (command,) = report_of(there / "plain")["manifest"][0]["commands"]
     assert shlex.split(command)[4:] == [
         *("--model", "a model", "--benchmark", "their scores $1", "--out", "plain"),
     ], "what is at its default is left out"
@@ -489,8 +489,11 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     assert "right: 5 of 10 documents stand out: worth a closer look." in right.stdout
     assert "Whether a high score is a sign of training cannot be checked" in right.stdout
     assert "compared with at least 410 of the 430 calibration documents" in right.stdout
-    section = report_of(tmp_path / "right_findings")["sections"][0]
-    assert (section["shelf"]["n_calibration_groups"], section["shelf"]["n_calibration_groups_in_all"]) == (410, 430)
+    section = report_of(tmp_path / "right_findings")["evidence"][0]
+    assert (section["shelf"][0]["n_calibration_groups"], section["shelf"][0]["n_calibration_groups_in_all"]) == (
+        410,
+        430,
+    )
 
     wrong = evaluate(kept(tmp_path / "wrong.parquet", shelf(read=10, sign=-1.0)))
     assert "wrong: The opposite direction: was the sign of the scores forgotten?" in wrong.stdout
@@ -513,7 +516,7 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     assert "5 of 10 documents stand out" in evaluate(file, "--headline", "right").stdout
     turned = evaluate(file, "--headline", "turned")
     assert "Where it is known, members score lower than non-members" in turned.stdout
-    shelf_of = report_of(tmp_path / "known_findings")["sections"][0]["shelf"]
+    shelf_of = report_of(tmp_path / "known_findings")["evidence"][0]["shelf"][0]
     assert shelf_of["direction"] == "opposite"
     assert not any(document["stands_out"] for document in shelf_of["documents"])
     found = query(
@@ -527,7 +530,7 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     assert "5 of 10 documents stand out: worth a closer look." in evaluate(file).stdout
     report = report_of(tmp_path / "known_findings")
     assert (report["answers"][0]["documents"]["detectors"], report["answers"][0]["documents"]["tests"]) == (2, 20)
-    standing_out = [one for one in report["sections"][0]["shelf"]["documents"] if one["stands_out"]]
+    standing_out = [one for one in report["evidence"][0]["shelf"][0]["documents"] if one["stands_out"]]
     assert {one["detector"] for one in standing_out} == {"right"}
     assert all(one["q_ledger"] <= 0.05 for one in standing_out)
     assert "all 2 detectors allowed for" in first_screen(tmp_path / "known_findings")

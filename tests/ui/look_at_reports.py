@@ -6,7 +6,7 @@ Looks at every page in the folders of reports that are named; without any, at ma
 books with hostile names, and tables of scores that are handed over. Needs what drive_ui.py needs. Prints a line a page
 and width, and ends with exit code 1 and what sticks out. --shots writes a picture of the top of every page.
 
-What belongs here: what must be true of the layout. What does not: what pages say (tests/warehouse), the browser
+What belongs here: what must be true of the layout. What does not: what pages say (tests/report), the browser
 (browser.py).
 """
 
@@ -27,7 +27,7 @@ from browser import Browser, NotSeenError, browser
 
 from audit_pipeline.evidence.options import Asked
 from audit_pipeline.operate.evaluate_file import evaluate_file
-from tests.warehouse.made_findings import make
+from tests.report.made_findings import make
 
 WIDTHS = (1280, 1024, 390)
 WIDE_ENOUGH = 1024

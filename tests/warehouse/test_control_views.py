@@ -6,12 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from audit_pipeline.report.document import Report
 
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.report.document import Report
-from audit_pipeline.report.study_plots import panels_of
+from audit_pipeline.report.studies import panels_of
 from audit_pipeline.report.write import build_reports, twin
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
@@ -176,7 +176,7 @@ def test_panels_average_seeds_and_order_values_as_numbers() -> None:
         *study_rows("learning_rate", [0.001], [0.8]),
     ]
     rows[0]["auroc"] = None
-    occurrences, rate = panels_of(table_from_rows(rows, CONTROL_STUDIES))
+    occurrences, rate = panels_of(table_from_rows(rows, CONTROL_STUDIES).to_pylist())
     assert (occurrences.setting, occurrences.values) == ("occurrences", ["2", "10"])
     assert [name for name, _ in occurrences.lines] == ["loss", "min_k"]
     lines = dict(occurrences.lines)

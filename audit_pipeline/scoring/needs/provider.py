@@ -27,7 +27,7 @@ ForwardOf = Callable[[TokenizedModel], "ForwardPass"]
 Tell = Callable[[Progress], None]
 
 BY_ITSELF = "the text is scored in the context of an input: it has no pass of its own"
-"""Why a detector that compares a text with a changed one cannot score it: it needs the text alone (paper 001,
+"""Why a detector that compares a text with a changed one cannot score it: it needs the text alone (Zhang et al. 2025,
 appendix C)."""
 
 

@@ -1,0 +1,187 @@
+"""Pages as data: what the sections' queries yield of the warehouse, for one model or across models.
+
+What belongs here: which pages there are, the tables that their queries go by, running the queries. What does not: the
+queries (sections/, sql/), words (functions.py), HTML (html.py), files (write.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Literal
+
+import duckdb
+
+from audit_pipeline.report import choice
+from audit_pipeline.report.functions import register
+from audit_pipeline.report.section_files import SectionFiles, sections
+
+Connection = duckdb.DuckDBPyConnection
+Kind = Literal["model", "across"]
+Row = Mapping[str, Any]
+Pair = tuple[str, str]
+
+_PAGE = """
+CREATE OR REPLACE TEMP TABLE page AS SELECT $kind::VARCHAR AS kind, $model::VARCHAR AS model,
+    $includes_text::BOOLEAN AS includes_text, $sections::BIGINT AS sections
+"""
+
+_PAIRS = """
+SELECT generate_subscripts($models::VARCHAR[], 1) AS place, unnest($models::VARCHAR[]) AS model,
+    unnest($benchmarks::VARCHAR[]) AS benchmark, unnest($detectors::VARCHAR[]) AS detector,
+    unnest($parameters::VARCHAR[]) AS parameters
+"""
+
+
+class Rows(list[dict[str, Any]]):
+    """The rows of a section; ``in_all``: how many there are, those that are not listed included."""
+
+    def __init__(self, rows: Iterable[dict[str, Any]] = (), in_all: int | None = None) -> None:
+        super().__init__(rows)
+        self.in_all = len(self) if in_all is None else in_all
+
+    @property
+    def more(self) -> int:
+        """How many rows are not listed."""
+        return self.in_all - len(self)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What one page says: the rows of every section, by name."""
+
+    kind: Kind
+    title: str
+    includes_text: bool
+    sections: Mapping[str, Rows]
+
+
+@dataclass(frozen=True)
+class Site:
+    """What all pages share, read once.
+
+    ``answers``: of every pair. ``controls`` are the models that were trained here; they have a page of their own and
+    stand in the instrument check, but no answer among those of the others, unless there are no others. ``models``:
+    those that have a page: with an answer, or with a test of a whole set.
+    """
+
+    answers: Sequence[Row]
+    controls: frozenset[str] = field(default_factory=frozenset)
+    models: Sequence[str] = ()
+    findings: int = 0
+    gaps: int = 0
+
+
+def rows_of(connection: Connection, sql: str) -> list[dict[str, Any]]:
+    """The rows of a query; what is no number, or no finite one, is None, for JSON has no other word for it."""
+    return [_finite(row) for row in connection.sql(sql).to_arrow_table().to_pylist()]
+
+
+def prepare(connection: Connection) -> None:
+    """Make the functions of the queries, and the tables that all pages share."""
+    register(connection)
+    connection.execute(f"CREATE TEMP TABLE options AS {_sql('options')}")
+    connection.execute(_sql("site"))
+
+
+def read_site(connection: Connection) -> Site:
+    """What all pages share, of a connection that is prepared."""
+    answers = rows_of(connection, "FROM answers")
+    tested = {row["model"] for row in rows_of(connection, "SELECT DISTINCT model FROM tests")}
+    return Site(
+        answers=answers,
+        controls=frozenset(row["model"] for row in rows_of(connection, "FROM control_models")),
+        models=sorted({row["model"] for row in answers} | tested),
+        findings=rows_of(connection, "SELECT count(*) AS n FROM leaderboard")[0]["n"],
+        gaps=rows_of(connection, "SELECT count(*) AS n FROM gaps")[0]["n"],
+    )
+
+
+def model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, Page]]:
+    """Every model's page, one after the other."""
+    most = choice.sections_a_model(len(site.models))
+    for model in site.models:
+        answers = choice.in_order([answer for answer in site.answers if answer["model"] == model])
+        turn_to(connection, answers, model=model, sections_shown=most, include_text=include_text)
+        yield model, Page("model", model, include_text, read_sections(connection))
+
+
+def page_across(connection: Connection, site: Site, *, include_text: bool) -> Page:
+    """The page across models: every answer, and what stands behind all of them."""
+    others = [answer for answer in site.answers if answer["model"] not in site.controls]
+    answers = choice.in_order(others or site.answers)
+    turn_to(connection, answers, model=None, sections_shown=0, include_text=include_text)
+    return Page("across", "Contamination report", include_text, read_sections(connection))
+
+
+def turn_to(
+    connection: Connection, answers: Sequence[Row], *, model: str | None, sections_shown: int, include_text: bool
+) -> None:
+    """Make the tables that the queries of a page go by; ``model`` None: across models."""
+    parameters = {
+        "kind": "across" if model is None else "model",
+        "model": model,
+        "includes_text": include_text,
+        "sections": sections_shown,
+    }
+    connection.execute(_PAGE, parameters)
+    for name, some in (("asked_pairs", answers), ("shown_pairs", answers[: choice.MAX_ANSWERS])):
+        columns = ("model", "benchmark", "detector", "parameters")
+        given = {f"{column.removesuffix('s')}s": [one[column] for one in some] for column in columns}
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_PAIRS}", given)
+    connection.execute(_sql("page"))
+
+
+def read_sections(connection: Connection) -> dict[str, Rows]:
+    """The rows of every section of the page that the connection is turned to."""
+    return {section.name: _rows_with_parts(connection, section) for section in sections()}
+
+
+def answers_of(connection: Connection, model: str) -> list[dict[str, Any]]:
+    """The answers of one model, of a connection that is prepared."""
+    return [row for row in rows_of(connection, "FROM answers") if row["model"] == model]
+
+
+def tests_of(connection: Connection, model: str) -> list[dict[str, Any]]:
+    """The latest result of every test of a whole set by one model, of a connection that is prepared."""
+    found = rows_of(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
+    return [row for row in found if row["model"] == model]
+
+
+def named_headline(connection: Connection, model: str, benchmark: str) -> str | None:
+    """The detector that was named to answer when a user's own scores were evaluated; None where none was."""
+    options = rows_of(connection, _sql("options"))
+    mine = [row["settings"] for row in options if (row["model"], row["benchmark"]) == (model, benchmark)]
+    named: str | None = json.loads(mine[0]).get("headline") if mine else None
+    return named
+
+
+def _rows_with_parts(connection: Connection, section: SectionFiles) -> Rows:
+    found = _counted(rows_of(connection, section.sql))
+    for part in section.parts if found else ():
+        of_pairs: dict[Pair, list[dict[str, Any]]] = {}
+        for row in rows_of(connection, part.sql):
+            of_pairs.setdefault((row.pop("model"), row.pop("benchmark")), []).append(row)
+        for row in found:
+            row[part.name] = _counted(of_pairs.get((row["model"], row["benchmark"]), []))
+    return found
+
+
+def _counted(rows: list[dict[str, Any]]) -> Rows:
+    counts = [row.pop("in_all", None) for row in rows]
+    return Rows(rows, counts[0] if counts else 0)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _sql(name: str) -> str:
+    return (resources.files(__package__) / "sql" / f"{name}.sql").read_text(encoding="utf-8")

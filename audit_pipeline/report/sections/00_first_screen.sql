@@ -1,0 +1,47 @@
+-- What was asked, all answers in a sentence, and what cannot be trusted. One row.
+--
+-- question: what was asked, in one sentence
+-- models: models that were audited or tested
+-- benchmarks: benchmarks that they were audited on
+-- pairs: pairs of a model and a benchmark that were audited
+-- tests: current results of tests of whole sets
+-- first_audited: when the oldest of the current answers was ready
+-- last_audited: when the newest of them was
+-- summary: all answers and tests in a few sentences
+-- instrument_words: what the instrument check says, in a sentence
+-- gaps: rows that do not join to exactly one lineage entry, or damaged files: numbers that cannot be traced
+-- more_gaps: gaps that are not listed
+WITH asked AS (
+    SELECT model, benchmark, audited_at AS ready_at FROM asked_pairs JOIN answers USING (model, benchmark)
+    UNION ALL SELECT model, NULL, finished_at FROM page_tests
+), mine AS (
+    -- Gaps of documents concern every page.
+    SELECT gaps.*, row_number() OVER () AS place FROM gaps, page
+    WHERE page.kind = 'across' OR gaps."table" = 'documents'
+        OR gaps."partition" IN (SELECT benchmark || '|' || model FROM shown_pairs UNION SELECT benchmark FROM shown_pairs)
+)
+SELECT question(CASE WHEN page.kind = 'model' THEN 'this model’s' ELSE 'these models’' END) AS question,
+    (SELECT count(DISTINCT model) FROM asked) AS models,
+    (SELECT count(DISTINCT benchmark) FROM asked) AS benchmarks,
+    (SELECT count(*) FROM asked_pairs) AS pairs,
+    (SELECT count(*) FROM page_tests) AS tests,
+    (SELECT min(ready_at) FROM asked) AS first_audited,
+    (SELECT max(ready_at) FROM asked) AS last_audited,
+    summary_of(
+        (SELECT coalesce(list({
+            'outcome': outcome::VARCHAR, 'claim_level': claim_level, 'headline': headline
+        } ORDER BY place), []) FROM shown_pairs JOIN answers USING (model, benchmark)),
+        (SELECT count(*) FROM asked_pairs),
+        (SELECT coalesce(list({
+            'test': test, 'design': design, 'outcome': outcome::VARCHAR, 'claim_level': claim_level,
+            'headline': headline
+        } ORDER BY place), []) FROM page_tests)
+    ) AS summary,
+    instrument_words((SELECT coalesce(list({
+        'detector': detector, 'exposed': exposed, 'twin': twin, 'answers': answers
+    } ORDER BY place), []) FROM instrument)) AS instrument_words,
+    (SELECT coalesce(list({
+        'table': "table", 'partition': "partition", 'run_id': run_id, 'rows': rows, 'entries': lineage_rows
+    } ORDER BY place), []) FROM mine WHERE place <= 50) AS gaps,
+    (SELECT greatest(0, count(*) - 50) FROM mine) AS more_gaps
+FROM page;

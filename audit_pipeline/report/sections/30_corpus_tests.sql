@@ -1,0 +1,15 @@
+-- Tests of a whole corpus, set of canaries or test set, the latest result of each; those that found most first.
+--
+-- benchmark: the benchmark, set of canaries or test set
+-- design: how the sides of the benchmark came about; null where the set is no benchmark
+-- outcome: what the test came to, all p-values of the set allowed for
+-- headline: the result in one line, which says no more than the claim level allows
+-- refused: why there is no p-value; null where there is one
+-- claim_stated_by: whose word the level rests on; null where it is more than somebody's word
+-- p_values_so_far: p-values of tests of this set and model by all runs there were
+-- lineage: number of the lineage entry behind it, in this report
+SELECT tests.* EXCLUDE (run_id, place), entries.number AS lineage, count(*) OVER () AS in_all
+FROM page_tests AS tests LEFT JOIN entries
+    ON entries."table" = 'corpus_tests' AND entries."partition" = tests.benchmark || '|' || tests.model
+    AND entries.run_id = tests.run_id
+ORDER BY tests.place LIMIT 80;

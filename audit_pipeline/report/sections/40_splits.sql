@@ -1,0 +1,37 @@
+-- How far a benchmark's two sides differ without any model, a row a benchmark.
+--
+-- controls: classifiers that never see the model, by what they see: words, characters, length or dates
+-- matched: what matching the two sides achieved, step by step
+-- n: texts that it read
+-- strongest: whether it is the one with the highest AUROC
+-- lineage: number of the lineage entry behind it, in this report
+WITH controls AS (
+    SELECT quality.benchmark, list({
+        'name': quality.part, 'auroc': estimate(quality."value", quality.ci_low, quality.ci_high, quality.method),
+        'n': quality.n, 'strongest': (quality.part = summary.worst_control) IS TRUE
+    } ORDER BY list_position(['words', 'characters', 'length', 'dates'], quality.part), quality.part) AS controls
+    FROM split_quality AS quality JOIN split_summary AS summary USING (benchmark)
+    WHERE quality.measure = 'blind_auroc' AND quality.benchmark IN (SELECT benchmark FROM shown_pairs)
+    GROUP BY ALL
+), matched AS (
+    SELECT benchmark, manifest -> 'matched' -> 'achieved' AS achieved FROM benchmarks
+)
+SELECT summary.benchmark, summary.split_verdict, verdict_words(summary.split_verdict, NULL) AS verdict_in_words,
+    coalesce(controls.controls, []) AS controls,
+    coalesce([{
+        'name': step,
+        'auroc': estimate(
+            (achieved -> step ->> 'blind_auroc')::DOUBLE, (achieved -> step ->> 'ci_low')::DOUBLE,
+            (achieved -> step ->> 'ci_high')::DOUBLE, achieved -> step ->> 'method'
+        ),
+        'n': (achieved -> step ->> 'n')::BIGINT
+    } FOR step IN json_keys(achieved)], []) AS matched,
+    summary.overlap_7, summary.overlap_13, summary.near_duplicate_pairs, summary.other_language_members,
+    summary.other_language_nonmembers, summary.texts_members, summary.texts_nonmembers, summary.groups_members,
+    summary.groups_nonmembers, summary.is_current, entries.number AS lineage
+FROM split_summary AS summary SEMI JOIN shown_pairs ON shown_pairs.benchmark = summary.benchmark
+LEFT JOIN controls ON controls.benchmark = summary.benchmark
+LEFT JOIN matched ON matched.benchmark = summary.benchmark
+LEFT JOIN entries ON entries."table" = 'split_quality' AND entries."partition" = summary.benchmark
+    AND entries.run_id = summary.run_id
+ORDER BY summary.benchmark;

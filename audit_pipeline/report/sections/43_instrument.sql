@@ -1,0 +1,24 @@
+-- What detectors make of a control: a model that was trained here on texts drawn by chance. One row.
+--
+-- checks: the controls as they are, a row a detector
+-- control: the control
+-- exposed: AUROC of members against held-out texts in the model that was trained on the members
+-- twin: the same in its twin, which saw neither
+-- blind: the same without any model
+-- answers: whether this is the detector that answers
+-- studies: what makes members easier to detect: a control trained again with one setting changed
+-- panels: AUROC over the values of each setting that was varied, a line a detector, seeds averaged
+WITH told AS (
+    SELECT study, study_panels(list({
+        'setting': setting, 'value': value, 'detector': detector, 'auroc': auroc, 'ci_low': ci_low, 'ci_high': ci_high
+    } ORDER BY place)) AS panels
+    FROM (SELECT *, row_number() OVER () AS place FROM control_studies), page
+    WHERE page.kind = 'across' OR page.model IN (FROM control_models)
+    GROUP BY study
+)
+SELECT (SELECT coalesce(list({
+        'control': control, 'benchmark': benchmark, 'detector': detector, 'parameters': parameters,
+        'exposed': exposed, 'twin': twin, 'blind': blind, 'answers': answers
+    } ORDER BY place), []) FROM instrument) AS checks,
+    (SELECT coalesce(list({'name': study, 'panels': panels} ORDER BY study), []) FROM told) AS studies
+WHERE EXISTS (FROM shown_pairs);

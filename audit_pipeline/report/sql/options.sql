@@ -1,0 +1,7 @@
+-- By model and benchmark, the options that the scores that count now were evaluated with, where they were kept.
+SELECT current.model, current.benchmark, arg_max(lineage.settings, lineage.finished_at) AS settings
+FROM current_runs AS current JOIN lineage
+    ON lineage."table" = current."table" AND lineage.run_id = current.run_id
+    AND lineage."partition" = current.benchmark || '|' || current.model
+WHERE current."table" = 'scores' AND lineage.settings IS NOT NULL
+GROUP BY ALL

@@ -1,0 +1,88 @@
+-- What the sections of one page go by, beside the tables page (one row), asked_pairs (all of the page's pairs) and
+-- shown_pairs (those that it shows, by place), which are made from choice.py.
+
+CREATE OR REPLACE TEMP TABLE page_tests AS
+SELECT tests.* FROM tests, page WHERE page.model IS NULL OR tests.model = page.model;
+
+CREATE OR REPLACE TEMP TABLE page_lineage AS
+-- The entries behind what is shown, numbered; the nearest to the answers first.
+WITH shown AS (
+    SELECT "table", benchmark || '|' || model AS "partition", run_id
+    FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)
+    UNION SELECT 'corpus_tests', benchmark || '|' || model, run_id FROM page_tests
+    UNION SELECT 'examples', benchmark, run_id FROM examples SEMI JOIN shown_pairs USING (benchmark)
+    UNION SELECT 'split_quality', benchmark, run_id FROM split_quality SEMI JOIN shown_pairs USING (benchmark)
+    UNION SELECT 'documents', source, run_id FROM documents
+        WHERE document_id IN (SELECT document_id FROM examples SEMI JOIN shown_pairs USING (benchmark))
+    UNION SELECT 'control_studies', study, run_id FROM control_studies
+), explaining AS (
+    FROM lineage SEMI JOIN shown
+        ON shown."table" = lineage."table" AND shown."partition" = lineage."partition" AND shown.run_id = lineage.run_id
+), numbered AS (
+    SELECT *, count(*) OVER () AS in_all, row_number() OVER (
+        ORDER BY
+            list_position(['evaluations', 'split_quality', 'examples', 'scores', 'documents'], "table") NULLS LAST,
+            "table", "partition", finished_at, run_id
+    ) AS number
+    FROM explaining
+), listed AS (
+    SELECT *, min(number) OVER (PARTITION BY package_versions) AS first_of_environment FROM numbered
+    WHERE number <= 300
+)
+SELECT * EXCLUDE (first_of_environment), dense_rank() OVER (ORDER BY first_of_environment) AS environment FROM listed;
+
+CREATE OR REPLACE TEMP TABLE entries AS
+-- By table, partition and run the number of the entry on the page.
+SELECT "table", "partition", run_id, max(number) AS number FROM page_lineage GROUP BY ALL;
+
+CREATE OR REPLACE TEMP TABLE evidence_pairs AS
+-- The pairs of which the page shows the evidence.
+SELECT shown.place AS number, answers.* FROM shown_pairs AS shown JOIN answers USING (model, benchmark), page
+WHERE shown.place <= page.sections;
+
+CREATE OR REPLACE TEMP TABLE evidence_evaluations AS
+-- Their evaluations, in the order in which settings are listed.
+SELECT found.*, row_number() OVER (
+    PARTITION BY model, benchmark
+    ORDER BY detector, TRY_CAST(parameters ->> '$.k' AS DOUBLE), parameters, metric
+) AS place
+FROM current_evaluations AS found SEMI JOIN evidence_pairs USING (model, benchmark);
+
+CREATE OR REPLACE TEMP TABLE evidence_settings AS
+-- The same, a row a detector and setting.
+SELECT model, benchmark, detector, parameters, arg_min(is_default, place) AS is_default, min(place) AS place,
+    arg_min(n_members, place) AS n_members, arg_min(n_nonmembers, place) AS n_nonmembers,
+    arg_min(n_groups, place) AS n_groups, arg_min(n_not_scored, place) AS n_not_scored,
+    coalesce(any_value(measured) FILTER (metric = 'auroc'), estimate(NULL, NULL, NULL)) AS auroc,
+    coalesce(any_value(measured) FILTER (metric = 'tpr_at_5_fpr'), estimate(NULL, NULL, NULL)) AS tpr_at_5_fpr,
+    coalesce(any_value(measured) FILTER (metric = 'tpr_at_1_fpr'), estimate(NULL, NULL, NULL)) AS tpr_at_1_fpr,
+    coalesce(any_value(measured) FILTER (metric = 'tpr_at_01_fpr'), estimate(NULL, NULL, NULL)) AS tpr_at_01_fpr,
+    coalesce(any_value(measured) FILTER (metric = 'fpr_at_95_tpr'), estimate(NULL, NULL, NULL)) AS fpr_at_95_tpr,
+    coalesce(any_value(measured) FILTER (metric = 'auroc_margin'), estimate(NULL, NULL, NULL)) AS margin
+FROM (SELECT *, estimate(value, ci_low, ci_high, method) AS measured FROM evidence_evaluations)
+GROUP BY model, benchmark, detector, parameters;
+
+CREATE OR REPLACE TEMP TABLE evidence_scores AS
+-- Their scores at the settings that are shown one by one, and everything that got no score.
+SELECT scored.model, scored.benchmark, scored.detector, scored.parameters, scored.example_id, scored.score,
+    scored.status, scored.reason, scored.label, scored.split, scored."group"
+FROM scores_with_examples AS scored
+WHERE scored.model = (SELECT model FROM page) AND scored.benchmark IN (SELECT benchmark FROM evidence_pairs)
+    AND (scored.status <> 'ok' OR (scored.benchmark, scored.detector, scored.parameters) IN (
+        SELECT (benchmark, detector, parameters) FROM evidence_evaluations WHERE is_default
+        UNION SELECT (benchmark, detector, parameters) FROM evidence_pairs WHERE detector IS NOT NULL
+    ));
+
+CREATE OR REPLACE TEMP TABLE compared_scores AS
+-- As the AUROC compares them: labelled texts of the evaluation split, or audited texts with those held out. None of a
+-- benchmark that was built anew since: scores and texts may be of different builds.
+SELECT scored.model, scored.benchmark, scored.detector, scored.parameters, scored.score, scored."group",
+    CASE WHEN pairs.sides = 'labelled' THEN scored.label ELSE (scored.split = 'evaluation')::INTEGER END AS side
+FROM evidence_scores AS scored JOIN evidence_pairs AS pairs USING (model, benchmark)
+WHERE pairs.is_current AND scored.status = 'ok' AND isfinite(scored.score)
+    AND CASE WHEN pairs.sides = 'labelled' THEN scored.split = 'evaluation' AND scored.label IN (0, 1)
+        ELSE scored.split = 'evaluation' OR (scored.split = 'calibration' AND scored.label = 0) END
+    AND (scored.model, scored.benchmark, scored.detector, scored.parameters) IN (
+        SELECT (model, benchmark, detector, parameters) FROM evidence_settings
+        WHERE is_default AND detector <> 'blind_control' AND auroc.value IS NOT NULL
+    );

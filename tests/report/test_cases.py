@@ -1,0 +1,257 @@
+"""Cases in which a page could say more, or less, than is known: mixed labels, another build, no text, cut lists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from audit_pipeline.catalogue.contracts import LINEAGE, Pair, canonical_json, digest
+from audit_pipeline.catalogue.integrity import with_row_sha256
+from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.evidence.options import Asked
+from audit_pipeline.report import page as report_page
+from audit_pipeline.report.html import ROOM, Scale
+from audit_pipeline.report.section_files import SectionFiles, sections
+from audit_pipeline.report.write import build_reports
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import query
+from tests.warehouse.conftest import DAY, MODELS, Folder
+
+from .made_findings import (
+    BOOKS,
+    MODEL,
+    SHELF,
+    evaluation,
+    group_tests,
+    highlight,
+    rates,
+    write_rows,
+    write_shelf,
+)
+from .written import Written, written
+
+TINY, SMALL = MODELS
+
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture
+def shelved(folder: Folder) -> Folder:
+    write_shelf(folder)
+    return folder
+
+
+def labelled_beside(folder: Folder) -> None:
+    """Of the shelf's evaluation texts those of the last ten books get a label; the AUROC is of them alone."""
+    for row in folder.examples[SHELF]:
+        if row["group"] in BOOKS[10:]:
+            row["label"] = BOOKS.index(str(row["group"])) % 2
+    folder.rewrite_examples(SHELF)
+    run, pair = "run-shelf", Pair(SHELF, MODEL)
+    rows = [
+        evaluation(SHELF, run, "min_k_plus_plus", "auroc", 0.71, 30, 30),
+        evaluation(SHELF, run, "blind_control", "auroc", 0.52, 30, 30),
+    ]
+    write_rows(folder, "evaluations", pair, run, rows)
+    tests = [row for row in group_tests(run, 300) if row["group"] in BOOKS[:10]]
+    write_rows(folder, "group_tests", pair, run, tests)
+
+
+def test_audited_documents_beside_labelled_ones_are_the_answer(shelved: Folder) -> None:
+    labelled_beside(shelved)
+    found = written(shelved)
+    (answer,) = found.reports[MODEL].answers
+    assert answer.sides == "labelled"
+    assert answer.documents
+    assert (answer.documents.tested, answer.documents.standing_out) == (10, 4)
+    assert answer.headline == "4 of 10 documents stand out: worth a closer look."
+    text = found.pages[MODEL].text
+    assert "Documents that stand out (q ≤ 0.05) 4 of 10" in text
+    assert "AUROC of the detector, min_k_plus_plus 0.710 [0.650, 0.770]" in text
+    assert "Of the labelled texts alone" in text
+
+
+def test_groups_of_both_sides_are_no_audited_documents(shelved: Folder) -> None:
+    labelled_beside(shelved)
+    for row in shelved.examples[SHELF]:
+        row["label"] = 0 if row["label"] is None else row["label"]
+    shelved.rewrite_examples(SHELF)
+    (answer,) = written(shelved).reports[MODEL].answers
+    assert (answer.documents, answer.outcome) == (None, "difference_to_look_at")
+
+
+def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
+    rows = [{**row, "assumption": f"assumed of a {row['unit']}"} for row in rates("run-shelf")]
+    write_rows(shelved, "contamination_rates", Pair(SHELF, MODEL), "run-shelf", rows)
+    found = written(shelved)
+    (finding,) = found.reports[MODEL].evidence
+    (shelf,) = finding.shelf
+    assert shelf.rule == "marginal"
+    assert (shelf.assumption, shelf.document_assumption) == ("assumed of a benchmark", "assumed of a group")
+    assert (shelf.rates[0].fpr.value, shelf.rates[0].tpr.high) == (0.05, 0.7)
+    text = found.pages[MODEL].text
+    assert "Corrected with FPR 5.0% [3.0, 8.0] and TPR 60.0% [50.0, 70.0] of calibration texts." in text
+    assert "The corrected rate holds where assumed of a benchmark." in text
+    of_documents = text[text.index("Open dot: flagged share") :]
+    assert "The corrected rate of a document holds where assumed of a group." in of_documents
+    assert "so many would be flagged of texts that were never read" in text
+
+
+def test_a_threshold_without_an_aim_names_no_number(shelved: Folder) -> None:
+    rows = [
+        {**row, "rule": "largest_accuracy", "alpha": None} for row in rates("run-shelf") if row["rule"] == "marginal"
+    ]
+    write_rows(shelved, "contamination_rates", Pair(SHELF, MODEL), "run-shelf", rows)
+    text = written(shelved).pages[MODEL].text
+    assert "threshold of the rule “largest accuracy”." in text
+    assert "so many would be flagged" not in text
+
+
+def test_a_dot_at_the_end_of_a_scale_is_whole() -> None:
+    scale = Scale.of([], 0.0, 1.0)
+    places = [float(scale.place(value).rstrip("%")) / 100 for value in (-1.0, 0.0, 0.5, 1.0, 2.0)]
+    assert places == pytest.approx([ROOM, ROOM, 0.5, 1 - ROOM, 1 - ROOM])
+    assert float(scale.width(0.25, 0.75).rstrip("%")) / 100 == pytest.approx(0.5 * (1 - 2 * ROOM))
+
+
+def test_no_curves_and_no_texts_of_another_build(audited: Folder) -> None:
+    path = audited.paths.benchmark_manifest("notes_32")
+    write_json(path, {**read_json(path), "digest": digest("another build")})
+    found = written(audited)
+    old, new = sorted(found.reports[TINY].evidence, key=lambda one: one.benchmark)
+    assert (old.benchmark, new.benchmark) == ("notes_32", "speeches_64")
+    assert old.without_texts
+    assert (old.curves, old.texts) == ([], [])
+    assert old.detectors, "the numbers of the time stand"
+    assert new.without_texts is None
+    assert all(curve.fpr and curve.edges for curve in new.curves)
+    assert new.curves
+    assert new.texts
+    text = found.pages[TINY].text
+    assert text.count("Without ROC curves, spreads and texts: the benchmark was built anew since") == 1
+
+
+def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
+    rows = audited.examples["notes_32"]
+    for row in rows:
+        row["text"] = ""
+    audited.rewrite_examples("notes_32")
+    run = "again-notes"
+    lit = {**highlight("notes_32", run, 1, rows[0]), "pieces": [], "token_scores": [], "counted": []}
+    write_rows(audited, "highlights", Pair("notes_32", TINY), run, [lit])
+    found = written(audited)
+    texts = {finding.benchmark: finding.texts for finding in found.reports[TINY].evidence}
+    assert texts["notes_32"] == []
+    assert texts["speeches_64"]
+    assert found.pages[TINY].text.count("Highest scores") == 1
+
+
+def given_to(folder: Folder, *benchmarks: str, settings: bool = True) -> None:
+    """Make benchmarks into tables of scores that were handed over, a file a model."""
+    for benchmark in benchmarks:
+        path = folder.paths.benchmark_manifest(benchmark)
+        write_json(path, {**read_json(path), "design": "selected", "spec": {"builder": "given"}})
+        for file in folder.paths.table("lineage").rglob("*.parquet"):
+            (row,) = pq.read_table(file, partitioning=None).to_pylist()
+            of_benchmark, _, model = row["partition"].partition("|")
+            if (row["table"], of_benchmark) != ("scores", benchmark):
+                continue
+            asked = Asked(Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss")
+            row["settings"] = canonical_json(asked.settings()) if settings else None
+            write_table(file, table_from_rows([with_row_sha256(row)], LINEAGE))
+
+
+def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
+    def across(config: str) -> Written:
+        build_warehouse(audited.paths, config=audited.paths.root / config)
+        return Written(build_reports(audited.paths.warehouse, audited.paths.reports))
+
+    given_to(audited, "notes_32")
+    found = across("nowhere")
+    for model in (TINY, SMALL):
+        assert [shlex.split(command) for command in found.reports[model].manifest[0].commands] == [
+            [
+                *("corpus-audit", "evaluate", "--scores", f"scores of {model}.csv", "--model", model),
+                *("--benchmark", "notes_32", "--headline", "loss", "--seed", "7"),
+            ],
+            ["corpus-audit", "audit", "--model", model, "--benchmark", "speeches_64"],
+            ["corpus-audit", "report"],
+        ]
+        answers = {answer.benchmark: answer for answer in found.reports[model].answers}
+        assert answers["notes_32"].handed_over == f"scores of {model}.csv"
+        assert (answers["notes_32"].detector, answers["notes_32"].detector_chosen) == ("loss", "named")
+        assert (answers["speeches_64"].detector, answers["speeches_64"].detector_chosen) == (
+            "min_k_plus_plus",
+            "default",
+        )
+        assert f"Scores from scores of {model}.csv" in found.pages[model].text
+    assert f"scores of {SMALL}" not in found.pages[TINY].text, "the other model's file"
+    assert "What should be audited is not known" in found.pages["across"].text
+    given_to(audited, "speeches_64", settings=False)
+    found = across("nowhere")
+    assert found.reports[TINY].manifest[0].commands[1:] == [
+        f"# {TINY} on speeches_64: evaluated by an earlier version, which did not keep how"
+    ]
+    assert found.reports["across"].coverage[0].only_given
+    assert "What should be audited is not known" not in found.pages["across"].text
+
+
+def with_a_limit_of_one(section: SectionFiles) -> SectionFiles:
+    """A section that shows a single row, or a single one of each list that it cuts."""
+    sql = re.sub(r"LIMIT \d+", "LIMIT 1", section.sql)
+    return replace(
+        section, sql=re.sub(r"place <= 80\b|(?<=count\(\*\) - )80\b", lambda cut: cut[0].replace("80", "1"), sql)
+    )
+
+
+def test_what_is_cut_is_counted(audited: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = written(audited)
+    report = whole.reports[TINY]
+    assert report.left_out.costs == report.changes[0].more_findings == 0
+    monkeypatch.setattr(report_page, "sections", lambda: tuple(with_a_limit_of_one(one) for one in sections()))
+    monkeypatch.setattr("audit_pipeline.report.write.layout_digest", lambda: "another")
+    cut = written(audited)
+    less = cut.reports[TINY]
+    for part in ("costs", "benchmarks"):
+        assert len(less[part]) == 1
+        assert less.left_out[part] == len(report[part]) - 1 > 0
+    assert len(less.changes[0].findings) == 1
+    assert less.changes[0].more_findings == len(report.changes[0].findings) - 1 > 0
+    (row,) = query(
+        audited.paths.warehouse, "SELECT sum(seconds) AS s FROM cost WHERE is_latest AND model = 'tiny-125m'"
+    ).to_pylist()
+    assert less.costs[0].all_seconds == report.costs[0].all_seconds == pytest.approx(row["s"])
+    text = cut.pages[TINY].text
+    assert f"one of the {less.changes[0].more_findings} that are left out here" in text
+    assert f"By stage (1 of {len(report.costs)})" in text
+    across = cut.reports["across"]
+    assert across.left_out.timeline == len(whole.reports["across"].timeline) - 1
+
+
+def test_documents_that_stand_out_are_compared_with_the_evaluation_before(shelved: Folder) -> None:
+    assert written(shelved).reports[MODEL].changes[0].documents == []
+    run = "run-later"
+    pair = Pair(SHELF, MODEL)
+    later = []
+    for row in group_tests(run, 300):
+        place = BOOKS.index(str(row["group"]))
+        later.append({**row, "q_bh": 0.01 if place in (0, 1, 7) else 0.5})
+    write_rows(shelved, "group_tests", pair, run, later)
+    shelved.write_lineage("group_tests", pair.partition, run, DAY + timedelta(days=3), benchmark_digest=digest(SHELF))
+    found = written(shelved)
+    for name in (MODEL, "across"):
+        (change,) = found.reports[name].changes[0].documents
+        assert (change.previous_standing_out, change.standing_out, change.tested) == (4, 3, 20)
+        assert change.newly == [BOOKS[7]]
+        assert sorted(change.no_longer) == sorted(book[:299] + "…" if len(book) > 300 else book for book in BOOKS[2:4])
+        assert change.same_build
+    text = found.pages[MODEL].text
+    assert "4 of 20 2026-03-03 3 of 20 2026-03-04 now: Collected letters, volume 3" in text
+    assert "Nothing: no pair was audited twice" not in text

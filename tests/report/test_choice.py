@@ -1,0 +1,109 @@
+"""Where there is too much, the report shows what matters most, and says what it leaves out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.report import choice as report_choice
+from audit_pipeline.report import page as report_page
+from audit_pipeline.report.choice import in_order, sections_a_model
+from audit_pipeline.report.section_files import sections
+from audit_pipeline.report.words import Outcome
+from audit_pipeline.report.write import build_reports
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import query
+from tests.warehouse.conftest import MODELS, Folder
+
+from .written import Written
+
+TINY = next(iter(MODELS))
+
+
+def answer(name: str, outcome: Outcome, low: float | None = 0.5, *, is_current: bool = True) -> dict[str, Any]:
+    """What the order goes by."""
+    auroc = {"value": low, "low": low, "high": low, "method": None}
+    return {
+        **{"model": name, "benchmark": "b", "outcome": outcome, "is_current": is_current},
+        **{"auroc": auroc, "documents": None},
+    }
+
+
+def test_what_matters_most() -> None:
+    answers = [
+        answer("g", "not_evaluated"),
+        answer("f", "evidence_of_training", 0.99, is_current=False),
+        answer("e", "no_difference", 0.45),
+        answer("d", "no_difference", 0.49),
+        answer("c", "difference_to_look_at", 0.7),
+        answer("b", "evidence_of_training", 0.6),
+        answer("a", "sound_evidence_of_training", 0.9),
+    ]
+    assert [one["model"] for one in in_order(answers)] == list("abcdegf")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(get_args(Outcome)), st.none() | st.floats(0, 1), st.booleans()), max_size=12
+    ).flatmap(lambda made: st.permutations(list(enumerate(made))))
+)
+def test_the_order_does_not_depend_on_that_of_the_rows(
+    made: list[tuple[int, tuple[Outcome, float | None, bool]]],
+) -> None:
+    answers = [answer(f"m{name}", outcome, low, is_current=current) for name, (outcome, low, current) in made]
+    ordered = in_order(answers)
+    assert ordered == in_order(answers[::-1])
+    assert [one["is_current"] for one in ordered] == sorted((one["is_current"] for one in ordered), reverse=True)
+
+
+def test_every_model_has_a_section_and_few_models_have_more() -> None:
+    assert [sections_a_model(models) for models in (0, 1, 3, 10, 40, 41, 5000)] == [12, 12, 12, 4, 1, 1, 1]
+
+
+def test_a_report_of_too_many_pairs(audited: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One benchmark was built again since: its two pairs matter least.
+    path = audited.paths.benchmark_manifest("speeches_64")
+    write_json(path, {**read_json(path), "digest": "of another build"})
+    build_warehouse(audited.paths)
+    whole = Written(build_reports(audited.paths.warehouse, tmp_path / "whole"))
+    assert "matter most" not in whole.pages["across"].text
+
+    monkeypatch.setattr(report_choice, "MAX_ANSWERS", 3)
+    monkeypatch.setattr(report_choice, "MAX_SECTIONS", 1)
+    cut = Written(build_reports(audited.paths.warehouse, tmp_path / "cut"))
+    assert (cut.summary.pairs, cut.summary.models, cut.summary.findings) == (4, 2, 16)
+    across = cut.reports["across"]
+    assert [one.is_current for one in across.answers] == [True, True, False]
+    assert across.left_out.answers == 1
+    assert "The 3 of 4 pairs of model and benchmark that matter most are shown" in cut.pages["across"].text
+    assert "of an earlier build: audit again" in cut.pages["across"].text
+    assert len(across.lineage) == len(whole.reports["across"].lineage) - 2, "scores and evaluation of the one left out"
+    mine = cut.reports[TINY]
+    assert [(one.benchmark, one.section) for one in mine.answers] == [("notes_32", 1), ("speeches_64", None)]
+    assert "Of the 2 benchmarks the 1 that matter most have a section" in cut.pages[TINY].text
+    assert cut.pages[TINY].html.count('<article id="finding-') == 1
+
+
+def test_many_gaps_are_counted_and_some_named(audited: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in audited.paths.table("lineage").rglob("*.parquet"):
+        file.unlink()
+    build_warehouse(audited.paths)
+    cut = [
+        replace(one, sql=re.sub(r"place <= 50|(?<=- )50\b", lambda at: at[0].replace("50", "2"), one.sql))
+        for one in sections()
+    ]
+    monkeypatch.setattr(report_page, "sections", lambda: tuple(cut))
+    found = Written(build_reports(audited.paths.warehouse, tmp_path))
+    gaps = query(audited.paths.warehouse, "FROM lineage_gaps").num_rows
+    assert found.summary.lineage_gaps == gaps > 2
+    html = found.pages["across"].html
+    assert f"<b>{gaps} partitions are not as written: " in html
+    assert f'And {gaps - 2} more: <code>corpus-audit sql "FROM lineage_gaps"</code>' in html
+    assert found.reports["across"].lineage == []

@@ -1,0 +1,217 @@
+"""What is decided, tested and highlighted stands in the report: a shelf of twenty books, and a labelled benchmark."""
+
+from __future__ import annotations
+
+import html as html_module
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.report.numbers import interval, percent, probability
+from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.warehouse.query import query
+from tests.warehouse.conftest import DAY, Folder
+
+from .made_findings import BOOKS, HOSTILE, MODEL, OLDER, SHELF, TEXTS, write_everything, write_shelf
+from .written import Page, Said, Written, written
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Written, Path]:
+    folder = Folder(DataPaths(tmp_path_factory.mktemp("findings") / "data"))
+    write_everything(folder)
+    return written(folder), folder.paths.warehouse
+
+
+def section_of(report: Said, benchmark: str) -> Said:
+    (section,) = [one for one in report.evidence if one.benchmark == benchmark]
+    return section
+
+
+def section_html(page: Page, section: Said) -> str:
+    start = page.html.index(f'<article id="finding-{section.number}">')
+    return page.html[start : page.html.index("</article>", start)]
+
+
+def test_the_shelf_is_answered_by_its_documents(found: tuple[Written, Path]) -> None:
+    reports, warehouse = found
+    answer = next(one for one in reports.reports[MODEL].answers if one.benchmark == SHELF)
+    assert (answer.sides, answer.outcome, answer.claim_level) == (
+        "audited against held-out",
+        "documents_stand_out",
+        "screening only",
+    )
+    assert answer.headline == "4 of 20 documents stand out: worth a closer look."
+    assert answer.documents
+    (row,) = query(
+        warehouse,
+        "SELECT count(*) FILTER (q_bh <= 0.05) AS out, count(*) AS tested FROM current_group_tests"
+        " WHERE detector = 'min_k_plus_plus'",
+    ).to_pylist()
+    assert (answer.documents.standing_out, answer.documents.tested) == (row["out"], row["tested"]) == (4, 20)
+    assert answer.documents.flagged
+    assert (answer.documents.flagged.value, answer.documents.alpha) == (0.6, 0.05), "the marginal rule at 5%"
+    text = reports.pages[MODEL].text
+    assert "Documents that stand out (q ≤ 0.05) 4 of 20" in text
+    assert "60.0% [45.0, 80.0]" in text
+
+
+def test_every_book_is_listed_with_its_numbers(found: tuple[Written, Path]) -> None:
+    reports, warehouse = found
+    section = section_of(reports.reports[MODEL], SHELF)
+    text = Page(f"<div>{section_html(reports.pages[MODEL], section)}</article></div>").text
+    (shelf,) = section.shelf
+    assert {document.name for document in shelf.documents} == {
+        book[:299] + "…" if len(book) > 300 else book for book in BOOKS
+    }
+    p_values = [document.p_value for document in shelf.documents]
+    assert p_values == sorted(p_values, key=lambda p: p or 0.0)
+    rows = query(
+        warehouse,
+        "FROM book_contamination WHERE detector = 'min_k_plus_plus' AND unit = 'group' AND rule = 'marginal'",
+    ).to_pylist()
+    assert len(rows) == len(BOOKS)
+    for row in rows:
+        numbers = (
+            f"6 {probability(row['p_value'])} {probability(row['q_bh'])} {probability(row['q_by'])} "
+            f"{probability(row['q_ledger'])} "
+            f"{percent(row['flagged'])} {interval([row['flagged_low'], row['flagged_high']], rate=True)} "
+        )
+        assert numbers + ("refused" if row["status"] == "refused" else percent(row["corrected"])) in text
+    alone = "For one document to stand out alone, it has to be compared with 399 calibration documents"
+    assert f"{alone}; it is compared with 300." in text
+
+
+def test_numbers_of_audited_against_held_out_texts_say_so(found: tuple[Written, Path]) -> None:
+    reports, _ = found
+    page = reports.pages[MODEL]
+    section = section_of(reports.reports[MODEL], SHELF)
+    text = section_html(page, section)
+    assert section.sides == "audited against held-out"
+    assert "Nobody knows which of the audited texts the model has read." in text
+    assert "Texts: audited + held-out with a score." in text
+    assert "false positive rate (held-out taken for audited)" in text
+    labelled = section_html(page, section_of(reports.reports[MODEL], "notes_32"))
+    assert "Nobody knows which" not in labelled
+    assert "false positive rate (non-members taken for members)" in labelled
+    assert section.smallest_fpr == pytest.approx(1 / 300), "300 held-out books"
+    assert [len(curve.fpr) > 10 for curve in section.curves] == [True] * 4
+
+
+def test_what_is_not_resolvable_says_so(found: tuple[Written, Path]) -> None:
+    reports, _ = found
+    section = section_of(reports.reports[MODEL], SHELF)
+    assert all(row.tpr_at_01_fpr.value is None for row in section.detectors)
+    assert section_html(reports.pages[MODEL], section).count("<small>not resolvable</small>") == len(section.detectors)
+
+
+def test_decisions_comparisons_and_checks(found: tuple[Written, Path]) -> None:
+    reports, _ = found
+    section = section_of(reports.reports[MODEL], "notes_32")
+    text = Page(f"<div>{section_html(reports.pages[MODEL], section)}</article></div>").text
+    assert [row.detector for row in section.decisions][:4] == ["min_k_plus_plus"] * 4, "the one that answers first"
+    assert "marginal: aimed at on average 5% 4.2% [0.1, 21.1] 25.0% [9.8, 46.7] 0.8" in text
+    assert (
+        "5% refused: 59 calibration groups are needed for 5%, there are 12 12 groups of non-members; 12 + 12 texts"
+        in text
+    )
+    assert "+0.120 [+0.060, +0.180] 0.031 4.0×10⁻⁴ 48 12" in text
+    assert "blind control +0.080" in text
+    assert "marginal: aimed at on average 10% 9.0% 0.2% 37.0% 200 12" in text
+    assert "1% refused: too few groups 200 12" in text
+
+
+def test_tests_of_whole_sets(found: tuple[Written, Path]) -> None:
+    reports, _ = found
+    for name in (MODEL, "across"):
+        text = reports.pages[name].text
+        assert "dataset inference screening only 0.012 2 p-values of this set so far 2.25 120 300" in text
+        assert "No p-value: no held-out texts of the same distribution are named" in text
+    assert reports.reports[OLDER].corpus_tests == []
+
+
+def test_the_older_model_stands_beside(found: tuple[Written, Path]) -> None:
+    reports, _ = found
+    rows = reports.reports[MODEL].older_models
+    assert {(row.older_model, str(row.older_released)) for row in rows} == {(OLDER, "2018-01-01")}
+    assert {row.benchmark for row in rows} == {"notes_32", "speeches_64"}
+    assert all(row.auroc.value is not None and row.older_auroc.value is not None for row in rows)
+    assert "Older-model control" in reports.pages[MODEL].text
+    assert reports.reports[OLDER].older_models == []
+    timeline = [(one.benchmark, one.model) for one in reports.reports["across"].timeline]
+    assert timeline == [(name, model) for name in ("notes_32", "speeches_64") for model in (OLDER, MODEL)]
+
+
+def test_tokens_that_count_are_underlined(found: tuple[Written, Path]) -> None:
+    reports, warehouse = found
+    for benchmark in (SHELF, "notes_32"):
+        section = section_of(reports.reports[MODEL], benchmark)
+        quotes = re.findall(
+            r"<blockquote[^>]*>(.*?)</blockquote>", section_html(reports.pages[MODEL], section), re.DOTALL
+        )
+        rows = query(warehouse, f"FROM current_highlights WHERE benchmark = '{benchmark}' ORDER BY place").to_pylist()
+        assert len(quotes) == len(rows) == len(section.texts)
+        for quote, row, highlight in zip(quotes, rows, section.texts, strict=True):
+            assert [token.text for token in highlight.tokens] == row["pieces"]
+            plain = html_module.unescape(re.sub(r"<.*?>", "", quote))
+            assert plain == "".join(row["pieces"]), "nothing is added between two tokens"
+            underlined = [html_module.unescape(re.sub(r"<.*?>", "", one)) for one in re.findall(r"<u>.*?</u>", quote)]
+            assert underlined == [p for p, counted in zip(row["pieces"], row["counted"], strict=True) if counted]
+        levels = {
+            float(title.replace("\u2212", "-")): int(level)
+            for level, title in re.findall(r'<span class="h(\d)" title="(.*?)">', "".join(quotes))
+        }
+        in_order = [levels[value] for value in sorted(levels)]
+        assert in_order == sorted(in_order)
+        assert set(in_order) == {0, 1, 2, 3, 4}
+    assert '<blockquote dir="auto" lang="ar">' in reports.pages[MODEL].html
+
+
+def test_pieces_of_highlights_and_names_of_books_are_escaped(found: tuple[Written, Path]) -> None:
+    reports, _ = found
+    for page in reports.pages.values():
+        assert "<script" not in page.html
+        assert "<img" not in page.html
+        assert "{{" not in page.html.replace("{{ 7 * 7 }}", "")
+    text = reports.pages[MODEL].text
+    for words in (HOSTILE, *TEXTS):
+        assert " ".join(words.split()) in text
+    assert "not-<there>" in reports.pages["across"].text
+
+
+def test_without_text_no_piece_of_a_highlight_is_left(tmp_path: Path) -> None:
+    folder = Folder(DataPaths(tmp_path / "data"))
+    write_shelf(folder)
+    reports = written(folder, include_text=False)
+    assert "Highest scores" not in reports.pages[MODEL].text
+    for path in reports.paths.values():
+        for file in (path, path.with_suffix(".json")):
+            assert "onerror" not in file.read_text(encoding="utf-8")
+
+
+def test_too_few_books_to_compare_with(tmp_path: Path) -> None:
+    folder = Folder(DataPaths(tmp_path / "data"))
+    write_shelf(folder, held_out=12)
+    answer = written(folder).reports[MODEL].answers[0]
+    assert answer.outcome == "documents_cannot_stand_out"
+    assert "Each of 20 documents was compared with 12 documents" in answer.explanation
+
+
+def test_the_report_joins_what_the_warehouse_joins(found: tuple[Written, Path]) -> None:
+    """Every stage of every pair has its cost, and every table behind a section its lineage entry."""
+    reports, _ = found
+    report = reports.reports[MODEL]
+    assert {cost.benchmark for cost in report.costs} == {SHELF, "notes_32", "speeches_64"}
+    tables = {entry.table for entry in report.lineage}
+    assert {"group_tests", "contamination_rates", "decisions", "highlights", "corpus_tests", "evaluations"} <= tables
+    assert section_of(report, SHELF).ledger
+    assert datetime.fromisoformat(report.first_screen[0].last_audited) > DAY
+
+
+def test_the_fixture_is_a_whole_warehouse(tmp_path: Path) -> None:
+    folder = Folder(DataPaths(tmp_path / "data"))
+    write_shelf(folder)
+    assert build_warehouse(folder.paths).unreadable == ()

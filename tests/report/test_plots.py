@@ -1,0 +1,292 @@
+"""Pictures show what they are given, stay small, load nothing, and take any label."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from PIL import Image
+
+from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS
+from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.evidence.evaluate import ScoreColumn
+from audit_pipeline.report.drawing import MARKDOWN_LIMIT, as_png, as_svg, markdown_image, plain
+from audit_pipeline.report.interval_plots import auroc_forest, rates_by_group, study_panels
+from audit_pipeline.report.pair_plots import (
+    forest_markdown,
+    histograms_markdown,
+    rates_markdown,
+    roc_log_markdown,
+    roc_markdown,
+)
+from audit_pipeline.report.picture_data import (
+    Interval,
+    RateRow,
+    RocCurve,
+    ScorePanel,
+    StudyPanel,
+    as_fine_as_seen,
+    spread_of,
+)
+from audit_pipeline.report.roc_plots import roc_curves, roc_low_corner
+from audit_pipeline.report.spread_plots import score_histograms
+
+from .made_findings import BOOKS, evaluation, rates
+
+NASTY = [
+    "<script>alert(1)</script>",
+    "$x_1$ and $",
+    "a" * 300,
+    "tab\t\n\x07",
+    r"back\slash $\frac{",
+    "]]>&amp;",
+]
+
+
+def curve(label: str = "loss") -> RocCurve:
+    return RocCurve(label, np.array([0.0, 0.0, 0.5, 1.0]), np.array([0.0, 0.4, 0.9, 1.0]), 0.8)
+
+
+def panel(label: str = "loss", n: int = 500) -> ScorePanel:
+    random = np.random.default_rng(1)
+    return ScorePanel(label, spread_of(random.normal(0.5, 1, n), random.normal(0, 1, n)))
+
+
+def roc(label: str, n: int) -> Figure:
+    return roc_curves([curve(label)] * n)
+
+
+def forest(label: str, n: int) -> Figure:
+    return auroc_forest([Interval(label, 0.6, 0.55, 0.65)] * n, blind=Interval(label, 0.55, 0.5, 0.62))
+
+
+def histograms(label: str, n: int) -> Figure:
+    return score_histograms([panel(label)] * n)
+
+
+def corner(label: str, n: int) -> Figure:
+    return roc_low_corner([curve(label)] * n, smallest_fpr=0.004, sides=("audited", "held-out"))
+
+
+def bars(label: str, n: int) -> Figure:
+    row = RateRow(label, Interval("", 0.3, 0.2, 0.4), Interval("", 0.25, 0.0, 0.5))
+    return rates_by_group([row, RateRow(label, Interval("", 0.0, None, None), Interval("", None, None, None))] * n)
+
+
+def study(label: str, n: int) -> Figure:
+    lines = [(label, [Interval("1", 0.6, 0.5, 0.7), Interval("2", 0.9, None, None)])] * n
+    return study_panels([StudyPanel("learning_rate", ["1", "2"], lines)] * 3)
+
+
+FIGURES = (roc, corner, forest, histograms, bars, study)
+
+
+def texts(svg: str) -> str:
+    return " ".join(
+        "".join(element.itertext()) for element in ET.fromstring(svg).iter() if element.tag.endswith("text")
+    )
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_nine_detectors_fit_into_dagsters_metadata(draw: Callable[[str, int], Figure]) -> None:
+    png = as_png(draw("loss", 9))
+    with Image.open(io.BytesIO(png)) as image:
+        assert image.format == "PNG"
+        assert image.width > 300
+        assert len(np.unique(np.asarray(image.convert("L")))) > 10
+    markdown = markdown_image(png, "ROC")
+    found = re.fullmatch(r"!\[ROC\]\(data:image/png;base64,([A-Za-z0-9+/=]+)\)", markdown)
+    assert found
+    assert base64.b64decode(found.group(1)) == png
+    assert len(found.group(1)) <= MARKDOWN_LIMIT
+
+
+def test_an_image_that_is_too_large_is_refused() -> None:
+    with pytest.raises(ValueError, match="100000 are allowed"):
+        markdown_image(b"x" * 75_001, "large")
+    assert len(markdown_image(b"x" * 75_000, "")) > MARKDOWN_LIMIT
+
+
+def test_a_markdown_description_cannot_end_the_image() -> None:
+    markdown = markdown_image(b"x", "a](http://elsewhere) <b>\n`c`")
+    assert markdown.startswith(r"![a\]\(http\:\/\/elsewhere\) \<b\> \`c\`](data:image/png;base64,")
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_an_svg_is_well_formed_and_loads_nothing(draw: Callable[[str, int], Figure]) -> None:
+    svg = as_svg(draw("loss", 9), 'what "it" <shows>', "and & how")
+    root = ET.fromstring(svg)
+    said = [(element.tag.rpartition("}")[2], element.text) for element in list(root)[:2]]
+    assert said == [("title", 'what "it" <shows>'), ("desc", "and & how")]
+    assert root.get("aria-label") == 'what "it" <shows>'
+    assert root.get("width") is None
+    assert root.get("viewBox")
+    references = [value for element in root.iter() for name, value in element.attrib.items() if name.endswith("href")]
+    assert all(value.startswith("#") for value in references)
+    assert "url(http" not in svg
+    assert "currentColor" in svg
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert {value[1:] for value in references} <= set(ids)
+
+
+def test_the_same_figure_gives_the_same_svg() -> None:
+    assert as_svg(roc_curves([curve()]), "x") == as_svg(roc_curves([curve()]), "x")
+
+
+@pytest.mark.parametrize("label", NASTY)
+def test_labels_are_drawn_as_they_are(label: str) -> None:
+    for figure in [draw(label, 1) for draw in FIGURES]:
+        shown = texts(as_svg(figure, label))
+        assert plain(label).replace(r"\$", "$") in shown
+        assert as_png(figure)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.text(max_size=60))
+def test_any_label_can_be_drawn(label: str) -> None:
+    ET.fromstring(as_svg(auroc_forest([Interval(label, 0.5, 0.4, 0.6)]), label))
+
+
+def test_roc_curves_tell_their_auroc_and_mark_five_percent() -> None:
+    shown = texts(as_svg(roc_curves([curve("min_k"), RocCurve("zlib", np.array([0, 1]), np.array([0, 1]), None)]), "x"))
+    assert "min_k 0.800" in " ".join(shown.split())
+    assert "zlib not defined" in " ".join(shown.split())
+    assert "5% FPR" in shown
+
+
+def test_the_heaviest_line_is_that_of_the_detector_that_was_named_and_of_no_other() -> None:
+    def widths(curves: list[RocCurve]) -> list[float]:
+        (axes,) = roc_curves(curves).axes
+        return [line.get_linewidth() for line in axes.lines if str(line.get_label()).startswith(("a", "b", "c"))]
+
+    a, b, c = (curve(name) for name in "abc")
+    assert len(set(widths([a, b, c]))) == 1, "nobody named one"
+    drawn = widths([a, replace(b, answers=True), c])
+    assert drawn[1] > drawn[0] == drawn[2]
+
+
+def test_a_curve_of_many_texts_stays_small() -> None:
+    random = np.random.default_rng(2)
+    steps = random.random(20_000) < 0.5
+    many = RocCurve("loss", np.cumsum(steps) / steps.sum(), np.cumsum(~steps) / (~steps).sum(), 0.5)
+    figure = roc_curves([many])
+    drawn = figure.axes[0].lines[-1].get_xydata()
+    assert tuple(drawn[-1]) == (1.0, 1.0)
+    at = np.interp(many.fpr, drawn[:, 0], drawn[:, 1])
+    assert np.abs(at - many.tpr).max() < 0.01
+    assert len(as_svg(figure, "many")) < 40_000
+
+
+def test_the_forest_draws_intervals_where_they_are() -> None:
+    figure = auroc_forest(
+        [Interval("a", 0.7, 0.6, 0.8), Interval("b", None, None, None), Interval("c", 0.4, None, None)],
+        blind=Interval("blind control", 0.55, 0.5, 0.62),
+    )
+    axes = figure.axes[0]
+    lines = [line.get_xdata() for line in axes.lines]
+    assert [0.6, 0.8] in [list(line) for line in lines]
+    assert [0.7] in [list(line) for line in lines]
+    assert [0.4] in [list(line) for line in lines]
+    low, high = axes.get_xlim()
+    assert low <= 0.37
+    assert high >= 0.83
+    shown = texts(as_svg(figure, "x"))
+    assert "blind control 0.550" in shown
+    assert "not defined" in shown
+
+
+def test_the_low_corner_shades_what_cannot_be_resolved() -> None:
+    figure = roc_low_corner([curve()], smallest_fpr=0.01)
+    axes = figure.axes[0]
+    assert axes.get_xscale() == "log"
+    assert axes.get_xlim() == (0.005, 1.0)
+    shown = texts(as_svg(figure, "x"))
+    assert "not resolvable" in shown
+    assert "10%" in shown
+    assert "not resolvable" not in texts(as_svg(roc_low_corner([curve()]), "x"))
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=300).filter(lambda sides: len(set(sides)) == 2))
+def test_a_thinned_curve_is_the_curve(sides: list[bool]) -> None:
+    steps = np.array(sides)
+    fpr = np.concatenate([[0.0], np.cumsum(~steps) / (~steps).sum()])
+    tpr = np.concatenate([[0.0], np.cumsum(steps) / steps.sum()])
+    thin_fpr, thin_tpr = as_fine_as_seen(fpr, tpr)
+    assert (thin_fpr[0], thin_tpr[0], thin_fpr[-1], thin_tpr[-1]) == (0.0, 0.0, 1.0, 1.0)
+    assert set(zip(thin_fpr, thin_tpr, strict=True)) <= set(zip(fpr, tpr, strict=True))
+    for false, true in zip(fpr, tpr, strict=True):
+        assert np.min(np.maximum(np.abs(thin_fpr - false), np.abs(thin_tpr - true))) <= 1 / 200
+
+
+def test_rates_are_drawn_where_they_are() -> None:
+    one = RateRow("a book", Interval("", 0.3, 0.2, 0.4), Interval("", 0.1, 0.0, 0.35))
+    two = RateRow("another", Interval("", 0.6, None, None), Interval("", None, None, None))
+    figure = rates_by_group([one, two], aimed_at=0.05)
+    lines = [list(line.get_xdata()) for line in figure.axes[0].lines]
+    assert lines == [[0.05, 0.05], [0.2, 0.4], [0.3], [0.0, 0.35], [0.1], [0.6]]
+    shown = texts(as_svg(figure, "x"))
+    assert all(words in shown for words in ("a book", "another", "flagged", "corrected"))
+
+
+def columns() -> list[ScoreColumn]:
+    random = np.random.default_rng(4)
+    n = 120
+    labels = np.arange(n, dtype=np.int8) % 2
+    groups = [f"g{place // 6}" for place in range(n)]
+    return [
+        ScoreColumn(name, "{}", random.normal(labels), labels, groups, np.ones(n, dtype=np.bool_), 0, default)
+        for name, default in (("loss", True), ("zlib", True), ("zlib", False), ("blind_control", True))
+    ]
+
+
+def test_pictures_for_dagster_are_small_and_there_where_there_is_something_to_draw() -> None:
+    found = table_from_rows([evaluation("b", "run", "loss", "auroc", 0.6, 60, 60)], EVALUATIONS)
+    pictures = (
+        histograms_markdown(columns(), "b|m"),
+        roc_markdown(columns(), found, "b|m"),
+        roc_log_markdown(columns(), found, "b|m"),
+        forest_markdown(found, "b|m"),
+        rates_markdown(table_from_rows(rates("run"), CONTAMINATION_RATES), "min_k_plus_plus", "b|m"),
+    )
+    for picture in pictures:
+        assert picture
+        assert picture.startswith("![")
+        assert len(picture) <= MARKDOWN_LIMIT + 200
+    assert roc_log_markdown([], found, "b|m") is None
+    assert rates_markdown(CONTAMINATION_RATES.empty_table(), "loss", "b|m") is None
+    assert rates_markdown(table_from_rows(rates("run"), CONTAMINATION_RATES), "zlib", "b|m") is None
+    assert len(BOOKS) == 20
+
+
+def test_histograms_are_shares_of_each_side() -> None:
+    figure = score_histograms([ScorePanel("loss", spread_of(np.array([1.0, 2.0, 3.0, np.nan]), np.array([1.0] * 50)))])
+    steps = [patch.get_data().values for patch in figure.axes[0].patches]
+    assert [float(values.sum()) for values in steps] == pytest.approx([1.0] * 4)
+
+
+@pytest.mark.parametrize(
+    "scores", [[], [0.5], [0.5] * 10, [np.nan], [np.inf, 1.0, -np.inf], [1e300, -1e300], [0.1, 0.1 + 1e-17]]
+)
+def test_odd_scores_can_be_drawn(scores: list[float]) -> None:
+    odd = ScorePanel("odd", spread_of(np.array(scores), np.array([])))
+    assert as_svg(score_histograms([odd]), "odd")
+
+
+def test_nothing_to_draw_is_an_empty_picture() -> None:
+    for figure in (
+        roc_curves([]),
+        roc_low_corner([]),
+        rates_by_group([]),
+        auroc_forest([]),
+        score_histograms([]),
+    ):
+        assert as_png(figure)

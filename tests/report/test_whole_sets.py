@@ -1,0 +1,158 @@
+"""Tests of whole sets are part of the answer: with and without an audit beside them, found, not found or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.report import page as report_page
+from audit_pipeline.report.section_files import sections
+from audit_pipeline.report.summary import whole_set_words
+from tests.warehouse.conftest import DAY, MODELS, Folder
+from tests.warehouse.decided import write_rows
+
+from .written import Page, Written, written
+
+TINY, SMALL = MODELS
+CANARIES = "canaries-2026"
+
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def write_test(
+    folder: Folder, model: str = TINY, run_id: str = "run-c", at: datetime = DAY, **changes: object
+) -> Mapping[str, object]:
+    """One test of a whole set, in a run of its own: a canary that was found, by a sound test, unless told otherwise."""
+    row: dict[str, object] = {
+        **{"model": model, "benchmark": CANARIES, "test": "canary_rank", "status": "ok", "reason": None},
+        **{"p_value": 1e-6, "statistic": 1.0, "n": 1, "n_held_out": 999_999, "assumption": "chance drew the canary"},
+        **{"claim_level": "sound test", "method": "made up", "direction": None, "run_id": run_id},
+        **changes,
+    }
+    pair = Pair(str(row["benchmark"]), model)
+    write_rows(folder, "corpus_tests", pair, run_id, at, [row], asset_key="canaries")
+    return row
+
+
+def first_screen(page: Page) -> str:
+    """The text above all sections."""
+    html = page.html
+    return Page(f"<div>{html[html.index('<header id=') : html.index('<section ')]}</div>").text
+
+
+def test_a_canary_alone_is_an_answer(folder: Folder) -> None:
+    write_test(folder)
+    found: Written = written(folder)
+    assert set(found.summary.pages) == {TINY}
+    for name in (TINY, "across"):
+        report, page = found.reports[name], found.pages[name]
+        (asked,) = report.first_screen
+        assert asked.summary == "Rank of the published canary: a sound test finds training on this set (p = 1.0×10⁻⁶)."
+        assert asked.summary in first_screen(page)
+        assert "sound test" in first_screen(page)
+        assert "Nothing has been audited yet" not in page.text
+        assert (asked.pairs, asked.tests, asked.models) == (0, 1, 1)
+        assert datetime.fromisoformat(asked.last_audited) == DAY
+        (entry,) = report.lineage
+        assert (entry.table, entry.run_id, entry.number) == ("corpus_tests", "run-c", report.corpus_tests[0].lineage)
+        links = {link.removeprefix("#") for link in page.having("href") if link.startswith("#")}
+        assert links <= set(page.having("id"))
+
+
+def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> None:
+    write_test(audited)
+    found = written(audited)
+    summary = found.reports["across"].first_screen[0].summary
+    assert summary.startswith("Rank of the published canary: a sound test finds training on this set")
+    assert "None of" not in summary
+    assert "a sound test finds training" in first_screen(found.pages["across"])
+    assert "None of" in found.reports[SMALL].first_screen[0].summary, "the other model"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"p_value": 0.4}, "Rank of the published canary: nothing found (p = 0.400). That clears nobody."),
+        (
+            {"status": "refused", "reason": "there is one canary only", "p_value": None},
+            "Rank of the published canary: refused, so there is no p-value.",
+        ),
+        (
+            {"test": "dataset_inference", "benchmark": "notes_32", "status": "refused", "reason": "x", "p_value": None},
+            None,
+        ),
+        (
+            {"test": "dataset_inference", "p_value": 1.0, "direction": "opposite"},
+            "the opposite direction, and nothing found: held-out texts score higher than audited ones.",
+        ),
+    ],
+)
+def test_what_found_nothing_says_so(audited: Folder, changes: dict[str, Any], told: str | None) -> None:
+    write_test(audited, **changes)
+    found = written(audited)
+    page, summary = found.pages[TINY], found.reports[TINY].first_screen[0].summary
+    assert summary.startswith("None of 2 answers is evidence of training")
+    if told is None:
+        assert "test of the whole set" not in first_screen(page), "the benchmark is temporal"
+        assert "Dataset inference" not in summary
+        assert "No p-value: x" in page.text
+    else:
+        assert told in summary
+        assert told in first_screen(page)
+        assert str(changes.get("reason", "")) in first_screen(page)
+
+
+def test_an_order_that_somebody_says_was_drawn_by_chance_is_told_as_such(folder: Folder) -> None:
+    write_test(folder, test="sharded_permutation", assumption="every order was as likely")
+    found = written(folder)
+    (test,) = found.reports[TINY].corpus_tests
+    assert (test.claim_level, test.claim_stated_by) == ("sound test", "whoever ran this")
+    assert "sound test, as stated by whoever ran this" in first_screen(found.pages[TINY])
+    assert "a sound test (as stated by whoever ran this) finds training" in first_screen(found.pages[TINY])
+
+
+def test_every_test_of_a_set_is_counted(folder: Folder) -> None:
+    for place in range(3):
+        write_test(folder, run_id=f"run-{place}", at=DAY + timedelta(hours=place), p_value=0.3 - place / 10 - 0.08)
+    write_test(folder, run_id="other-set", benchmark="another")
+    found = written(folder)
+    tests = {test.benchmark: test for test in found.reports[TINY].corpus_tests}
+    assert (tests[CANARIES].p_values_so_far, tests["another"].p_values_so_far) == (3, 1)
+    assert tests[CANARIES].p_value == pytest.approx(0.02)
+    assert tests[CANARIES].outcome == "not_found", "0.02 is one of three"
+    assert "0.060 with all 3 p-values allowed for" in tests[CANARIES].headline
+    text = found.pages[TINY].text
+    assert "One of 3 p-values of this set and model so far; only the latest of each test is shown." in text
+    assert "0.020 3 p-values of this set so far" in text
+    assert found.reports[TINY].first_screen[0].summary == (
+        "Of 2 tests of whole sets: 1 where a sound test shows training and 1 with nothing found."
+    )
+
+
+def test_tests_that_are_cut_are_counted(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = [replace(one, sql=one.sql.replace("LIMIT 80", "LIMIT 2")) for one in sections()]
+    monkeypatch.setattr(report_page, "sections", lambda: tuple(cut))
+    for place in range(5):
+        write_test(folder, run_id=f"run-{place}", benchmark=f"set {place}", p_value=0.5 / (place + 1))
+    found = written(folder)
+    report = found.reports[TINY]
+    assert [test.benchmark for test in report.corpus_tests] == ["set 4", "set 3"], "the smallest first"
+    assert (report.left_out.corpus_tests, report.first_screen[0].tests) == (3, 5)
+    assert 'And 3 more: corpus-audit sql "FROM current_corpus_tests"' in found.pages[TINY].text
+
+
+def test_a_result_says_no_more_than_its_level() -> None:
+    for level, evidence in (("screening only", False), ("statistical evidence", True), ("sound test", True)):
+        for p_value, many, outcome in ((0.05, 1, "found"), (0.05, 2, "not_found"), (0.0501, 1, "not_found")):
+            kind, words = whole_set_words(
+                test="sharded_permutation", refused=None, p_value=p_value, p_values_so_far=many, claim_level=level
+            )
+            assert kind == outcome
+            assert ("training" in words) == (evidence and outcome == "found")
+            assert "prove" not in words

@@ -1,0 +1,453 @@
+"""An answer never says more than its claim level allows, and says so where nothing could have been found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control
+
+from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.report.answer import answer_words
+from audit_pipeline.report.documents import needed, penalty, smallest_q
+from audit_pipeline.report.known import Documents, Estimate, OneOfSeveral, Sides
+from audit_pipeline.report.limits import LIMITS
+from audit_pipeline.report.numbers import (
+    duration,
+    interval,
+    level,
+    number,
+    percent,
+    probability,
+    score,
+    setting,
+    signed,
+)
+from audit_pipeline.report.summary import instrument_words, summary_of, whole_set_words
+from audit_pipeline.report.words import (
+    Q_LEVEL,
+    Origin,
+    Outcome,
+    Words,
+    claim_words,
+    counted_words,
+    labels_words,
+    verdict_words,
+)
+
+LEVELS = tuple(CLAIM_IN_WORDS)
+VERDICTS = tuple(VERDICT_IN_WORDS)
+EVIDENCE = ("evidence of training", "statistical evidence", "sound test", "trained on")
+
+
+def words_of(
+    low: float,
+    high: float,
+    *,
+    level: str = "screening only",
+    verdict: str = "undetermined",
+    margin: float | None = None,
+    sides: Sides = "labelled",
+    documents: Documents | None = None,
+    origin: Origin | None = None,
+) -> Words:
+    return answer_words(
+        sides=sides,
+        claim_level=level,
+        split_verdict=verdict,
+        auroc=Estimate(value=(low + high) / 2, low=low, high=high),
+        margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
+        documents=documents,
+        origin=origin,
+    )
+
+
+def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction: str | None = None) -> Documents:
+    return Documents(
+        tested=tested,
+        standing_out=standing_out,
+        detectors=1,
+        tests=tested,
+        can_stand_out=tested,
+        direction=direction,
+        calibration_groups=groups,
+        smallest_q=smallest_q(groups, tested),
+    )
+
+
+def test_what_is_said_of_two_sides() -> None:
+    cases: list[tuple[Words, Outcome]] = [
+        (words_of(0.6, 0.7), "difference_to_look_at"),
+        (words_of(0.6, 0.7, verdict="separable without a model"), "separable"),
+        (words_of(0.45, 0.55), "no_difference"),
+        (words_of(0.3, 0.4), "reversed_difference"),
+        (words_of(0.6, 0.7, level="statistical evidence", margin=0.05), "evidence_of_training"),
+        (words_of(0.6, 0.7, level="statistical evidence", margin=-0.01), "difference_within_control"),
+        (words_of(0.6, 0.7, level="statistical evidence"), "difference_within_control"),
+        (words_of(0.45, 0.55, level="statistical evidence", margin=0.05), "no_difference"),
+        (words_of(0.6, 0.7, level="sound test", verdict="randomised by design"), "sound_evidence_of_training"),
+        (words_of(0.45, 0.55, level="sound test", verdict="randomised by design"), "no_difference"),
+        (words_of(0.6, 0.7, level="sound test", verdict="separable without a model"), "separable"),
+    ]
+    for words, outcome in cases:
+        assert words.outcome == outcome
+
+
+def test_what_is_said_where_there_is_no_number() -> None:
+    words = answer_words(
+        sides="labelled",
+        claim_level="screening only",
+        split_verdict="undetermined",
+        auroc=Estimate(value=None, method="not defined: there are no members"),
+        margin=None,
+        documents=None,
+    )
+    assert words.outcome == "not_defined"
+    assert "there are no members" in words.explanation
+    for claim in LEVELS:
+        point = answer_words(
+            sides="labelled",
+            claim_level=claim,
+            split_verdict="undetermined",
+            auroc=Estimate(value=0.9, method="one group a side: no interval"),
+            margin=None,
+            documents=None,
+        )
+        assert point.outcome == "not_defined"
+        assert "one group a side: no interval" in point.explanation
+    nothing = answer_words(sides="none", claim_level=None, split_verdict=None, auroc=None, margin=None, documents=None)
+    assert nothing.outcome == "not_evaluated"
+
+
+@given(
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.sampled_from(LEVELS),
+    st.sampled_from(VERDICTS),
+    st.none() | st.floats(-1, 1),
+    st.sampled_from(get_args(Sides)),
+    st.none() | st.tuples(st.integers(1, 40), st.integers(0, 40), st.integers(1, 4000)),
+)
+def test_no_answer_says_more_than_its_level(
+    one: float,
+    other: float,
+    claim: str,
+    verdict: str,
+    margin: float | None,
+    sides: Sides,
+    found: tuple[int, int, int] | None,
+) -> None:
+    low, high = sorted((one, other))
+    documents = shelf(min(found[:2]), tested=found[0], groups=found[2]) if found else None
+    words = words_of(low, high, level=claim, verdict=verdict, margin=margin, sides=sides, documents=documents)
+    told = f"{words.headline} {words.explanation}".lower()
+    assert "prove" not in told
+    assert "proof" not in told
+    if claim == "screening only":
+        allowed = told.replace("no evidence of training", "").replace("text that was trained on can go unnoticed", "")
+        assert not any(claimed in allowed for claimed in EVIDENCE)
+        assert words.outcome not in ("evidence_of_training", "sound_evidence_of_training")
+    if documents is None and verdict == "separable without a model":
+        assert words.outcome in ("separable", "not_evaluated")
+    if documents is None and low <= 0.5:
+        assert words.outcome not in ("evidence_of_training", "sound_evidence_of_training", "difference_to_look_at")
+    if claim == "statistical evidence":
+        assert words.outcome != "sound_evidence_of_training"
+
+
+def test_what_is_said_of_a_shelf() -> None:
+    assert words_of(0.5, 0.6, documents=shelf(0)).headline == "None of 20 documents stands out."
+    some = words_of(0.5, 0.6, documents=shelf(3))
+    assert some.headline == "3 of 20 documents stand out: worth a closer look."
+    assert "It is no evidence" in some.explanation
+    assert words_of(0.5, 0.6, level="statistical evidence", documents=shelf(1)).headline.startswith(
+        "Statistical evidence on 1 of 20"
+    )
+    few = words_of(0.5, 0.6, documents=shelf(0, groups=12))
+    assert few.outcome == "documents_cannot_stand_out"
+    assert "0.077" in few.explanation, "1 / 13"
+
+
+FINDINGS = ("sound_evidence_of_training", "evidence_of_training", "difference_to_look_at", "documents_stand_out")
+ORIGINS = (Origin(), Origin(handed_over=True), Origin(handed_over=True, stated_by="whoever ran this"))
+
+
+@given(
+    st.floats(0, 0.49),
+    st.floats(0, 0.49),
+    st.sampled_from(LEVELS),
+    st.sampled_from(VERDICTS),
+    st.none() | st.floats(-1, 1),
+    st.sampled_from(("labelled", "audited against held-out")),
+    st.none() | st.tuples(st.integers(1, 40), st.integers(0, 40), st.integers(1, 4000)),
+    st.sampled_from(ORIGINS),
+    st.booleans(),
+)
+def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
+    one: float,
+    other: float,
+    claim: str,
+    verdict: str,
+    margin: float | None,
+    sides: Sides,
+    found: tuple[int, int, int] | None,
+    origin: Origin,
+    one_of_several: bool,
+) -> None:
+    low, high = sorted((one, other))
+    documents = shelf(min(found[:2]), tested=found[0], groups=found[2], direction="opposite") if found else None
+    auroc = Estimate(value=(low + high) / 2, low=low, high=high)
+    several = [detector_answer("a", low, high), detector_answer("b", low, high)]
+    words = answer_words(
+        sides=sides,
+        claim_level=claim,
+        split_verdict=verdict,
+        auroc=None if one_of_several else auroc,
+        margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
+        documents=documents,
+        every=several if one_of_several else (),
+        origin=origin,
+    )
+    assert words.outcome not in FINDINGS
+    told = f"{words.headline} {words.explanation}"
+    assert "stand out: " not in told
+    assert not any(claimed in told.lower() for claimed in ("statistical evidence", "sound test", "trained on from"))
+    assert ("Was the sign of the scores forgotten?" in told.replace(": was", ": Was")) == origin.handed_over
+    assert "opposite" in told.lower() or verdict == "separable without a model"
+    test = whole_set_words(
+        test="dataset_inference",
+        refused=None,
+        p_value=1.0,
+        p_values_so_far=1,
+        claim_level=claim,
+        direction="opposite",
+        origin=origin,
+    )
+    assert test[0] == "opposite_direction"
+    assert ("sign of the scores forgotten" in test[1]) == origin.handed_over
+
+
+def test_of_whose_scores_nobody_knows_the_direction_the_report_says_so() -> None:
+    mine = Origin(handed_over=True)
+    unknown = words_of(0.6, 0.7, documents=shelf(3), sides="audited against held-out", origin=mine)
+    assert unknown.outcome == "documents_stand_out"
+    assert "Whether a high score is a sign of training cannot be checked" in unknown.explanation
+    for known in (
+        words_of(0.6, 0.7, documents=shelf(3), sides="audited against held-out"),
+        words_of(0.6, 0.7, documents=shelf(3, direction="training"), origin=mine),
+    ):
+        assert known.outcome == "documents_stand_out"
+        assert "cannot be checked" not in known.explanation
+    unclear = words_of(0.6, 0.7, documents=shelf(3, direction="none"), origin=mine)
+    assert "members do not clearly score higher" in unclear.explanation
+    lower = words_of(0.3, 0.4, documents=shelf(3), sides="audited against held-out", origin=mine)
+    assert lower.outcome == "documents_opposite_direction", "all together lower, and no known member says otherwise"
+    for ours in (
+        words_of(0.3, 0.4, documents=shelf(3), sides="audited against held-out"),
+        words_of(0.3, 0.4, documents=shelf(3, direction="training"), sides="audited against held-out", origin=mine),
+    ):
+        assert ours.outcome == "documents_stand_out"
+
+
+def detector_answer(name: str, low: float | None, high: float | None) -> OneOfSeveral:
+    middle = None if low is None or high is None else (low + high) / 2
+    return OneOfSeveral(
+        detector=name,
+        auroc=Estimate(value=0.5 if middle is None else middle, low=low, high=high, method="made up"),
+        direction=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("intervals", "verdict", "outcome"),
+    [
+        ([(0.6, 0.7), (0.9, 0.99)], "undetermined", "no_detector_named"),
+        ([(0.4, 0.7), (0.45, 0.6)], "undetermined", "no_difference"),
+        ([(0.2, 0.3), (0.3, 0.4)], "undetermined", "reversed_difference"),
+        ([(0.2, 0.3), (0.6, 0.7)], "undetermined", "no_detector_named"),
+        ([(0.9, 0.99), (0.9, 0.99)], "separable without a model", "separable"),
+        ([(None, None), (None, None)], "undetermined", "not_defined"),
+    ],
+)
+def test_of_several_detectors_of_which_none_was_named_none_answers(
+    intervals: list[tuple[float | None, float | None]], verdict: str, outcome: Outcome
+) -> None:
+    for claim in LEVELS:
+        words = answer_words(
+            sides="labelled",
+            claim_level=claim,
+            split_verdict=verdict,
+            auroc=None,
+            margin=None,
+            documents=None,
+            every=[detector_answer(str(place), *one) for place, one in enumerate(intervals)],
+            origin=Origin(handed_over=True),
+        )
+        assert words.outcome == outcome
+        if outcome == "no_detector_named":
+            assert "all 2 are shown" in words.headline
+            assert "--headline NAME" in words.explanation
+            assert ("sign of the scores forgotten" in words.explanation) == (intervals[0] == (0.2, 0.3))
+
+
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_where_the_whole_set_runs_the_other_way_no_document_of_handed_over_scores_stands_out(handed_over: bool) -> None:
+    """No member is known and the AUROC's interval holds chance: dataset inference says what must be feared."""
+    outcomes = {}
+    for direction in ("opposite", "none", "training"):
+        words = answer_words(
+            sides="audited against held-out",
+            claim_level="sound test",
+            split_verdict="randomised by design",
+            auroc=Estimate(value=0.3, low=0.1, high=0.6),
+            margin=None,
+            documents=shelf(5),
+            whole_set=direction,
+            origin=Origin(handed_over=handed_over),
+        )
+        outcomes[direction] = words.outcome
+    against = "documents_opposite_direction" if handed_over else "documents_stand_out"
+    assert outcomes == {"opposite": against, "none": "documents_stand_out", "training": "documents_stand_out"}
+
+
+def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
+    """Against scipy: Benjamini and Yekutieli over 20 documents by 3 detectors, all at the smallest p-value."""
+    groups, tests = 300, 60
+    smallest = false_discovery_control(np.full(tests, 1 / (groups + 1)), method="by")[0]
+    assert smallest_q(groups, 20, penalty(tests)) == pytest.approx(smallest)
+    alone = np.ones(tests)
+    fewest = needed(tests, 1, penalty(tests))
+    alone[0] = 1 / (fewest + 1)
+    assert false_discovery_control(alone, method="by")[0] <= Q_LEVEL * (1 + 1e-12)
+    alone[0] = 1 / fewest
+    assert false_discovery_control(alone, method="by")[0] > Q_LEVEL
+    few = replace(
+        shelf(0, groups=80),
+        detectors=3,
+        tests=tests,
+        can_stand_out=tests,
+        smallest_q=smallest_q(80, 20, penalty(tests)),
+    )
+    assert (
+        f"{needed(tests, 1, penalty(tests)):,}".replace(",", "\u202f") in words_of(0.5, 0.6, documents=few).explanation
+    )
+    none = replace(shelf(0), detectors=3, tests=tests)
+    assert (
+        "once the number of documents and of detectors (3) is allowed for"
+        in words_of(0.5, 0.6, documents=none).explanation
+    )
+
+
+def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
+    stated = Origin(handed_over=True, stated_by="whoever ran this")
+    randomised = {"level": "sound test", "verdict": "randomised by design"}
+    for words in (
+        words_of(0.6, 0.7, **randomised, origin=stated),
+        words_of(0.4, 0.6, **randomised, origin=stated),
+        words_of(0.6, 0.7, **randomised, documents=shelf(3), origin=stated),
+    ):
+        assert "as stated by whoever ran this" in words.explanation
+    assert words_of(0.6, 0.7, **randomised, origin=stated).headline.endswith("if what was stated is so.")
+    assert "stated" not in words_of(0.6, 0.7, **randomised).explanation
+    _, test = whole_set_words(
+        test="sharded_permutation",
+        refused=None,
+        p_value=0.001,
+        p_values_so_far=1,
+        claim_level="sound test",
+        origin=stated,
+    )
+    assert "a sound test (as stated by whoever ran this) finds training" in test
+    assert "nothing here can check it" in claim_words("sound test", "whoever ran this")
+    assert verdict_words("randomised by design", "whoever ran this").startswith("As stated by whoever ran this: which")
+
+
+def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
+    assert labels_words("given", None) == "the column label of the table that was handed over"
+    assert labels_words("labelled", "the folder mia") == "whoever published the rows (the folder mia)"
+    assert labels_words(None, None) is None
+    counted = [
+        {"split": "evaluation", "texts": 3, "groups": 2, "members": 1, "nonmembers": 2, "unknown": 0},
+        {"split": "calibration", "texts": 1, "groups": 1, "members": 0, "nonmembers": 1, "unknown": 0},
+    ]
+    assert counted_words(counted) == (
+        "Evaluated: 3 texts in 2 groups (1 member, 2 non-members); calibrating: 1 text in 1 group (1 non-member)."
+    )
+    assert counted_words(counted[:1]).endswith("; calibrating: none.")
+    assert counted_words([]) == ""
+
+
+@pytest.mark.parametrize("tested", [1, 2, 7, 20])
+def test_how_many_documents_to_compare_with_by_scipy(tested: int) -> None:
+    """The fewest calibration documents with which so many at the smallest p-value reach q <= 0.05."""
+
+    def reached(groups: int, standing_out: int) -> float:
+        p_values = np.ones(tested)
+        p_values[:standing_out] = 1 / (groups + 1)
+        return float(false_discovery_control(p_values, method="bh")[0])
+
+    for standing_out in range(1, tested + 1):
+        fewest = needed(tested, standing_out)
+        assert reached(fewest, standing_out) <= Q_LEVEL * (1 + 1e-12)
+        assert reached(fewest - 1, standing_out) > Q_LEVEL
+    for groups in (1, 10, 500):
+        assert smallest_q(groups, tested) == pytest.approx(min(1.0, reached(groups, tested)))
+
+
+def check(low: float, high: float, twin: tuple[float, float] = (0.4, 0.6)) -> dict[str, Any]:
+    return {
+        "detector": "min_k_plus_plus",
+        "exposed": asdict(Estimate((low + high) / 2, low, high)),
+        "twin": asdict(Estimate(sum(twin) / 2, *twin)),
+        "answers": True,
+    }
+
+
+def test_what_the_instrument_check_says() -> None:
+    assert instrument_words([]).startswith("The instrument has not been checked")
+    assert instrument_words([check(0.9, 1.0)]).startswith("The instrument works. ")
+    assert "0.950" in instrument_words([check(0.9, 1.0)])
+    assert instrument_words([check(0.4, 0.6)]).startswith("The instrument does not find")
+    assert instrument_words([check(0.9, 1.0, (0.6, 0.7))]).startswith("The instrument reacts, and to more")
+
+
+def test_words_of_another_time_are_shown_as_they_are() -> None:
+    assert claim_words("a level of another time") == "a level of another time"
+    assert verdict_words("a verdict of another time") == "a verdict of another time"
+    assert claim_words("sound test") == CLAIM_IN_WORDS["sound test"]
+    assert summary_of([], 0) == "Nothing has been audited yet."
+    assert not any("prove" in f"{title} {text}".lower() for title, text in LIMITS)
+
+
+def test_numbers_in_words() -> None:
+    assert (number(None), number(float("nan")), number(0.5), number(-0.5)) == ("–", "–", "0.500", "−0.500")
+    assert (interval([None, 1.0]), interval([0.25, 1.0]), interval([0.25, 1.0], rate=True)) == (
+        "",
+        "[0.250, 1.000]",
+        "[25.0, 100.0]",
+    )
+    assert interval([-0.25, 1.0], sign=True) == "[−0.250, +1.000]"
+    assert (score(-0.01234567), score(123456.0), signed(-0.25), signed(None)) == (
+        "−0.01235",
+        "1.235e+05",
+        "−0.250",
+        "–",
+    )
+    assert (percent(0.0333), level(0.05), level(0.001), level(1 / 45)) == ("3.3%", "5%", "0.1%", "2.2%")
+    assert (probability(0.0), probability(0.0123), probability(0.00041), probability(None)) == (
+        "0.000",
+        "0.012",
+        "4.1×10⁻⁴",
+        "–",
+    )
+    assert (duration(0.4), duration(42.4), duration(200), duration(7500)) == (
+        "0.4 s",
+        "42 s",
+        "3 min 20 s",
+        "2 h 5 min",
+    )
+    assert (setting("{}"), setting('{"k":0.2,"a":null}'), setting("odd")) == ("", "a=None, k=0.2", "odd")

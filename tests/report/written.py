@@ -1,0 +1,79 @@
+"""Reports that a test wrote, as a browser sees them and as their JSON copies say.
+
+What belongs here: reading pages. What does not: assertions, and rows to make pages of (made_findings.py).
+"""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+from audit_pipeline.report.write import ReportSummary, build_reports, json_copy
+from audit_pipeline.warehouse.build import build_warehouse
+from tests.warehouse.conftest import Folder
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Said(dict[str, Any]):
+    """An object of a JSON copy, its keys as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(name) from error
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags with attributes, the text outside style, links and their targets."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.html = html
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def having(self, name: str) -> list[str]:
+        return [value for _, attributes in self.tags if (value := attributes.get(name)) is not None]
+
+
+class Written:
+    """Reports that were written, by model, and the one across models under 'across'."""
+
+    def __init__(self, summary: ReportSummary) -> None:
+        self.summary = summary
+        self.paths = {**summary.pages, "across": summary.path}
+        self.pages = {name: Page(path.read_text(encoding="utf-8")) for name, path in self.paths.items()}
+        self.reports = {
+            name: json.loads(json_copy(path).read_text(encoding="utf-8"), object_hook=Said)
+            for name, path in self.paths.items()
+        }
+
+
+def written(folder: Folder, *, include_text: bool = True) -> Written:
+    build_warehouse(folder.paths)
+    return Written(build_reports(folder.paths.warehouse, folder.paths.reports, include_text=include_text))
