@@ -19,8 +19,8 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.inputs import Builder, Inputs, ReadDocuments, read_documents_of
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
-from audit_pipeline.catalogue.lineage import read_kept
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import read
 from audit_pipeline.catalogue.tables import read_json, write_json, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
@@ -147,7 +147,7 @@ def version_of_source(source: str, paths: DataPaths) -> str:
 
 def read_examples(paths: DataPaths, benchmark: str) -> pa.Table:
     """The examples of a benchmark (schema EXAMPLES); raises DataError where it is not built or cannot be read."""
-    return read_kept(paths, EXAMPLES, table="examples", partition=benchmark, what=f"the benchmark {benchmark}")
+    return read(paths, EXAMPLES, benchmark, what=f"the benchmark {benchmark}")
 
 
 def read_manifest(paths: DataPaths, benchmark: str) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from audit_pipeline.catalogue.contracts import OUTCOMES
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256
 from audit_pipeline.catalogue.lineage_files import (
@@ -24,7 +25,6 @@ from audit_pipeline.catalogue.lineage_files import (
     missing_files,
     with_files,
 )
-from audit_pipeline.catalogue.outcomes import TABLE as OUTCOMES
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, read_parquet, read_rows
 from audit_pipeline.controls.kept import MANIFEST, require_whole
@@ -163,7 +163,7 @@ def _every_file(paths: DataPaths, explained: Explained, look: Look) -> Iterator[
     digests = digests_by_file(explained)
     checks: list[tuple[Path, Callable[[Path], object]]] = [
         *((path, lambda file: _require(file, digests.get(file))) for path in files_with_entries(paths)),
-        *((path, _read_rows) for path in _below(paths.table(OUTCOMES), "*/*.parquet")),
+        *((path, _read_rows) for path in _below(paths.table(OUTCOMES.name), "*/*.parquet")),
         *((path, read_json) for path in _json_files(paths)),
         *((path.parent, require_whole) for path in _below(paths.table("controls"), f"*/*/{MANIFEST}")),
         *((path, require_kept) for path in kept_folders(paths)),

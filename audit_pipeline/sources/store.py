@@ -18,8 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, digest, text_sha256
-from audit_pipeline.catalogue.lineage import read_kept
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import read
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources import local_files
@@ -119,7 +119,7 @@ def keep(
 
 def read_documents(paths: DataPaths, source: str) -> pa.Table:
     """The source's documents; raises DataError where they have not been fetched yet or cannot be read."""
-    return read_kept(paths, DOCUMENTS, table="documents", partition=source, what=f"the source {source}")
+    return read(paths, DOCUMENTS, source, what=f"the source {source}")
 
 
 def harvest_version(table: pa.Table) -> str:

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
 
 Kind = Literal["base", "topk", "logits", "branches"]
-KINDS: Mapping[Kind, pa.Schema] = {"base": TOKEN_STATISTICS, "topk": TOPK, "logits": LOGITS, "branches": BRANCHES}
+KINDS: Mapping[Kind, pa.Schema] = {
+    "base": TOKEN_STATISTICS.schema,
+    "topk": TOPK.schema,
+    "logits": LOGITS.schema,
+    "branches": BRANCHES.schema,
+}
 DEFAULT_LOGITS_BUDGET = 20 << 30
 TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
 _BASE_BYTES_A_TOKEN = 36

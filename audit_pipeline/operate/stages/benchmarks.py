@@ -18,8 +18,9 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.benchmarks.drawn import MATCHED
 from audit_pipeline.benchmarks.rolling import keep_day
 from audit_pipeline.benchmarks.words import word_unit
-from audit_pipeline.catalogue.contracts import Pair, texts_read
-from audit_pipeline.catalogue.lineage import Step, keep, table_version
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import DOCUMENTS, EXAMPLES, SPLIT_QUALITY, Pair, texts_read
+from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.audited_side import against_held_out
@@ -47,8 +48,7 @@ def refresh_source(source: str, paths: DataPaths, step: Step) -> SourceReport:
     """Fetch a source and keep what it brought; raises SourceError where nothing arrived and nothing was there."""
 
     def write(report: SourceReport) -> None:
-        version = report.data_version
-        keep(paths, step, report.table, table="documents", partition=source, data_version=version, upstream={})
+        store.write(paths, step, DOCUMENTS, source, report.table, data_version=report.data_version, upstream={})
 
     return refresh(source, paths, step.run_id, load_source_settings(), write)
 
@@ -69,12 +69,12 @@ def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildR
     """Build a benchmark's examples from its sources' documents or its labelled files."""
 
     def write(report: BuildReport) -> None:
-        keep(
+        store.write(
             paths,
             step,
+            EXAMPLES,
+            spec.name,
             report.examples,
-            table="examples",
-            partition=spec.name,
             data_version=report.digest,
             upstream={
                 f"documents/{name}" if name in spec.sources else name: version
@@ -105,14 +105,12 @@ def assess_split(benchmark: str, paths: DataPaths, step: Step, *, most_per_side:
         matched=MATCHED in manifest,
         most_per_side=most_per_side,
     )
-    version = table_version(quality.table)
-    keep(
+    version = store.write(
         paths,
         step,
+        SPLIT_QUALITY,
+        benchmark,
         quality.table,
-        table="split_quality",
-        partition=benchmark,
-        data_version=version,
         upstream={f"examples/{benchmark}": manifest["digest"]},
         benchmark_digest=manifest["digest"],
     )

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
 from audit_pipeline.benchmarks.drawn import MATCHED
-from audit_pipeline.catalogue.contracts import SCORES, Pair
-from audit_pipeline.catalogue.lineage import Step, keep, latest_run, read_kept, table_version
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import SCORES, TABLES, Pair
+from audit_pipeline.catalogue.lineage import Step, latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.evaluate import MARGIN, Evaluation
@@ -63,14 +64,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
     if written.upstream.get(statistics) != version_now:
         raise DataError(f"the scores of {pair.partition} are of other weights or another start token: score it again")
-    scores = read_kept(
-        paths,
-        SCORES,
-        table="scores",
-        partition=pair.partition,
-        run_id=written.run_id,
-        what=f"the scores of {pair.partition}",
-    )
+    scores = store.read(paths, SCORES, pair, run_id=written.run_id, what=f"the scores of {pair.partition}")
     examples = read_examples(paths, pair.benchmark)
     design = Design(
         manifest["design"], main_language(examples), MATCHED in manifest, overrides_of(pair.benchmark, paths)
@@ -107,19 +101,17 @@ def write_findings(
     tokenizer_fingerprint: str | None = None,
 ) -> Mapping[str, str]:
     """Write every table of a pair's findings with its lineage row; their data versions, by table."""
-    versions = {}
-    for name, table in findings.tables.items():
-        versions[name] = table_version(table)
-        keep(
+    return {
+        name: store.write(
             paths,
             step,
-            table,
-            table=name,
-            partition=pair.partition,
-            data_version=versions[name],
+            TABLES[name],
+            pair,
+            rows,
             upstream=upstream,
             model_fingerprint=model_fingerprint,
             tokenizer_fingerprint=tokenizer_fingerprint,
             benchmark_digest=benchmark_digest,
         )
-    return versions
+        for name, rows in findings.tables.items()
+    }

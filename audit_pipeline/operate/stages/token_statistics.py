@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from audit_pipeline.benchmarks.build import read_examples, read_manifest
-from audit_pipeline.catalogue.contracts import Pair, digest
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair, digest
 from audit_pipeline.catalogue.lineage import Step, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError, DataError, TransientError
@@ -90,8 +90,8 @@ def run_tokens(
     record(
         paths,
         step,
-        table="token_statistics",
-        partition=pair.partition,
+        TOKEN_STATISTICS,
+        pair,
         data_version=statistics_version(model, benchmark),
         upstream={f"examples/{pair.benchmark}": benchmark},
         model_fingerprint=model.identity.model_fingerprint,
