@@ -12,7 +12,7 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
 from audit_pipeline.catalogue.lineage import (
     Origin,
@@ -107,3 +107,8 @@ def partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Path]]:
     prefix = "partition=" if table.append_only else f"{table.per}="
     for folder in sorted(paths.table(table.name).glob(f"{prefix}*")):
         yield unsegment(folder.name.removeprefix(prefix)), folder
+
+
+def cache_folders(paths: DataPaths) -> list[Path]:
+    """The folder of every kind of token statistics and every model in the cache, in order."""
+    return sorted(path for path in paths.table(TOKEN_STATISTICS.name).glob("kind=*/model=*") if path.is_dir())

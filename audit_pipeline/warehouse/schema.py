@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 
-from audit_pipeline.catalogue.contracts import TABLES
+from audit_pipeline.catalogue.contracts import RUN_TABLES, TABLES
 from audit_pipeline.catalogue.ddl import as_of_macro, current_runs_view, current_view
 from audit_pipeline.catalogue.table import Table
 
@@ -63,7 +63,7 @@ def _macro(name: str) -> Macro:
 _OF_WAREHOUSE = tuple(table for table in TABLES.values() if table.in_warehouse)
 OF_FILES = tuple(table for table in _OF_WAREHOUSE if table.kept not in ("given", "derived"))
 """Filled from Parquet files."""
-OF_RUNS = tuple(table for table in OF_FILES if table.append_only and not table.is_record)
+OF_RUNS = tuple(TABLES[name] for name in RUN_TABLES)
 """A run adds one file for a benchmark and model to each."""
 DERIVED = tuple(table for table in _OF_WAREHOUSE if table.kept == "derived")
 """Filled from other tables by sql/fills/, in this order, so that views need not read every score."""
