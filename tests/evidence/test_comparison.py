@@ -133,7 +133,7 @@ def test_bad_input_is_refused():
 
 def rows(*columns, **how):
     table = comparisons(columns, model="m", benchmark="b", run_id="r", **{"iterations": 50, **how})
-    assert table.schema.equals(COMPARISONS)
+    assert table.schema.equals(COMPARISONS.schema)
     return table.to_pylist()
 
 
