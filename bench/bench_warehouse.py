@@ -42,7 +42,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import (
     DOCUMENTS,
     EXAMPLES,
-    SCHEMAS,
+    TABLES,
     TOKEN_STATISTICS,
     Pair,
     canonical_json,
@@ -160,7 +160,7 @@ class Maker:
             "group": pa.array(named).take(pa.array(group)),
             "run_id": constant("built", n),
         }
-        built = write(self.paths.examples(benchmark), pa.table(columns, schema=EXAMPLES))
+        built = write(self.paths.examples(benchmark), pa.table(columns, schema=EXAMPLES.schema))
         source = f"source_{benchmark}"
         rows = [
             {
@@ -171,7 +171,7 @@ class Maker:
             }
             for place, (document, name) in enumerate(zip(documents, named, strict=True))
         ]
-        fetched = write(self.paths.documents(source), pa.Table.from_pylist(rows, schema=DOCUMENTS))
+        fetched = write(self.paths.documents(source), pa.Table.from_pylist(rows, schema=DOCUMENTS.schema))
         manifest = {"benchmark": benchmark, "digest": digest(benchmark), "design": "temporal", "words": 64}
         write_json(self.paths.benchmark_manifest(benchmark), manifest)
         self.write_split_quality(benchmark)
@@ -199,7 +199,7 @@ class Maker:
             }
             for measure, part in measures
         ]
-        table = pa.Table.from_pylist(rows, schema=SCHEMAS["split_quality"])
+        table = pa.Table.from_pylist(rows, schema=TABLES["split_quality"].schema)
         file, made = write(self.paths.split_quality(benchmark), table), digest(benchmark)
         self.write_lineage(
             "split_quality", benchmark, "assessed", DAY, made, {}, benchmark_digest=made, file_sha256=file
@@ -224,7 +224,7 @@ class Maker:
             values = numbers if pa.types.is_floating(field.type.value_type) else counts
             return pa.ListArray.from_arrays(offsets, pa.array(values), type=field.type)
 
-        table = pa.table([column(field) for field in TOKEN_STATISTICS], schema=TOKEN_STATISTICS)
+        table = pa.table([column(field) for field in TOKEN_STATISTICS.schema], schema=TOKEN_STATISTICS.schema)
         part = self.paths.token_statistics("base", fingerprint) / "part-0.parquet"
         part.rename(part.with_stem(f"part-0-{write(part, table)[:32]}"))
 
@@ -247,9 +247,11 @@ class Maker:
                 else pa.array(columns[field.name], field.type)
                 if field.name in columns
                 else self.made_up(field, n)
-                for field in SCHEMAS[name]
+                for field in TABLES[name].schema
             ]
-            file = write(self.paths.run_file(name, pair.partition, run_id), pa.table(filled, schema=SCHEMAS[name]))
+            file = write(
+                self.paths.run_file(name, pair.partition, run_id), pa.table(filled, schema=TABLES[name].schema)
+            )
             upstream = examples | statistics | scores
             self.lineage_of_pair(name, pair, run_id, times[2], digest(name, run_id)[:16], upstream, file)
 
@@ -269,7 +271,7 @@ class Maker:
             "reason": pa.array(["the text has no cased characters", None]).take(pa.array(1 - refused.astype(int))),
             "run_id": constant(run_id, n),
         }
-        return pa.table(columns, schema=SCHEMAS["scores"])
+        return pa.table(columns, schema=TABLES["scores"].schema)
 
     def findings(self, pair: Pair) -> Mapping[str, Mapping[str, Sequence[object]]]:
         """The columns that tell rows apart, a table each; the others are made up."""
@@ -382,7 +384,7 @@ class Maker:
             "settings": None,
         }
         file = self.paths.run_file("lineage", f"{table}:{partition}", run_id)
-        write(file, pa.Table.from_pylist([with_row_sha256(row)], schema=SCHEMAS["lineage"]))
+        write(file, pa.Table.from_pylist([with_row_sha256(row)], schema=TABLES["lineage"].schema))
 
 
 def crossed(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Mapping[str, Sequence[object]]:

@@ -205,7 +205,7 @@ class Findings:
             "reason": pa.nulls(rows, pa.string()),
             "run_id": pa.repeat(run_id, rows),
         }
-        return pa.table(columns).select(SCORES.names).cast(SCORES)
+        return pa.table(columns).select(SCORES.names).cast(SCORES.schema)
 
     def _evaluations(self, pair: Pair, run_id: str) -> Iterator[Row]:
         for detector, parameters, default in [*self.settings, ("blind_control", "{}", True)]:

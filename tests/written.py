@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.tables import read_table
+from audit_pipeline.catalogue.tables import Columns, read_table
 
 
-def read_all(folder: Path, schema: pa.Schema) -> pa.Table:
+def read_all(folder: Path, columns: Columns) -> pa.Table:
     """Every ``*.parquet`` below ``folder`` as one table, in path order; an empty table where there is none."""
-    tables = [read_table(path, schema, what=path.name) for path in sorted(folder.rglob("*.parquet"))]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+    tables = [read_table(path, columns, what=path.name) for path in sorted(folder.rglob("*.parquet"))]
+    return pa.concat_tables(tables) if tables else columns.empty_table()

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.drawn import MATCHED
 from audit_pipeline.catalogue.contracts import EXAMPLES, texts_read
-from audit_pipeline.catalogue.lineage import read_kept
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import read
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.detectors import dc_pdd, infilling
 from audit_pipeline.errors import DataError
@@ -38,7 +38,7 @@ class BuiltBenchmark:
     def examples(self) -> pa.Table:
         """The examples (schema EXAMPLES); raises DataError where they are missing, damaged or cannot be read."""
         what = f"the benchmark {self.name}"
-        return read_kept(self.paths, EXAMPLES, table="examples", partition=self.name, what=what)
+        return read(self.paths, EXAMPLES, self.name, what=what)
 
     @property
     def spec(self) -> Mapping[str, Any]:

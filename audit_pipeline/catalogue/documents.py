@@ -9,13 +9,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, digest
-from audit_pipeline.catalogue.lineage import read_kept, written_there
+from audit_pipeline.catalogue.lineage import written_there
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import read
 
 
 def read_documents(paths: DataPaths, source: str) -> pa.Table:
     """The source's documents; raises DataError where they have not been fetched yet or cannot be read."""
-    return read_kept(paths, DOCUMENTS, table="documents", partition=source, what=f"the source {source}")
+    return read(paths, DOCUMENTS, source, what=f"the source {source}")
 
 
 def documents_version(table: pa.Table) -> str:
@@ -34,5 +35,5 @@ def version_of_documents(paths: DataPaths, source: str) -> str:
 
     Raises DataError where they have not been fetched or cannot be read.
     """
-    known = written_there(paths, "documents", source)
+    known = written_there(paths, DOCUMENTS, source)
     return known.data_version if known is not None else documents_version(read_documents(paths, source))

@@ -1,7 +1,7 @@
 """Where every number comes from: one lineage row for each table, partition and run, with the digest of its file.
 
-What belongs here: composing and writing lineage rows and the files that they explain, and comparing a file with its
-row before it is read. What does not: deciding what is run (assets/), lineage as a table (warehouse/).
+What belongs here: composing, writing and reading lineage rows. What does not: the files that they explain (store.py),
+deciding what is run (assets/), lineage as a table (warehouse/).
 """
 
 from __future__ import annotations
@@ -12,21 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import LINEAGE, canonical_json, digest
-from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256, with_row_sha256
+from audit_pipeline.catalogue.contracts import LINEAGE, TABLES, Pair, canonical_json, digest
+from audit_pipeline.catalogue.integrity import known_sha256, with_row_sha256
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import (
-    read_rows,
-    read_table,
-    table_from_rows,
-    write_atomically,
-    write_parquet,
-    write_table,
-)
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.catalogue.tables import read_rows, table_from_rows, write_table
 from audit_pipeline.errors import DataError
 
 _PACKAGES = (
@@ -74,55 +68,41 @@ class Step:
         return cls(run_id, asset_key, code_version, datetime.now(UTC))
 
 
-class Origin(TypedDict):
-    """Which rows a lineage row explains, and what they were made of; ``upstream`` are data versions by input,
-    ``settings`` the options that a command was given."""
+class Origin(TypedDict, total=False):
+    """What rows were computed with; ``settings`` are the options that a command was given."""
 
-    table: str
-    partition: str
-    data_version: str
-    upstream: Mapping[str, str]
-    model_fingerprint: NotRequired[str | None]
-    tokenizer_fingerprint: NotRequired[str | None]
-    benchmark_digest: NotRequired[str | None]
-    settings: NotRequired[Mapping[str, object] | None]
+    model_fingerprint: str | None
+    tokenizer_fingerprint: str | None
+    benchmark_digest: str | None
+    settings: Mapping[str, object] | None
 
 
-def keep(paths: DataPaths, step: Step, rows: pa.Table, **origin: Unpack[Origin]) -> None:
-    """Write ``rows`` into their place, with the lineage row that explains them and names the file's digest.
+def record(
+    paths: DataPaths,
+    step: Step,
+    table: Table,
+    of: str | Pair,
+    *,
+    data_version: str,
+    upstream: Mapping[str, str],
+    file_sha256: str | None = None,
+    **origin: Unpack[Origin],
+) -> None:
+    """Write the lineage row of what ``step`` has made of a partition, or is about to move into place.
 
-    The entry is written before the file is moved into place: a run that is killed between the two leaves an entry
-    without rows, never rows without an entry. Where the file cannot be moved, the entry is taken back.
+    For rows that lie in no file of their own: :func:`audit_pipeline.catalogue.store.write` does both. ``of`` is the
+    partition, ``upstream`` the data versions of what it was made from, by input.
     """
-    path = _file_of(paths, origin["table"], origin["partition"], step.run_id)
-    entry, digests = _entry_file(paths, origin, step.run_id), set[str]()
-
-    def write(temporary: Path) -> None:
-        write_parquet(temporary, rows)
-        digests.add(file_sha256(temporary))
-        record(paths, step, file_sha256=min(digests), **origin)
-
-    there_before = entry.exists()
-    try:
-        write_atomically(path, write)
-    except BaseException:
-        moved = path.exists() and file_sha256(path) in digests
-        if not there_before and not moved:
-            entry.unlink(missing_ok=True)
-        raise
-
-
-def record(paths: DataPaths, step: Step, *, file_sha256: str | None = None, **origin: Unpack[Origin]) -> None:
-    """Write the lineage row of what ``step`` has made, or is about to move into place: :func:`keep` does both."""
     settings = origin.get("settings")
+    partition = partition_of(of)
     row = {
-        "table": origin["table"],
-        "partition": origin["partition"],
+        "table": table.name,
+        "partition": partition,
         "run_id": step.run_id,
         "asset_key": step.asset_key,
         "code_version": step.code_version,
-        "data_version": origin["data_version"],
-        "upstream_data_versions": canonical_json(dict(origin["upstream"])),
+        "data_version": data_version,
+        "upstream_data_versions": canonical_json(dict(upstream)),
         "model_fingerprint": origin.get("model_fingerprint"),
         "tokenizer_fingerprint": origin.get("tokenizer_fingerprint"),
         "benchmark_digest": origin.get("benchmark_digest"),
@@ -132,7 +112,18 @@ def record(paths: DataPaths, step: Step, *, file_sha256: str | None = None, **or
         "settings": None if settings is None else canonical_json(dict(settings)),
         "file_sha256": file_sha256,
     }
-    write_table(_entry_file(paths, origin, step.run_id), table_from_rows([with_row_sha256(row)], LINEAGE))
+    path = entry_file(paths, table.name, partition, step.run_id)
+    write_table(path, table_from_rows([with_row_sha256(row)], LINEAGE))
+
+
+def partition_of(of: str | Pair) -> str:
+    """The name of a partition."""
+    return of.partition if isinstance(of, Pair) else of
+
+
+def entry_file(paths: DataPaths, table: str, partition: str, run_id: str) -> Path:
+    """Where the lineage row of what a run wrote lies."""
+    return paths.run_file(LINEAGE.name, f"{table}:{partition}", run_id)
 
 
 @dataclass(frozen=True)
@@ -154,23 +145,24 @@ def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
 
     Raises DataError where there are none, and where an entry is damaged.
     """
-    entries = _entries(paths, table, partition)
+    entries = entries_of(paths, table, partition)
     written = [entry for entry in entries if paths.run_file(table, partition, entry["run_id"]).exists()]
     if not written:
         raise DataError(f"there are no {table} of {partition} yet: run them first")
     return _written(max(written, key=lambda entry: (entry["finished_at"], entry["run_id"])))
 
 
-def written_there(paths: DataPaths, table: str, partition: str) -> Written | None:
+def written_there(paths: DataPaths, table: Table, partition: str) -> Written | None:
     """The run that wrote the file of a table that every run writes anew.
 
     None where there is no file, or no entry that names its digest. Raises DataError where an entry is damaged.
     """
-    path = _file_of(paths, table, partition, "")
+    path = file_of(paths, table, partition, "")
     if not path.exists():
         return None
     digest = known_sha256(path)
-    return next((_written(one) for one in _entries(paths, table, partition) if one.get("file_sha256") == digest), None)
+    entries = entries_of(paths, table.name, partition)
+    return next((_written(one) for one in entries if one.get("file_sha256") == digest), None)
 
 
 def _written(entry: Mapping[str, Any]) -> Written:
@@ -192,63 +184,26 @@ def latest_is_whole(paths: DataPaths, table: str, partition: str) -> bool:
     An entry that is damaged itself, or that a run wrote before it died, counts as a file that is not whole.
     """
     try:
-        entries = list(_entries(paths, table, partition))
+        entries = list(entries_of(paths, table, partition))
         if not entries:
             return True
         last = max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
-        path = _file_of(paths, table, partition, last["run_id"])
+        path = file_of(paths, TABLES[table], partition, last["run_id"])
         return path.exists() and last.get("file_sha256") in (None, known_sha256(path))
     except (DataError, OSError):
         return False
 
 
-def read_kept(
-    paths: DataPaths, schema: pa.Schema, *, table: str, partition: str, what: str, run_id: str = ""
-) -> pa.Table:
-    """What :func:`keep` wrote, compared with its lineage first; ``run_id`` where a table has one file per run.
-
-    Raises DataError, naming ``what`` and the file, where it is missing, unreadable or not as it was written.
-    """
-    require_as_written(paths, table=table, partition=partition, what=what, run_id=run_id)
-    return read_table(_file_of(paths, table, partition, run_id), schema, what=what)
-
-
-def require_as_written(paths: DataPaths, *, table: str, partition: str, what: str, run_id: str = "") -> None:
-    """Raise DamagedError where a file is none that the lineage of its partition names by its digest.
-
-    Which entry names it does not matter: a run that died on the way left the file of the run before. A file that is
-    not there, and one of which no entry has a digest (an earlier version wrote it), pass.
-    """
-    path = _file_of(paths, table, partition, run_id)
-    try:
-        digest, named = known_sha256(path), False
-    except OSError:
-        # Whoever reads it says why it cannot be had.
-        return
-    for entry in _entries(paths, table, partition):
-        if entry.get("file_sha256") == digest:
-            return
-        named = named or entry.get("file_sha256") is not None
-    if named:
-        raise DamagedError(
-            f"{what} is damaged: {path} is not as it was written (its sha256 is none that the lineage of "
-            f"{table} {partition} names); delete the file and run the same again: it is made anew"
-        )
-
-
-def _file_of(paths: DataPaths, table: str, partition: str, run_id: str) -> Path:
-    path = paths.file_of(table, partition, run_id)
+def file_of(paths: DataPaths, table: Table, partition: str, run_id: str) -> Path:
+    """The file that a lineage row explains; raises TypeError where such rows explain no file."""
+    path = table.file_of(paths, partition, run_id)
     if path is None:
-        raise TypeError(f"{table} have no file of their own")
+        raise TypeError(f"{table.name} have no file of their own")
     return path
 
 
-def _entry_file(paths: DataPaths, origin: Origin, run_id: str) -> Path:
-    return paths.run_file("lineage", f"{origin['table']}:{origin['partition']}", run_id)
-
-
-def _entries(paths: DataPaths, table: str, partition: str) -> Iterator[dict[str, Any]]:
+def entries_of(paths: DataPaths, table: str, partition: str) -> Iterator[dict[str, Any]]:
     """The entries of a partition, the file that was written last first; raises DataError for a damaged one."""
-    folder = paths.run_file("lineage", f"{table}:{partition}", "any").parent
+    folder = entry_file(paths, table, partition, "any").parent
     for path in sorted(folder.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
         yield from read_rows(path, what=path.name)

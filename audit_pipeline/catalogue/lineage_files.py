@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from audit_pipeline.catalogue.contracts import RUN_TABLES
+from audit_pipeline.catalogue.contracts import TABLES
 from audit_pipeline.catalogue.paths import DataPaths
 
-REWRITTEN = (
-    *("documents", "examples", "blind_scores", "split_quality"),
-    *("control_studies", "token_frequencies", "controls"),
-)
+REWRITTEN = tuple(table.name for table in TABLES.values() if table.kept == "rewritten")
 """Tables of which a partition has one file, which every run writes anew: the last entry is the one that explains it."""
 
 
@@ -50,8 +47,8 @@ class MissingFile:
 
 
 def with_files(entries: Iterable[Entry], paths: DataPaths) -> list[tuple[Entry, Path]]:
-    """Each entry with the file that it explains; those of token statistics, which have none, left out."""
-    found = ((entry, paths.file_of(entry.table, entry.partition, entry.run_id)) for entry in entries)
+    """Each entry with the file that it explains; those of the cache, which have none of their own, left out."""
+    found = ((entry, _file_of(entry, paths)) for entry in entries)
     return [(entry, path) for entry, path in found if path is not None]
 
 
@@ -92,5 +89,13 @@ def digests_by_file(entries: Iterable[tuple[Entry, Path]]) -> dict[Path, set[str
 
 def files_with_entries(paths: DataPaths) -> list[Path]:
     """Every Parquet file that is there and that a lineage entry should explain, in order."""
-    tables = [*RUN_TABLES, *(table for table in REWRITTEN if table != "controls")]
-    return sorted(file for table in tables for file in paths.table(table).glob("*/*.parquet"))
+    tables = [table for table in TABLES.values() if table.has_files and not table.is_record]
+    return sorted(file for table in tables for file in paths.table(table.name).glob("*/*.parquet"))
+
+
+def _file_of(entry: Entry, paths: DataPaths) -> Path | None:
+    # A table that this version does not know is a later version's, which adds a file a run to each as a rule.
+    table = TABLES.get(entry.table)
+    if table is None:
+        return paths.run_file(entry.table, entry.partition, entry.run_id)
+    return table.file_of(paths, entry.partition, entry.run_id)

@@ -24,7 +24,6 @@ from audit_pipeline.errors import DataError
 
 Status = Literal["not_applicable", "failed"]
 
-TABLE = "outcomes"
 MAX_REASON = 500
 
 
@@ -60,7 +59,7 @@ def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, rea
         "at": outcome.at,
     }
     rows = table_from_rows([with_row_sha256(row)], OUTCOMES)
-    write_table(paths.run_file(TABLE, pair.partition, run_id), rows)
+    write_table(paths.run_file(OUTCOMES.name, pair.partition, run_id), rows)
     return outcome
 
 
@@ -69,7 +68,7 @@ def outcome_of_run(paths: DataPaths, pair: Pair, run_id: str) -> Outcome | None:
 
     Raises DataError where it cannot be read.
     """
-    path = paths.run_file(TABLE, pair.partition, run_id)
+    path = paths.run_file(OUTCOMES.name, pair.partition, run_id)
     if not path.exists():
         return None
     (outcome,) = _read(path, f"the outcome of {pair.partition} in run {run_id}")
@@ -81,7 +80,7 @@ def latest_outcome(paths: DataPaths, pair: Pair) -> Outcome | None:
 
     Raises DataError, naming the file, where one cannot be read.
     """
-    folder = paths.run_file(TABLE, pair.partition, "any").parent
+    folder = paths.run_file(OUTCOMES.name, pair.partition, "any").parent
     outcomes = [outcome for path in sorted(folder.glob("*.parquet")) for outcome in _read(path, path.name)]
     return max(outcomes, key=lambda outcome: (outcome.at, outcome.run_id), default=None)
 

@@ -7,7 +7,6 @@ What does not: reading or writing (see catalogue/tables.py), and what the files 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -136,24 +135,20 @@ class DataPaths:
         return self.root / "downloads"
 
     def documents(self, source: str) -> Path:
-        return self.root / "documents" / f"source={segment(source)}" / "documents.parquet"
+        return self.rewritten_file("documents", "source", source)
 
     def source_manifest(self, source: str) -> Path:
         return self.documents(source).with_name("manifest.json")
 
     def examples(self, benchmark: str) -> Path:
-        return self.root / "examples" / f"benchmark={segment(benchmark)}" / "examples.parquet"
+        return self.rewritten_file("examples", "benchmark", benchmark)
 
     def benchmark_manifest(self, benchmark: str) -> Path:
         return self.examples(benchmark).with_name("manifest.json")
 
     def split_quality(self, benchmark: str) -> Path:
-        """What is known of a benchmark's two sides without any model; rewritten with every assessment."""
+        """What is known of a benchmark's two sides without any model."""
         return self.root / "split_quality" / f"benchmark={segment(benchmark)}" / "quality.parquet"
-
-    def blind_scores(self, benchmark: str) -> Path:
-        """The blind control's score of every text that is evaluated; rewritten with every assessment."""
-        return self.root / "blind_scores" / f"benchmark={segment(benchmark)}" / "scores.parquet"
 
     def token_statistics(self, kind: str, model_fingerprint: str) -> Path:
         return self.root / "token_statistics" / f"kind={kind}" / f"model={model_fingerprint}"
@@ -182,6 +177,10 @@ class DataPaths:
         name = f"tokenizer={tokenizer_fingerprint}.parquet"
         return self.root / "token_frequencies" / f"corpus={segment(corpus)}" / name
 
+    def token_frequencies_of(self, partition: str) -> Path:
+        """The same, of the partition of the lineage: corpus|tokenizer."""
+        return self.token_frequencies(*partition.rsplit("|", 1))
+
     def control_pointer(self, control: str) -> Path:
         """Names the current version of a trained control."""
         return self.root / "controls" / segment(control) / "current.json"
@@ -193,30 +192,16 @@ class DataPaths:
         return self.root / "control_studies" / f"study={segment(name)}" / "results.parquet"
 
     def table(self, name: str) -> Path:
-        """The folder of an append-only table: scores, evaluations, lineage or outcomes."""
+        """The folder of a table, with a folder for every partition."""
         return self.root / name
 
     def run_file(self, table: str, partition: str, run_id: str) -> Path:
         """The one file that a run adds to an append-only table for one partition."""
         return self.table(table) / f"partition={segment(partition)}" / f"run_id={segment(run_id)}.parquet"
 
-    def file_of(self, table: str, partition: str, run_id: str) -> Path | None:
-        """The file that a lineage entry explains; None for token statistics, which lie in the parts of the cache.
-
-        Of a trained control it is the pointer to its current version.
-        """
-        rewritten: dict[str, Callable[[str], Path]] = {
-            "documents": self.documents,
-            "examples": self.examples,
-            "split_quality": self.split_quality,
-            "blind_scores": self.blind_scores,
-            "control_studies": self.study,
-            "controls": self.control_pointer,
-            "token_frequencies": lambda name: self.token_frequencies(*name.rsplit("|", 1)),
-        }
-        if table == "token_statistics":
-            return None
-        return rewritten[table](partition) if table in rewritten else self.run_file(table, partition, run_id)
+    def rewritten_file(self, table: str, per: str, partition: str) -> Path:
+        """The one file of a partition of a table that every run writes anew; ``per``: what a partition is of."""
+        return self.table(table) / f"{per}={segment(partition)}" / f"{table}.parquet"
 
     @property
     def warehouse(self) -> Path:

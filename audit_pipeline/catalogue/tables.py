@@ -1,8 +1,8 @@
 """Reading and writing the Parquet tables: atomic, checked against the contracts, with page checksums.
 
 What belongs here: file-level I/O that every stage shares; no other module reads or writes Parquet by itself. What does
-not: the meaning of columns (catalogue/contracts.py), paths (catalogue/paths.py), which digest a file must have
-(catalogue/lineage.py), the token-statistics cache, which has its own life cycle (token_statistics/cache.py).
+not: the meaning of columns (catalogue/contracts/), paths (catalogue/paths.py), which digest a file must have
+(catalogue/store.py), the token-statistics cache, which has its own life cycle (token_statistics/cache.py).
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.catalogue.contracts import is_later
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.integrity import as_json, require_row, sealed, unsealed
+from audit_pipeline.catalogue.table import Table, is_later
 from audit_pipeline.errors import DataError, MadeAgainWarning
+
+Columns: TypeAlias = Table | pa.Schema
+"""The columns that rows must have: those of a declared table, or some put together of several."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -125,9 +128,9 @@ def read_json_if_whole(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def table_from_rows(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> pa.Table:
-    """Rows as a table of exactly ``schema``; raises DataError for a missing, extra or null column."""
-    rows = list(rows)
+def table_from_rows(rows: Iterable[Mapping[str, object]], columns: Columns) -> pa.Table:
+    """Rows as a table of exactly ``columns``; raises DataError for a missing, extra or null column."""
+    rows, schema = list(rows), _schema(columns)
     names = set(schema.names)
     for row in rows:
         if set(row) != names:
@@ -136,11 +139,12 @@ def table_from_rows(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> 
     return checked(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), schema)
 
 
-def checked(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``table`` cast to ``schema``, columns in its order; raises DataError for a null where none may be.
+def checked(table: pa.Table, columns: Columns) -> pa.Table:
+    """``table`` cast to ``columns``, in their order; raises DataError for a null where none may be.
 
     A column that earlier versions did not write is null where it is not there.
     """
+    schema = _schema(columns)
     for field in schema:
         if is_later(field) and field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -153,15 +157,19 @@ def checked(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table.select(schema.names).cast(schema)
 
 
-def read_table(path: Path, schema: pa.Schema, *, what: str) -> pa.Table:
-    """The Parquet file at ``path`` with the columns of ``schema``.
+def _schema(columns: Columns) -> pa.Schema:
+    return columns.schema if isinstance(columns, Table) else columns
+
+
+def read_table(path: Path, columns: Columns, *, what: str) -> pa.Table:
+    """The Parquet file at ``path`` with just these ``columns``.
 
     Raises DataError, naming ``what`` is missing or unreadable, where it cannot be had.
     """
     if not path.exists():
         raise DataError(f"{what} has not been built yet: {path} is missing")
     try:
-        return checked(read_parquet(path), schema)
+        return checked(read_parquet(path), columns)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{what} cannot be read ({path}): {error}") from error
 

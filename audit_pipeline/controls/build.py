@@ -22,7 +22,7 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, digest, text_sha256
+from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, CONTROLS, digest, text_sha256
 from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.lineage import Step, package_versions, record
 from audit_pipeline.catalogue.paths import DataPaths
@@ -84,8 +84,8 @@ def build_control(
     record(
         paths,
         step,
-        table="controls",
-        partition=entry.name,
+        CONTROLS,
+        entry.name,
         data_version=version,
         upstream={f"documents/{name}": one for name, one in versions.items()},
     )

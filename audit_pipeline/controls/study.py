@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, draw_controlled
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
-from audit_pipeline.catalogue.lineage import Step, keep, table_version
+from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.controls.build import texts_table, train_into
@@ -93,13 +94,12 @@ def run_study(
             done[key] = measure(texts, condition.entry, study.detectors, paths, device=device)
         rows += _rows(study, condition, done[key], step.run_id)
     table = table_from_rows(rows, CONTROL_STUDIES)
-    keep(
+    store.write(
         paths,
         step,
+        CONTROL_STUDIES,
+        study.name,
         table,
-        table="control_studies",
-        partition=study.name,
-        data_version=table_version(table),
         upstream={f"documents/{name}": version for name, version in versions.items()},
     )
     return table

@@ -27,7 +27,7 @@ Float64s = npt.NDArray[np.float64]
 
 T = TypeVar("T")
 
-_LISTS = ("token_id", *MEASURED.names)
+_LISTS = ("token_id", *(one.name for one in MEASURED))
 _REMEDY = "clear the cache and run the model again"
 _READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", "char_end", *_LISTS)])
 

@@ -27,9 +27,11 @@ from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.load import is_kept, load_tokenizer
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.operate import removal as forget
 from audit_pipeline.operate.doctor_files import HowEnded, examine_files
 from audit_pipeline.operate.looked_at import Finding, Look, named
+from audit_pipeline.operate.removal import unfinished
+from audit_pipeline.operate.removal_cache import DEAD_AFTER_SECONDS
+from audit_pipeline.operate.removal_lots import stat_of
 from audit_pipeline.warehouse.query import open_read_only
 
 _DISTRIBUTION = "corpus-audit"
@@ -152,16 +154,14 @@ def _model(entry: ModelEntry, paths: DataPaths) -> Finding:
 
 def _left_behind(paths: DataPaths) -> Iterator[Finding]:
     """What killed writers left: temporary files, half a removal."""
-    temporary = {
-        path: stat for path in sorted(paths.root.rglob(".*.tmp")) if (stat := forget.stat_of(path)) is not None
-    }
+    temporary = {path: stat for path in sorted(paths.root.rglob(".*.tmp")) if (stat := stat_of(path)) is not None}
     if temporary:
         size = sum(stat.st_size for stat in temporary.values())
-        dead = [path for path, stat in temporary.items() if time.time() - stat.st_mtime > forget.DEAD_AFTER_SECONDS]
+        dead = [path for path, stat in temporary.items() if time.time() - stat.st_mtime > DEAD_AFTER_SECONDS]
         state = f"{len(dead)} older than an hour: delete those" if dead else "being written just now, or soon dead"
         words = f"{len(temporary)} file(s), {size:,} bytes, {state}: {named([str(path) for path in dead or temporary])}"
         yield Finding("temporary files", not dead, words)
-    for target in forget.unfinished(paths):
+    for target in unfinished(paths):
         words = f"{target} is removed in part: end it with corpus-audit forget --{target.dimension} '{target.name}'"
         yield Finding("unfinished removal", ok=False, words=words)
 

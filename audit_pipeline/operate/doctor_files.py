@@ -13,6 +13,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from audit_pipeline.catalogue.contracts import OUTCOMES, TABLES
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256
 from audit_pipeline.catalogue.lineage_files import (
@@ -24,8 +25,8 @@ from audit_pipeline.catalogue.lineage_files import (
     missing_files,
     with_files,
 )
-from audit_pipeline.catalogue.outcomes import TABLE as OUTCOMES
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import cache_folders
 from audit_pipeline.catalogue.tables import read_json, read_parquet, read_rows
 from audit_pipeline.controls.kept import MANIFEST, require_whole
 from audit_pipeline.errors import AuditError
@@ -100,7 +101,7 @@ def _of_missing(missing: MissingFile, ended: Ending | None) -> tuple[bool, str] 
 
 
 def _cache(paths: DataPaths, look: Look, *, deep: bool) -> Iterator[Finding]:
-    folders = _cache_folders(paths)
+    folders = cache_folders(paths)
     earlier = [path for folder in folders for path in sorted(folder.glob("part-*.unreadable"))]
     total = sum(part.stat().st_size for folder in folders for part in parts_of(folder))
     damaged = []
@@ -121,10 +122,6 @@ def _cache(paths: DataPaths, look: Look, *, deep: bool) -> Iterator[Finding]:
     if earlier:
         words = f"{len(earlier)} damaged part file(s), the first {earlier[0]}: their texts are run again; delete them"
         yield Finding("set aside", ok=False, words=words)
-
-
-def _cache_folders(paths: DataPaths) -> list[Path]:
-    return sorted(path for path in paths.table("token_statistics").glob("kind=*/model=*") if path.is_dir())
 
 
 def _schema_of(folder: Path) -> pa.Schema | None:
@@ -149,7 +146,7 @@ def _without_digest(paths: DataPaths, explained: Explained) -> Iterator[Finding]
     """What an earlier version wrote: a changed byte would not be noticed there."""
     digests = digests_by_file(explained)
     files = sum(_is_table(path) and path.exists() for path, known in digests.items() if not known)
-    parts = sum(digest_in_name(part) is None for folder in _cache_folders(paths) for part in parts_of(folder))
+    parts = sum(digest_in_name(part) is None for folder in cache_folders(paths) for part in parts_of(folder))
     if files or parts:
         words = (
             f"{files} file(s) and {parts} part(s) of the cache, by an earlier version: nobody would notice a changed "
@@ -163,7 +160,7 @@ def _every_file(paths: DataPaths, explained: Explained, look: Look) -> Iterator[
     digests = digests_by_file(explained)
     checks: list[tuple[Path, Callable[[Path], object]]] = [
         *((path, lambda file: _require(file, digests.get(file))) for path in files_with_entries(paths)),
-        *((path, _read_rows) for path in _below(paths.table(OUTCOMES), "*/*.parquet")),
+        *((path, _read_rows) for path in _below(paths.table(OUTCOMES.name), "*/*.parquet")),
         *((path, read_json) for path in _json_files(paths)),
         *((path.parent, require_whole) for path in _below(paths.table("controls"), f"*/*/{MANIFEST}")),
         *((path, require_kept) for path in kept_folders(paths)),
@@ -212,7 +209,7 @@ def _below(folder: Path, pattern: str) -> list[Path]:
 
 def _json_files(paths: DataPaths) -> list[Path]:
     """Every document in JSON that a number, or what is told of it, comes from."""
-    manifests = [path("any") for path in (paths.source_manifest, paths.benchmark_manifest)]
+    manifests = [table.manifest(paths, "any") for table in TABLES.values() if table.manifest is not None]
     found = [file for one in manifests for file in _below(one.parent.parent, f"*/{one.name}")]
     found += _below(paths.digest_cache.parent, "*.json")
     found += _below(paths.table("controls"), f"*/{paths.control_pointer('any').name}")

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.build import count_examples
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Pair, digest
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, digest
 from audit_pipeline.catalogue.data_folder import is_writable, make_private
-from audit_pipeline.catalogue.lineage import Step, keep, table_version
+from audit_pipeline.catalogue.lineage import Step, table_version
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.errors import ConfigError, DataError
@@ -85,12 +86,12 @@ def evaluate_file(asked: Asked) -> Evaluated:
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
     examples = Step.now(run_id, "given_examples", CODE_VERSION)
-    keep(
+    store.write(
         paths,
         examples,
+        EXAMPLES,
+        pair.benchmark,
         given.examples,
-        table="examples",
-        partition=pair.benchmark,
         data_version=version,
         # Several files may score the same texts: each stands with its own scores.
         upstream={},
@@ -98,14 +99,12 @@ def evaluate_file(asked: Asked) -> Evaluated:
     )
     write_json(paths.benchmark_manifest(pair.benchmark), _manifest(version, asked, design, given, before))
     scores = Step.now(run_id, "given_scores", CODE_VERSION)
-    scores_version = table_version(given.scores)
-    keep(
+    scores_version = store.write(
         paths,
         scores,
+        SCORES,
+        pair,
         given.scores,
-        table="scores",
-        partition=pair.partition,
-        data_version=scores_version,
         upstream={f"examples/{pair.benchmark}": version, f"file/{asked.file.name}": content},
         benchmark_digest=version,
         settings=settings,

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.lineage import Step, keep
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES, digest
+from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
@@ -116,12 +117,12 @@ def build_frequencies(
         data_version=version,
         run_id=step.run_id,
     )
-    keep(
+    store.write(
         paths,
         step,
+        TOKEN_FREQUENCIES,
+        partition_of(entry.name, tokenizer),
         table,
-        table="token_frequencies",
-        partition=partition_of(entry.name, tokenizer),
         data_version=version,
         upstream={f"corpus/{entry.name}": corpus.digest, **corpus.upstream},
         tokenizer_fingerprint=tokenizer,

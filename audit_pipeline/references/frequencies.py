@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
-from audit_pipeline.catalogue.lineage import require_as_written
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import checked, read_parquet
 from audit_pipeline.detectors.statistics import TokenFrequencies
@@ -79,7 +79,7 @@ def read_kept_frequencies(
     Raises DataError as :func:`read_frequencies` does, and where it is not as it was written.
     """
     partition = partition_of(corpus, model.identity.tokenizer_fingerprint)
-    require_as_written(paths, table="token_frequencies", partition=partition, what=f"the token frequencies of {corpus}")
+    store.require_as_written(paths, TOKEN_FREQUENCIES, partition, what=f"the token frequencies of {corpus}")
     path = paths.token_frequencies(corpus, model.identity.tokenizer_fingerprint)
     table, metadata = _read(path)
     return _frequencies(table, metadata, path, model), metadata

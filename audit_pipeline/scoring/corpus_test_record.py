@@ -5,8 +5,9 @@ What belongs here: its row and its lineage. What does not: the tests (scoring/co
 
 from __future__ import annotations
 
+from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS, Pair
-from audit_pipeline.catalogue.lineage import Step, keep, table_version
+from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.errors import DataError
@@ -23,13 +24,12 @@ def keep_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPaths
     step = Step.now(run_id, "corpus_test", CODE_VERSION)
     pair = Pair(result.benchmark, result.model)
     table = table_from_rows([result.row(run_id)], CORPUS_TESTS)
-    keep(
+    store.write(
         paths,
         step,
+        CORPUS_TESTS,
+        pair,
         table,
-        table="corpus_tests",
-        partition=pair.partition,
-        data_version=table_version(table),
         upstream={},
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,

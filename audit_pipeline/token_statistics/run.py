@@ -29,11 +29,16 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
 
 Kind = Literal["base", "topk", "logits", "branches"]
-KINDS: Mapping[Kind, pa.Schema] = {"base": TOKEN_STATISTICS, "topk": TOPK, "logits": LOGITS, "branches": BRANCHES}
+KINDS: Mapping[Kind, pa.Schema] = {
+    "base": TOKEN_STATISTICS.schema,
+    "topk": TOPK.schema,
+    "logits": LOGITS.schema,
+    "branches": BRANCHES.schema,
+}
 DEFAULT_LOGITS_BUDGET = 20 << 30
 TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
 _BASE_BYTES_A_TOKEN = sum(
-    field.type.value_type.bit_width // 8 for field in TOKEN_STATISTICS if pa.types.is_list(field.type)
+    field.type.value_type.bit_width // 8 for field in TOKEN_STATISTICS.schema if pa.types.is_list(field.type)
 )
 # About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it.
 SHARE_WITH_BRANCH = 0.6
@@ -417,7 +422,7 @@ def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], v
         own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
         return {
             **{name: values[scored] for name, values in own.items()},
-            **{name: _joined([part.values[name] for part in parts]) for name in MEASURED.names},
+            **{name: _joined([part.values[name] for part in parts]) for name in (one.name for one in MEASURED)},
         }
     if kind == "topk":
         return {

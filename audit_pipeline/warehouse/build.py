@@ -22,10 +22,11 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
-from audit_pipeline.catalogue.contracts import RUN_TABLES
+from audit_pipeline.catalogue.contracts import CONFIGURED_BENCHMARKS, CONFIGURED_MODELS, LINEAGE
 from audit_pipeline.catalogue.data_folder import make_private
 from audit_pipeline.catalogue.lineage_files import Entry, digests_by_file, missing_files, with_files
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, unsegment
+from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
@@ -41,13 +42,10 @@ from audit_pipeline.warehouse.load import (
     load_self_digested,
 )
 from audit_pipeline.warehouse.query import one_line
-from audit_pipeline.warehouse.schema import PARQUET_TABLES, quoted, tables
+from audit_pipeline.warehouse.schema import OF_FILES, OF_RUNS, tables
 
 LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""
-
-SELF_DIGESTED = ("lineage", "outcomes")
-"""Tables of one row per file, which carries its own digest."""
 
 _ATTEMPTS = 3
 
@@ -115,10 +113,9 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
 
 def read_lineage(paths: DataPaths) -> tuple[list[Entry], list[Unreadable]]:
     """What every lineage entry says of its file, and the entries that are damaged; no warehouse is built for it."""
-    (table,) = (table for table in tables(include_text=False) if table.name == "lineage")
     with duckdb.connect() as connection:
-        create_tables(connection, [table])
-        damaged = load_self_digested(connection, table, list_files(paths, table.name).paths)
+        create_tables(connection, [LINEAGE])
+        damaged = load_self_digested(connection, LINEAGE, list_files(paths, LINEAGE).paths)
         return _entries(connection), damaged
 
 
@@ -161,7 +158,7 @@ def _fill(new: Path, paths: DataPaths, config: Path, *, include_text: bool) -> _
     entry."""
     for _ in range(_ATTEMPTS):
         # Before the lineage is read: whatever file is there then has its entry.
-        listed = {name: list_files(paths, name) for name in PARQUET_TABLES}
+        listed = {table.name: list_files(paths, table) for table in OF_FILES}
         filled = _fill_from(listed, new, paths, config, include_text=include_text)
         changed = changed_since(listed.values())
         if not changed:
@@ -181,26 +178,30 @@ def _fill_from(
         connection.execute("SET enable_progress_bar = false")
         defined = tables(include_text=include_text)
         create_tables(connection, defined)
-        of_files = {table.name: table for table in defined if table.name in PARQUET_TABLES}
-        for name in SELF_DIGESTED:
-            unreadable += load_self_digested(connection, of_files[name], listed[name].paths)
+        of_files = [table for table in defined if table.name in listed]
+        for table in (table for table in of_files if table.is_record):
+            unreadable += load_self_digested(connection, table, listed[table.name].paths)
         entries = with_files(_entries(connection), paths)
         digests = digests_by_file(entries)
-        for name in (name for name in of_files if name not in SELF_DIGESTED):
-            damaged = damaged_files(listed[name], digests)
-            whole = listed[name].identities.keys() - {one.path for one in damaged}
-            unreadable += [*damaged, *load_parquet(connection, of_files[name], sorted(whole))]
+        for table in (table for table in of_files if not table.is_record):
+            damaged = damaged_files(listed[table.name], digests)
+            whole = listed[table.name].identities.keys() - {one.path for one in damaged}
+            unreadable += [*damaged, *load_parquet(connection, table, sorted(whole))]
         unreadable += load_model_cards(connection, paths)
         unreadable += load_benchmark_manifests(connection, paths)
         models, benchmarks = config / MODELS_FILE, config / BENCHMARKS_FILE
         present = look_at_present(config, paths)
-        unreadable += load_rows(connection, "configured_models", models, lambda: configured_models(config))
+        unreadable += load_rows(connection, CONFIGURED_MODELS, models, lambda: configured_models(config))
         unreadable += load_rows(
-            connection, "configured_benchmarks", benchmarks, lambda: configured_benchmarks(config, paths, present.there)
+            connection, CONFIGURED_BENCHMARKS, benchmarks, lambda: configured_benchmarks(config, paths, present.there)
         )
         keep_one_row_a_key(connection)
         left_out = {one.path: one.reason for one in unreadable}
-        read = [one for name in RUN_TABLES for one in _written(name, listed[name].identities.keys() - left_out.keys())]
+        read = [
+            one
+            for name in (table.name for table in OF_RUNS)
+            for one in _written(name, listed[name].identities.keys() - left_out.keys())
+        ]
         gone = missing_files(entries, lambda file: file not in left_out and _is_there(file, listed))
         fill_derived(connection, read, gone, left_out)
         fill_coverage(connection, present, paths)
@@ -255,5 +256,5 @@ def _move_wal_aside(warehouse: Path) -> Path | None:
 
 
 def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
-    counted = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - a name from schema.py
+    counted = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - a declared name
     return int(counted[0]) if counted else 0

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
+from audit_pipeline.catalogue.contracts import COVERAGE, RUN_TABLES, Pair
 from audit_pipeline.catalogue.lineage import Written as InLineage
 from audit_pipeline.catalogue.outcomes import Outcome
 from audit_pipeline.catalogue.paths import DataPaths
@@ -29,8 +29,6 @@ from audit_pipeline.operate.facts import Asked, Audit, Benchmark, Situation, Wri
 from audit_pipeline.operate.plan import state_of
 from audit_pipeline.operate.seen import SeenModels, Sighting, seen_last
 from audit_pipeline.operate.situation import CODE, look, written
-
-TABLE = "coverage"
 
 _PAIRS = """
 SELECT configured_models.name AS model, configured_benchmarks.benchmark
@@ -67,19 +65,6 @@ WITH last AS (
 SELECT split_part("partition", '|', 2) AS model, split_part("partition", '|', 1) AS benchmark, list("table") AS damaged
 FROM last SEMI JOIN files_gone USING ("table", "partition", run_id) GROUP BY ALL
 """
-_SCHEMA = pa.schema(
-    [
-        ("model", pa.string()),
-        ("benchmark", pa.string()),
-        ("is_configured", pa.bool_()),
-        ("status", pa.string()),
-        ("reason", pa.string()),
-        ("stage", pa.string()),
-        ("last_audited_at", pa.timestamp("us", "UTC")),
-        ("outcome_at", pa.timestamp("us", "UTC")),
-        ("run_id", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -112,8 +97,8 @@ def fill_coverage(connection: duckdb.DuckDBPyConnection, present: Present, paths
     models = {row["name"] for row in _rows(connection, "SELECT name FROM configured_models")}
     benchmarks = {row["benchmark"] for row in _rows(connection, "SELECT benchmark FROM configured_benchmarks")}
     rows = [_row(pair, there, is_configured=pair.model in models and pair.benchmark in benchmarks) for pair in pairs]
-    connection.register("given", pa.Table.from_pylist(rows, schema=_SCHEMA))
-    connection.execute(f"INSERT INTO {TABLE} BY NAME FROM given")
+    connection.register("given", pa.Table.from_pylist(rows, schema=COVERAGE.schema))
+    connection.execute(f"INSERT INTO {COVERAGE.name} BY NAME FROM given")
     connection.unregister("given")
 
 

@@ -1,6 +1,7 @@
 """Makes the warehouse's tables, views and macros in an open database, and fills what is derived from other tables.
 
-What belongs here: running the SQL of schema.py. What does not: that SQL (sql/), filling tables from files (build.py).
+What belongs here: running the SQL of schema.py and of catalogue/ddl.py. What does not: that SQL, filling tables from
+files (build.py).
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from audit_pipeline.catalogue.contracts import KEYS
+from audit_pipeline.catalogue.ddl import create_table, is_enforced, key_of, rows_by_run
 from audit_pipeline.catalogue.lineage_files import MissingFile
-from audit_pipeline.warehouse.schema import DEFINED, DERIVED_TABLES, KEYS, VIEWS, Table, fill_of, literal, quoted
+from audit_pipeline.catalogue.sql import literal, quoted
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.warehouse.schema import DEFINED, DERIVED, EXPLAINED, VIEWS, fill_of
 
 WrittenFile = tuple[str, str, str]
 """A file of an append-only table that was read: table, partition, run_id."""
@@ -23,7 +28,7 @@ _GONE = pa.schema([*_FILES, ("run_went_on", pa.bool_()), ("left_out", pa.string(
 
 def create_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
     """Make the tables, empty, with their comments."""
-    _in_one_go(connection, (table.sql for table in tables))
+    _in_one_go(connection, map(create_table, tables))
 
 
 def create_views(connection: duckdb.DuckDBPyConnection) -> None:
@@ -74,25 +79,21 @@ def fill_derived(
     }
     for name, table in given.items():
         connection.register(name, table)
-    for name in DERIVED_TABLES:
-        connection.execute(fill_of(name))
+    connection.execute(f"CREATE TEMP VIEW rows_by_run AS {rows_by_run(EXPLAINED)}")
+    for one in DERIVED:
+        connection.execute(fill_of(one))
+    connection.execute("DROP VIEW rows_by_run")
     for name in given:
         connection.unregister(name)
 
 
 def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
     """Fill the table of keys; how many rows too many each table has whose key does not hold."""
-    enforced = dict(
-        connection.execute(
-            "SELECT table_name, array_to_string(constraint_column_names, ', ') FROM duckdb_constraints()"
-            " WHERE constraint_type = 'PRIMARY KEY'"
-        ).fetchall()
-    )
     broken = {}
     for table in tables:
-        doubled = 0 if table.key is None else _doubled(connection, table.name, table.key)
-        key = table.key or enforced[table.name]
-        connection.execute(f"INSERT INTO {KEYS} VALUES (?, ?, ?, ?)", [table.name, key, table.key is None, doubled])  # noqa: S608 - a name from schema.py
+        doubled = 0 if is_enforced(table) else _doubled(connection, table.name, key_of(table))
+        row = [table.name, ", ".join(table.key), is_enforced(table), doubled]
+        connection.execute(f"INSERT INTO {KEYS.name} VALUES (?, ?, ?, ?)", row)  # noqa: S608 - a declared name
         if doubled:
             broken[table.name] = doubled
     return broken
@@ -104,5 +105,5 @@ def _doubled(connection: duckdb.DuckDBPyConnection, table: str, key: str) -> int
 
 
 def _more_rows_than(connection: duckdb.DuckDBPyConnection, table: str, what: str) -> int:
-    counted = connection.execute(f"SELECT count(*) - count(DISTINCT {what}) FROM {table}").fetchone()  # noqa: S608 - from schema.py
+    counted = connection.execute(f"SELECT count(*) - count(DISTINCT {what}) FROM {table}").fetchone()  # noqa: S608 - declared names
     return int(counted[0]) if counted else 0

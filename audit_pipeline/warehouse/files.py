@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit_pipeline.catalogue.integrity import DamagedError, FileIdentity, file_identity, file_sha256
-from audit_pipeline.catalogue.lineage_files import REWRITTEN
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.table import Table
 from audit_pipeline.token_statistics.cache import digest_in_name
-
-CACHE = "token_statistics"
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Unreadable:
 class Listed:
     """The files of a table as they were found before the lineage was read: by then each had its entry."""
 
-    table: str
+    table: Table
     identities: Mapping[Path, FileIdentity]
 
     @property
@@ -41,12 +39,12 @@ class Listed:
     @property
     def may_change(self) -> bool:
         """Whether a run replaces such files, or a compaction merges them; the others are only ever added."""
-        return self.table in REWRITTEN or self.table == CACHE
+        return not self.table.append_only
 
 
-def list_files(paths: DataPaths, table: str) -> Listed:
+def list_files(paths: DataPaths, table: Table) -> Listed:
     """Every Parquet file of a table, in path order; of the cache those of the kind that the warehouse holds."""
-    folder = paths.table(table) if table != CACHE else paths.token_statistics("base", "any").parent
+    folder = paths.table(table.name) if table.kept != "cache" else paths.token_statistics("base", "any").parent
     # Not rglob: a folder of ten thousand files is listed, and put in order, in a fifth of the time.
     names = [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
     found = {}
@@ -77,8 +75,8 @@ def changed_since(listed: Iterable[Listed]) -> list[Path]:
     ]
 
 
-def _require(path: Path, table: str, digests: Collection[str]) -> None:
-    if table == CACHE:
+def _require(path: Path, table: Table, digests: Collection[str]) -> None:
+    if table.kept == "cache":
         named = digest_in_name(path)
         digests = [named] if named else []
     # Not known_sha256: what is read now is compared now, however long this process has been running.

@@ -15,15 +15,17 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import SCHEMAS, is_later
+from audit_pipeline.catalogue.contracts import BENCHMARKS, MODELS
+from audit_pipeline.catalogue.ddl import expressions, later_columns
 from audit_pipeline.catalogue.integrity import ROW_SHA256, row_sha256_sql
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
+from audit_pipeline.catalogue.sql import literal, quoted
+from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import AuditError
 from audit_pipeline.warehouse.configured import Configured
 from audit_pipeline.warehouse.files import Unreadable
 from audit_pipeline.warehouse.query import one_line
-from audit_pipeline.warehouse.schema import Table, literal, quoted
 
 # The second: what DuckDB says of a damaged file may quote bytes that are no text.
 _LOAD_ERRORS = (duckdb.Error, UnicodeDecodeError)
@@ -31,7 +33,7 @@ _LOAD_ERRORS = (duckdb.Error, UnicodeDecodeError)
 
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
     """Load all files in one go; those that cannot be read are left out and named."""
-    return _load(table.name, files, lambda rows, _: _insert(connection, table, rows))
+    return _load(table, files, lambda rows, _: _insert(connection, table, rows))
 
 
 def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
@@ -39,7 +41,7 @@ def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, file
     wrong: dict[Path, str] = {}
 
     def load(rows: str, part: Sequence[Path]) -> None:
-        whole, not_whole = _compared(table.name, rows, part)
+        whole, not_whole = _compared(table, rows, part)
         connection.register("whole", whole)
         try:
             _insert(connection, table, "whole")
@@ -47,7 +49,7 @@ def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, file
             connection.unregister("whole")
         wrong.update(not_whole)
 
-    unreadable = _load(table.name, files, load)
+    unreadable = _load(table, files, load)
     if len(files) == 1:
         return [*unreadable, *(Unreadable(*one) for one in wrong.items())]
     # Halves, down to each for itself: how one damaged file is read may change how all of them are.
@@ -55,7 +57,7 @@ def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, file
     return [*unreadable, *(one for half in halves for one in load_self_digested(connection, table, half))]
 
 
-def _load(table: str, files: Sequence[Path], load: Callable[[str, Sequence[Path]], None]) -> list[Unreadable]:
+def _load(table: Table, files: Sequence[Path], load: Callable[[str, Sequence[Path]], None]) -> list[Unreadable]:
     """Call ``load`` with SQL for the rows of Parquet files, and their column filename, and with the files.
 
     All in one go; where that fails those of each version together, for files of earlier versions lack the columns that
@@ -84,12 +86,12 @@ def _rows(files: Sequence[Path]) -> str:
     return f"read_parquet({_list(files)}, hive_partitioning = false, filename = true, union_by_name = false)"
 
 
-def _with_later_columns(table: str, files: Sequence[Path]) -> str:
+def _with_later_columns(table: Table, files: Sequence[Path]) -> str:
     """The rows, with a null in every column that came later and that the files, which are all of one version, lack."""
-    later = [f"NULL::VARCHAR AS {quoted(field.name)}" for field in SCHEMAS.get(table, ()) if is_later(field)]
+    later = later_columns(table)
     if not later:
         return _rows(files)
-    return f"(SELECT {', '.join(later)} WHERE false UNION ALL BY NAME SELECT * FROM {_rows(files)})"  # noqa: S608 - names from catalogue/contracts.py
+    return f"(SELECT {later} WHERE false UNION ALL BY NAME SELECT * FROM {_rows(files)})"  # noqa: S608 - declared names
 
 
 def _by_columns(files: Sequence[Path]) -> list[Sequence[Path]]:
@@ -115,12 +117,12 @@ def _halves(files: Sequence[Path]) -> list[Sequence[Path]]:
     return [half for half in (files[:middle], files[middle:]) if half]
 
 
-def _compared(table: str, rows: str, files: Sequence[Path]) -> tuple[pa.Table, dict[Path, str]]:
+def _compared(table: Table, rows: str, files: Sequence[Path]) -> tuple[pa.Table, dict[Path, str]]:
     """The rows that are as they were written; the files whose row is not, and why."""
-    holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(SCHEMAS[table])}"
+    holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(table.schema)}"
     # A database of its own: a footer that makes no sense can bring DuckDB to declare all of a database invalid.
     with duckdb.connect() as aside:
-        aside.execute(f"CREATE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}")  # noqa: S608 - names from catalogue/contracts.py
+        aside.execute(f"CREATE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}")  # noqa: S608 - declared names
         whole = aside.sql("SELECT * EXCLUDE holds FROM compared WHERE holds").to_arrow_table()
         found = dict(aside.sql("SELECT filename, bool_and(holds) FROM compared GROUP BY filename").fetchall())
     wrong = {file: "its row is not as it was written" for file in files if found.get(str(file)) is False}
@@ -128,9 +130,8 @@ def _compared(table: str, rows: str, files: Sequence[Path]) -> tuple[pa.Table, d
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -> None:
-    columns = connection.table(table.name).columns
-    expressions = ", ".join(f"{table.expressions.get(name, quoted(name))} AS {quoted(name)}" for name in columns)
-    connection.execute(f"INSERT INTO {table.name} BY NAME SELECT {expressions} FROM {rows}")  # noqa: S608 - names from schema.py
+    filled = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in expressions(table).items())
+    connection.execute(f"INSERT INTO {table.name} BY NAME SELECT {filled} FROM {rows}")  # noqa: S608 - declared names
 
 
 def _without_query(error: Exception) -> str:
@@ -150,24 +151,24 @@ def load_model_cards(connection: duckdb.DuckDBPyConnection, paths: DataPaths) ->
     """One row a model's card."""
     folder = paths.model_card("any").parent
     cards = [path for path in sorted(folder.glob("*.json")) if path != paths.digest_cache]
-    return _load_json(connection, "models", cards, _model_row)
+    return _load_json(connection, MODELS, cards, _model_row)
 
 
 def load_benchmark_manifests(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[Unreadable]:
     """One row a benchmark's manifest."""
     manifest = paths.benchmark_manifest("any")
     manifests = sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
-    return _load_json(connection, "benchmarks", manifests, _benchmark_row)
+    return _load_json(connection, BENCHMARKS, manifests, _benchmark_row)
 
 
 def _load_json(
     connection: duckdb.DuckDBPyConnection,
-    table: str,
+    table: Table,
     files: list[Path],
     row_of: Callable[[Path, Mapping[str, Any]], Mapping[str, object]],
 ) -> list[Unreadable]:
     """One row a JSON file; a value that does not fit its column stays in the whole document and is null beside it."""
-    relation = connection.table(table)
+    relation = connection.table(table.name)
     names = relation.columns
     values = ", ".join(f"TRY_CAST(? AS {sql_type})" for sql_type in relation.types)
     unreadable = []
@@ -178,14 +179,14 @@ def _load_json(
                 raise ValueError("not a JSON object")
             row = row_of(file, document)
             cells = [_cell(row.get(name)) for name in names]
-            connection.execute(f"INSERT INTO {table} VALUES ({values})", cells)  # noqa: S608 - a name from schema.py
+            connection.execute(f"INSERT INTO {table.name} VALUES ({values})", cells)  # noqa: S608 - a declared name
         except (OSError, ValueError, duckdb.ConstraintException) as error:
             unreadable.append(Unreadable(file, one_line(error)))
     return unreadable
 
 
 def load_rows(
-    connection: duckdb.DuckDBPyConnection, table: str, file: Path, read: Callable[[], Configured]
+    connection: duckdb.DuckDBPyConnection, table: Table, file: Path, read: Callable[[], Configured]
 ) -> list[Unreadable]:
     """The rows that a file of the configuration gives; where it cannot be read, it is named and there are none."""
     try:
@@ -193,10 +194,10 @@ def load_rows(
     except (AuditError, OSError) as error:
         return [Unreadable(file, one_line(error))]
     if configured.rows:
-        names = connection.table(table).columns
+        names = [column.name for column in table.stored]
         marks = ", ".join("?" for _ in names)
         cells = [[row[name] for name in names] for row in configured.rows]
-        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", cells)  # noqa: S608 - a name from schema.py
+        connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", cells)  # noqa: S608 - a declared name
     return [Unreadable(problem.path, str(problem)) for problem in configured.problems]
 
 

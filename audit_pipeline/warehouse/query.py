@@ -13,8 +13,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from audit_pipeline.catalogue.sql import literal, quoted
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.warehouse.schema import literal, quoted
 
 _READING = frozenset({"SELECT", "EXPLAIN"})
 """SHOW, DESCRIBE and SUMMARIZE count as SELECT; PRAGMA and CALL could switch on logging to a file."""

@@ -1,66 +1,20 @@
-"""What the warehouse holds: the SQL files that define its tables, views and macros, in the order they are made.
+"""What the warehouse holds: which of the declared tables, and its views and macros in the order they are made.
 
-What belongs here: names, their order, reading the files under sql/, and how a table's columns are computed from its
-Parquet files where they are not simply read. What does not: running any of it (define.py, build.py), and the columns of
-the Parquet files (catalogue/contracts.py), which sql/tables/ repeats and a test compares.
+What belongs here: names, their order, reading the files under sql/. What does not: running any of it (define.py,
+build.py), tables and their columns (catalogue/contracts/), the SQL that follows from them (catalogue/ddl.py).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, RUN_TABLES
+from audit_pipeline.catalogue.contracts import RUN_TABLES, TABLES
+from audit_pipeline.catalogue.ddl import as_of_macro, current_runs_view, current_view
+from audit_pipeline.catalogue.table import Table
 
 BLIND_CONTROL = "blind_control"
 """The detector that never sees the model; sql/views/leaderboard_history.sql sets it apart by this name."""
-
-BLANKS = r"\s\x0B\x1C-\x1F\x{85}\p{Z}"
-"""Regex class (RE2) of what ``str.split`` treats as whitespace."""
-
-UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-"""Regex class of scripts written without blanks: each character counts as a word of an excerpt."""
-
-PARQUET_TABLES = (
-    "documents",
-    "examples",
-    "split_quality",
-    "token_statistics",
-    *RUN_TABLES,
-    "lineage",
-    "outcomes",
-    "control_studies",
-)
-
-GIVEN_TABLES = ("models", "benchmarks", "configured_models", "configured_benchmarks")
-"""Filled row by row from JSON files and the configuration."""
-
-DERIVED_TABLES = ("scored_settings", "runs", "lineage_edges", "files_gone", "group_scores")
-"""Filled from other tables by sql/fills/, in this order, so that views need not read every score."""
-
-PLANNED_TABLES = ("coverage",)
-"""Filled with what the planner says of the tables before."""
-
-KEYS = "keys"
-
-_KEY = re.compile(r"^-- Key, checked by every build \(table keys\): (.+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table of the warehouse. ``sql`` makes it, with its comments.
-
-    ``key``: the columns that no two rows have in common, as SQL, where the build counts them; None where DuckDB
-    enforces a primary key. ``expressions``: SQL over the columns of the Parquet file, for columns that are not simply
-    the file's column of that name.
-    """
-
-    name: str
-    sql: str
-    key: str | None
-    expressions: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -83,32 +37,15 @@ class Macro:
     sql: str
 
 
-def quoted(name: str) -> str:
-    """``name`` as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """``text`` as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def tables(*, include_text: bool) -> tuple[Table, ...]:
     """Every table of the warehouse, in the order they are made; without text, what would quote the audited texts is
     empty."""
-    names = (*PARQUET_TABLES, *GIVEN_TABLES, *DERIVED_TABLES, *PLANNED_TABLES, KEYS)
-    return tuple(_table(name, _expressions(include_text=include_text).get(name, {})) for name in names)
+    return tuple(table if include_text else table.without_text() for table in _OF_WAREHOUSE)
 
 
-def fill_of(table: str) -> str:
+def fill_of(table: Table) -> str:
     """The SQL that fills a derived table."""
-    return _read("fills", table)
-
-
-def _table(name: str, expressions: Mapping[str, str]) -> Table:
-    sql = _read("tables", name)
-    key = _KEY.search(sql)
-    return Table(name, sql, key.group(1) if key else None, expressions)
+    return _read("fills", table.name)
 
 
 def _read(kind: str, name: str) -> str:
@@ -123,43 +60,21 @@ def _macro(name: str) -> Macro:
     return Macro(name, _read("macros", name))
 
 
-_WORDS_OF_TEXT = f"len(regexp_extract_all(text, '[^{BLANKS}]+'))"
-
-_FLAT = f"trim(regexp_replace(left(text, {4 * EXCERPT_CHARACTERS}), '[{BLANKS}]+', ' ', 'g'))"
-_CUT = (
-    f"left(regexp_extract({_FLAT}, '^(?:(?:[{UNSPACED}]|[^{BLANKS}{UNSPACED}]+) ?){{0,{EXCERPT_WORDS}}}'),"
-    f" {EXCERPT_CHARACTERS})"
-)
-
-EXCERPT = (
-    f"CASE WHEN length({_CUT}) < length({_FLAT}) OR length(text) > {4 * EXCERPT_CHARACTERS}"
-    f" THEN rtrim({_CUT}) || '…' ELSE {_CUT} END"
-)
-"""SQL: the first words of a column ``text``."""
-
-
-def _expressions(*, include_text: bool) -> Mapping[str, Mapping[str, str]]:
-    return {
-        "documents": {"words": _WORDS_OF_TEXT},
-        "examples": {
-            "excerpt": EXCERPT if include_text else "NULL",
-            "text_sha256": "sha256(coalesce(context, '') || text)",
-            "has_context": "context IS NOT NULL",
-        },
-        "token_statistics": {
-            "model_fingerprint": "regexp_extract(filename, '[/\\\\]model=([^/\\\\]*)[/\\\\]', 1)",
-            "tokens": "len(logprob)",
-            "mean_logprob": "list_avg(logprob::DOUBLE[])",
-        },
-        "highlights": {} if include_text else {"pieces": "[]::VARCHAR[]"},
-        # "at" is a word of DuckDB's grammar: a column of that name would have to be quoted in every query.
-        "outcomes": {"recorded_at": quoted("at")},
-    }
-
+_OF_WAREHOUSE = tuple(table for table in TABLES.values() if table.in_warehouse)
+OF_FILES = tuple(table for table in _OF_WAREHOUSE if table.kept not in ("given", "derived"))
+"""Filled from Parquet files."""
+OF_RUNS = tuple(TABLES[name] for name in RUN_TABLES)
+"""A run adds one file for a benchmark and model to each."""
+DERIVED = tuple(table for table in _OF_WAREHOUSE if table.kept == "derived")
+"""Filled from other tables by sql/fills/, in this order, so that views need not read every score."""
+EXPLAINED = tuple(table for table in OF_FILES if table.has_files and not table.is_record)
+"""Every row of these joins to one lineage entry."""
+_WITH_CURRENT = tuple(table for table in OF_RUNS if table.current)
 
 DEFINED: tuple[View | Macro, ...] = (
-    _view("current_runs", "runs"),
-    *(_view(f"current_{name}", name) for name in RUN_TABLES),
+    View("current_runs", current_runs_view(OF_RUNS), ("runs",)),
+    *(View(f"current_{table.name}", current_view(table), (table.name,)) for table in _WITH_CURRENT),
+    _view("current_corpus_tests", "corpus_tests"),
     _view("split_summary", "split_quality", "lineage"),
     _view("leaderboard_history", "evaluations", "lineage"),
     _view("leaderboard", "leaderboard_history"),
@@ -178,7 +93,7 @@ DEFINED: tuple[View | Macro, ...] = (
     _view("cost", "evaluations", "lineage"),
     _macro("end_of_run"),
     _macro("runs_as_of"),
-    *(_macro(f"{name}_as_of") for name in ("scores", "evaluations", "group_tests", "contamination_rates")),
+    *(Macro(f"{table.name}_as_of", as_of_macro(table)) for table in _WITH_CURRENT),
     _macro("leaderboard_as_of"),
     _macro("evaluations_of_run"),
     _macro("leaderboard_of_run"),

@@ -411,8 +411,8 @@ def test_warehouse_and_report_and_what_their_checks_find(built: Workspace, run: 
 
 @pytest.mark.parametrize("direction", [None, "training", "opposite"])
 def test_groups_are_counted_where_scores_do_not_run_against_training(direction: str | None) -> None:
-    test = {field.name: 1 if pa.types.is_integer(field.type) else 0.01 for field in GROUP_TESTS}
-    test |= {field.name: "x" for field in GROUP_TESTS if pa.types.is_string(field.type)}
+    test = {field.name: 1 if pa.types.is_integer(field.type) else 0.01 for field in GROUP_TESTS.schema}
+    test |= {field.name: "x" for field in GROUP_TESTS.schema if pa.types.is_string(field.type)}
     tests = [{**test, "detector": "loss", "is_default": True, "direction": direction}]
     tables = {
         "decisions": pa.Table.from_pylist([{"detector": "loss", "rule": "marginal"} | dict.fromkeys(SHOWN)]),

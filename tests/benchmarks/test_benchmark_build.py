@@ -108,7 +108,7 @@ def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
     spec = temporal_spec(calibration_fraction=0.25, windows_per_document=2)
     report = build(spec, paths, "run-1", lambda source: some_documents())
     assert read_built(paths, "made_10").examples.equals(report.examples)
-    assert read_built(paths, "made_10").examples.schema.equals(EXAMPLES)
+    assert read_built(paths, "made_10").examples.schema.equals(EXAMPLES.schema)
     manifest = read_built(paths, "made_10").manifest
     assert manifest == json.loads(json.dumps(report.manifest, default=str))
     assert manifest["digest"] == report.digest == benchmark_digest(spec, report.source_versions)
@@ -259,7 +259,7 @@ def build_free_examples() -> pa.Table:
             ("3", None, "evaluation", {"collection": "y", "group": "h"}),
         )
     ]
-    return pa.Table.from_pylist(rows, schema=EXAMPLES)
+    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
 
 
 def test_the_shipped_configuration_builds_from_documents_like_the_real_ones(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.contracts import SCHEMAS, Pair, canonical_json, description_of, digest, example_id
+from audit_pipeline.catalogue.contracts import TABLES, Pair, canonical_json, digest, example_id
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, segment, unsegment
 
 VALUES = st.recursive(
@@ -57,8 +57,9 @@ def test_a_partition_names_the_benchmark_first() -> None:
 
 
 def test_every_column_says_what_it_means() -> None:
-    for table, schema in SCHEMAS.items():
-        assert all(description_of(field) for field in schema), table
+    for table in TABLES.values():
+        assert table.comment
+        assert all(column.description for column in table.columns), table.name
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))

@@ -20,10 +20,11 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.rolling import roll, rolled_day
+from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, Pair
 from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.integrity import digests_of_folder
-from audit_pipeline.catalogue.lineage import Step, keep, latest_run, read_kept
+from audit_pipeline.catalogue.lineage import Step, latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
@@ -113,8 +114,7 @@ class Kept:
 
     def _scores(self) -> object:
         pair = PAIRS[0]
-        found = {"table": "scores", "partition": pair.partition, "what": "the scores"}
-        return read_kept(self.paths, SCORES, run_id="run", **found).to_pylist()  # type: ignore[arg-type]
+        return store.read(self.paths, SCORES, pair, run_id="run", what="the scores").to_pylist()
 
     def _frequencies(self) -> Any:
         return read_kept_frequencies("notes", self.model, self.paths)
@@ -172,7 +172,7 @@ def _write_control(paths: DataPaths) -> None:
     ]
     step = Step.now("run", "control_study", "1")
     table = table_from_rows(rows, CONTROL_STUDIES)
-    keep(paths, step, table, table="control_studies", partition=STUDY, data_version="v", upstream={})
+    store.write(paths, step, CONTROL_STUDIES, STUDY, table, data_version="v", upstream={})
 
 
 def flipped(path: Path, chance: random.Random) -> bytes:

@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written import read_all
 
-from audit_pipeline.catalogue.contracts import LINEAGE
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import EXAMPLES, LINEAGE, SCORES, TABLES, Pair
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, row_sha256
-from audit_pipeline.catalogue.lineage import Step, keep, latest_run, package_versions, read_kept, record, table_version
+from audit_pipeline.catalogue.lineage import Step, file_of, latest_run, package_versions, record, table_version
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.table import Column, Table
 from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import DataError
 
@@ -32,11 +34,17 @@ ROWS = st.lists(
     ),
     max_size=6,
 )
-SCHEMA = pa.schema([("name", pa.string()), ("score", pa.float64()), ("run_id", pa.string())])
+COLUMNS = (
+    Column("name", pa.string(), "a name", null=True),
+    Column("score", pa.float64(), "a number", null=True),
+    Column("run_id", pa.string(), "the run"),
+)
+MADE_SCORES = Table("scores", "made up", columns=COLUMNS, key=("name",), per="pair", kept="runs")
+MADE_EXAMPLES = Table("examples", "made up", columns=COLUMNS, key=("name",), per="benchmark", kept="rewritten")
 
 
 def table(rows: list[dict[str, object]]) -> pa.Table:
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=MADE_SCORES.schema)
 
 
 @settings(deadline=None)
@@ -81,8 +89,8 @@ def test_a_recorded_row_says_all_that_is_known(paths: DataPaths) -> None:
     record(
         paths,
         step("run-1"),
-        table="scores",
-        partition="b_32|org/model",
+        SCORES,
+        Pair("b_32", "org/model"),
         data_version="v1",
         upstream={"examples/b_32": "e1"},
         model_fingerprint="m",
@@ -105,11 +113,11 @@ def test_a_recorded_row_says_all_that_is_known(paths: DataPaths) -> None:
 
 def test_latest_run_is_the_last_one_whose_rows_are_there(paths: DataPaths) -> None:
     for number in (1, 2):
-        record(paths, step(f"run-{number}"), table="scores", partition="b|m", data_version=f"v{number}", upstream={})
+        record(paths, step(f"run-{number}"), SCORES, "b|m", data_version=f"v{number}", upstream={})
         write_rows(paths, "b|m", f"run-{number}")
     # Killed between its entry and its rows; and a run of another partition, later.
-    record(paths, step("run-3"), table="scores", partition="b|m", data_version="v3", upstream={})
-    record(paths, step("run-4"), table="scores", partition="b|m2", data_version="v4", upstream={})
+    record(paths, step("run-3"), SCORES, "b|m", data_version="v3", upstream={})
+    record(paths, step("run-4"), SCORES, "b|m2", data_version="v4", upstream={})
     write_rows(paths, "b|m2", "run-4")
     found = latest_run(paths, "scores", "b|m")
     assert (found.run_id, found.data_version, found.benchmark_digest) == ("run-2", "v2", None)
@@ -117,13 +125,13 @@ def test_latest_run_is_the_last_one_whose_rows_are_there(paths: DataPaths) -> No
 
 
 def test_latest_run_of_nothing_is_an_error_in_words(paths: DataPaths) -> None:
-    record(paths, step("run-1"), table="scores", partition="b|m", data_version="v1", upstream={})
+    record(paths, step("run-1"), SCORES, "b|m", data_version="v1", upstream={})
     with pytest.raises(DataError, match=r"there are no scores of b\|m yet"):
         latest_run(paths, "scores", "b|m")
 
 
 def test_a_damaged_entry_is_named(paths: DataPaths) -> None:
-    record(paths, step("run-1"), table="scores", partition="b|m", data_version="v1", upstream={})
+    record(paths, step("run-1"), SCORES, "b|m", data_version="v1", upstream={})
     write_rows(paths, "b|m", "run-1")
     [entry] = paths.table("lineage").rglob("*.parquet")
     entry.write_bytes(entry.read_bytes()[:40])
@@ -135,11 +143,9 @@ def rows_of(run_id: str, *scores: float) -> pa.Table:
     return table([{"name": "a", "score": score, "run_id": run_id} for score in scores])
 
 
-def keep_rows(paths: DataPaths, table_name: str, partition: str, run_id: str, rows: pa.Table) -> Path:
-    keep(paths, step(run_id), rows, table=table_name, partition=partition, data_version="v", upstream={})
-    file = paths.file_of(table_name, partition, run_id)
-    assert file is not None
-    return file
+def write_rows_of(paths: DataPaths, of: Table, partition: str, run_id: str, rows: pa.Table) -> Path:
+    store.write(paths, step(run_id), of, partition, rows, data_version="v", upstream={})
+    return file_of(paths, of, partition, run_id)
 
 
 def flip(file: Path, place: int) -> None:
@@ -149,7 +155,7 @@ def flip(file: Path, place: int) -> None:
 
 
 def test_a_lineage_row_names_the_digest_of_its_file(paths: DataPaths) -> None:
-    file = keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
+    file = write_rows_of(paths, MADE_SCORES, "b|m", "run-1", rows_of("run-1", 0.5))
     [row] = read_all(paths.table("lineage"), LINEAGE).to_pylist()
     assert row["file_sha256"] == file_sha256(file)
     assert row["row_sha256"] == row_sha256(row)
@@ -158,8 +164,8 @@ def test_a_lineage_row_names_the_digest_of_its_file(paths: DataPaths) -> None:
 
 @pytest.mark.parametrize("place", [30, -200, -3])
 def test_a_file_with_a_flipped_bit_is_refused_wherever_it_is(paths: DataPaths, place: int) -> None:
-    file = keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
-    read = partial(read_kept, paths, SCHEMA, table="scores", partition="b|m", run_id="run-1", what="the scores of b|m")
+    file = write_rows_of(paths, MADE_SCORES, "b|m", "run-1", rows_of("run-1", 0.5))
+    read = partial(store.read, paths, MADE_SCORES, "b|m", run_id="run-1", what="the scores of b|m")
     assert read().to_pylist() == rows_of("run-1", 0.5).to_pylist()
     flip(file, place)
     with pytest.raises(DamagedError, match=r"the scores of b\|m is damaged: .*run-1\.parquet is not as it was written"):
@@ -170,10 +176,10 @@ def test_a_file_with_a_flipped_bit_is_refused_wherever_it_is(paths: DataPaths, p
 
 
 def test_a_file_that_every_run_writes_anew_may_be_of_any_run(paths: DataPaths) -> None:
-    read = partial(read_kept, paths, SCHEMA, table="examples", partition="b", what="b")
-    file = keep_rows(paths, "examples", "b", "run-1", rows_of("run-1", 1.0))
+    read = partial(store.read, paths, MADE_EXAMPLES, "b", what="b")
+    file = write_rows_of(paths, MADE_EXAMPLES, "b", "run-1", rows_of("run-1", 1.0))
     before = file.read_bytes()
-    keep_rows(paths, "examples", "b", "run-2", rows_of("run-2", 2.0))
+    write_rows_of(paths, MADE_EXAMPLES, "b", "run-2", rows_of("run-2", 2.0))
     assert read()["score"].to_pylist() == [2.0]
     # A run that died between its entry and its rows leaves those of the run before.
     file.write_bytes(before)
@@ -184,23 +190,23 @@ def test_a_file_that_every_run_writes_anew_may_be_of_any_run(paths: DataPaths) -
 
 
 def test_files_of_earlier_versions_are_read_as_they_are(paths: DataPaths) -> None:
-    record(paths, step("run-1"), table="examples", partition="b", data_version="v", upstream={})
+    record(paths, step("run-1"), EXAMPLES, "b", data_version="v", upstream={})
     file = paths.examples("b")
     write_table(file, rows_of("run-1", 1.0))
     [entry] = paths.table("lineage").rglob("*.parquet")
     rows = pq.read_table(entry, partitioning=None)
     pq.write_table(rows.drop_columns(["file_sha256", "row_sha256"]), entry)
-    read = partial(read_kept, paths, SCHEMA, table="examples", partition="b", what="b")
+    read = partial(store.read, paths, MADE_EXAMPLES, "b", what="b")
     assert read().num_rows == 1
     # As soon as a run has named one, what has another is not as it was written.
-    keep_rows(paths, "examples", "b", "run-2", rows_of("run-2", 2.0))
+    write_rows_of(paths, MADE_EXAMPLES, "b", "run-2", rows_of("run-2", 2.0))
     write_table(file, rows_of("run-1", 1.0))
     with pytest.raises(DamagedError):
         read()
 
 
 def test_an_entry_that_is_not_as_it_was_written_is_refused(paths: DataPaths) -> None:
-    keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
+    write_rows_of(paths, MADE_SCORES, "b|m", "run-1", rows_of("run-1", 0.5))
     [entry] = paths.table("lineage").rglob("*.parquet")
     rows = pq.read_table(entry, partitioning=None)
     place = rows.column_names.index("data_version")
@@ -223,7 +229,7 @@ def test_an_entry_whose_rows_did_not_follow_is_taken_back(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", stop)
         with pytest.raises(type(stopped_by)):
-            keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
+            write_rows_of(paths, MADE_SCORES, "b|m", "run-1", rows_of("run-1", 0.5))
     assert list(paths.root.rglob("*.parquet")) == []
 
     def stop_a_moment_later(self: Path, target: Path) -> Path:
@@ -234,7 +240,7 @@ def test_an_entry_whose_rows_did_not_follow_is_taken_back(
 
     monkeypatch.setattr(Path, "replace", stop_a_moment_later)
     with pytest.raises(type(stopped_by)):
-        keep_rows(paths, "scores", "b|m", "run-1", rows_of("run-1", 0.5))
+        write_rows_of(paths, MADE_SCORES, "b|m", "run-1", rows_of("run-1", 0.5))
     assert moved.exists()
     assert latest_run(paths, "scores", "b|m").run_id == "run-1", "rows are never without their entry"
 
@@ -256,5 +262,5 @@ def test_an_entry_whose_rows_did_not_follow_is_taken_back(
 def test_every_entry_says_which_file_it_explains(
     paths: DataPaths, table_name: str, partition: str, name: str | None
 ) -> None:
-    file = paths.file_of(table_name, partition, "r")
+    file = TABLES[table_name].file_of(paths, partition, "r")
     assert (None if file is None else file.relative_to(paths.root).as_posix()) == name

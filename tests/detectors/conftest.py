@@ -42,6 +42,6 @@ def statistics_table() -> Callable[..., pa.Table]:
             }
             for text, values in texts.items()
         ]
-        return pa.Table.from_pylist(rows, schema=TOKEN_STATISTICS)
+        return pa.Table.from_pylist(rows, schema=TOKEN_STATISTICS.schema)
 
     return make

@@ -45,7 +45,7 @@ def test_audited_texts_stand_against_held_out_ones_and_known_members_are_left_ou
     )
     found = against_held_out(given)
     assert found is not None
-    assert found.schema == EXAMPLES
+    assert found.schema == EXAMPLES.schema
     assert {row["example_id"]: (row["label"], row["split"]) for row in found.to_pylist()} == {
         "mine": (1, "evaluation"),
         "new": (0, "evaluation"),

@@ -42,7 +42,7 @@ def example(index, label, group=None, split="evaluation", text=None):
 
 
 def examples_table(rows):
-    return pa.Table.from_pylist(rows, schema=EXAMPLES)
+    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
 
 
 def score(example_id, value, detector="loss", parameters="{}", status="ok", model="m", benchmark="b"):
@@ -53,7 +53,7 @@ def score(example_id, value, detector="loss", parameters="{}", status="ok", mode
 
 
 def scores_table(rows):
-    return pa.Table.from_pylist(rows, schema=SCORES)
+    return pa.Table.from_pylist(rows, schema=SCORES.schema)
 
 
 def run(scores, examples, design="temporal", *, matched=False, assessed_on=None, **how):
@@ -83,7 +83,7 @@ def small():
 def test_values_and_intervals_are_those_of_the_metric_code(small):
     scores, examples = small
     found = run(scores, examples, seed=4)
-    assert found.table.schema.equals(EVALUATIONS)
+    assert found.table.schema.equals(EVALUATIONS.schema)
     assert found.reason is None
     labels = [row["label"] for row in examples]
     groups = [row["group"] for row in examples]
@@ -230,7 +230,7 @@ def test_an_unlabelled_benchmark_has_no_rows_and_a_reason():
     examples = [example(index, None) for index in range(5)] + [example(9, 1, split="calibration")]
     found = run([score(row["example_id"], 1.0) for row in examples], examples)
     assert found.table.num_rows == 0
-    assert found.table.schema.equals(EVALUATIONS)
+    assert found.table.schema.equals(EVALUATIONS.schema)
     assert "no example of the evaluation split has a label" in found.reason
     assert found.claim_level == "screening only"
 

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from audit_pipeline.catalogue.contracts import EXAMPLES, SCHEMAS, SCORES, Pair, canonical_json
+from audit_pipeline.catalogue import contracts
+from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.evidence.audited_side import IN_WORDS, as_compared
 from audit_pipeline.evidence.findings import Findings, find
@@ -93,7 +94,7 @@ def randomised() -> Findings:
 def test_every_table_is_as_its_contract_has_it_and_evaluations_come_last(randomised: Findings) -> None:
     assert tuple(randomised.tables) == TABLES
     for name, table in randomised.tables.items():
-        assert table.schema == SCHEMAS[name], name
+        assert table.schema == contracts.TABLES[name].schema, name
         assert table.num_rows, name
         assert set(table["run_id"].to_pylist()) == {"found"}
         assert set(table["model"].to_pylist()) == {PAIR.model}

@@ -41,7 +41,7 @@ def benchmark_of(sides, size=2):
     for name, label, split, n_groups, collection in sides:
         for group in range(n_groups):
             rows += [example(len(rows) + text, label, split, f"{name}{group:03d}", collection) for text in range(size)]
-    return pa.Table.from_pylist(rows, schema=EXAMPLES)
+    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
 
 
 def scores_of(examples, detector="loss", parameters="{}", seed=1, shift=4.0, model="m"):
@@ -61,7 +61,7 @@ def scores_of(examples, detector="loss", parameters="{}", seed=1, shift=4.0, mod
         }
         for example_id, label in zip(examples["example_id"].to_pylist(), examples["label"].to_pylist(), strict=True)
     ]
-    return pa.Table.from_pylist(rows, schema=SCORES)
+    return pa.Table.from_pylist(rows, schema=SCORES.schema)
 
 
 def run(scores, examples, **how):
@@ -85,7 +85,7 @@ LABELLED_SCORES = SCORES_TABLE.filter(pc.is_in(SCORES_TABLE["example_id"], value
 
 def test_the_tables_have_their_columns_and_know_their_rows():
     found = run(SCORES_TABLE, EXAMPLES_TABLE)
-    for table, schema, rows in (
+    for table, declared, rows in (
         (found.decisions, DECISIONS, 2 * 5),
         # of unknown label alone, where there are some
         (found.group_tests, GROUP_TESTS, 2 * 5),
@@ -93,7 +93,7 @@ def test_the_tables_have_their_columns_and_know_their_rows():
         (found.contamination_rates, CONTAMINATION_RATES, 2 * 3 * 7),
         (found.calibration_checks, CALIBRATION_CHECKS, 2 * 6),
     ):
-        assert table.schema.equals(schema)
+        assert table.schema.equals(declared.schema)
         assert table.num_rows == rows
         assert set(table["run_id"].to_pylist()) == {"r2"}
 
@@ -214,7 +214,7 @@ def test_only_default_settings_and_ok_scores_of_the_pair_count():
             SCORES_TABLE,
             scores_of(EXAMPLES_TABLE, "min_k", K5),
             scores_of(EXAMPLES_TABLE, "min_k_plus_plus", K2, model="another"),
-            pa.Table.from_pylist(failed, schema=SCORES),
+            pa.Table.from_pylist(failed, schema=SCORES.schema),
         ]
     )
     found = run(table, EXAMPLES_TABLE)
@@ -232,7 +232,7 @@ def test_a_group_of_both_labels_has_none_and_one_of_one_text_no_rate():
     mixed = [row for row in examples if row["group"] == "n000"]
     mixed[0]["label"] = 1
     lonely = next(row for row in examples if row["group"] == "n001")
-    table = pa.Table.from_pylist([row for row in examples if row is not lonely], schema=EXAMPLES)
+    table = pa.Table.from_pylist([row for row in examples if row is not lonely], schema=EXAMPLES.schema)
     found = run(scores_of(table), table)
     tests = {row["group"]: row for row in found.group_tests.to_pylist()}
     assert (tests["n000"]["label"], tests["n002"]["label"]) == (None, 0)
@@ -260,7 +260,7 @@ def test_evaluation_never_chooses_a_threshold():
         if row["example_id"] in evaluated:
             row["score"] += 100
     before = run(SCORES_TABLE, EXAMPLES_TABLE).decisions
-    after = run(pa.Table.from_pylist(changed, schema=SCORES), EXAMPLES_TABLE).decisions
+    after = run(pa.Table.from_pylist(changed, schema=SCORES.schema), EXAMPLES_TABLE).decisions
     assert before["threshold"].equals(after["threshold"])
     assert not before["fpr"].equals(after["fpr"])
 
@@ -269,12 +269,12 @@ def test_mistakes_in_the_tables_are_named():
     rows = EXAMPLES_TABLE.to_pylist()
 
     def examples_with(**changes):
-        return pa.Table.from_pylist([{**rows[0], **changes}, *rows[1:]], schema=EXAMPLES)
+        return pa.Table.from_pylist([{**rows[0], **changes}, *rows[1:]], schema=EXAMPLES.schema)
 
     one = SCORES_TABLE.to_pylist()[0]
 
     def scores_with(*more):
-        return pa.concat_tables([SCORES_TABLE, pa.Table.from_pylist(more, schema=SCORES)])
+        return pa.concat_tables([SCORES_TABLE, pa.Table.from_pylist(more, schema=SCORES.schema)])
 
     for scores, examples, words in (
         (SCORES_TABLE, examples_with(split="evaluation"), "k000 is in the calibration and in the evaluation split"),

@@ -16,8 +16,9 @@ import pytest
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal, tiny_control
 from tiny_models import forward_of
 
-from audit_pipeline.catalogue.contracts import SCHEMAS, Pair
-from audit_pipeline.catalogue.lineage import Step, keep
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import TABLES, Pair
+from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.outcomes import record_outcome
 from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.operate import console, doctor
@@ -296,9 +297,9 @@ def kept(workspace: Workspace) -> Workspace:
 
 
 def keep_a_table(workspace: Workspace, table: str, run_id: str) -> None:
-    rows = SCHEMAS[table].empty_table()
+    rows = TABLES[table].empty_table()
     step = Step.now(run_id, "evaluations", "1")
-    keep(workspace.paths, step, rows, table=table, partition=PAIR, data_version="v", upstream={})
+    store.write(workspace.paths, step, TABLES[table], PAIR, rows, data_version="v", upstream={})
 
 
 def test_every_file_has_its_entry_and_every_entry_its_file(kept: Workspace) -> None:

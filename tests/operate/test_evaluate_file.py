@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from written import read_all
 
-from audit_pipeline.catalogue.contracts import SCHEMAS, Pair
+from audit_pipeline.catalogue.contracts import TABLES, Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.evidence.audited_side import as_compared
@@ -113,7 +113,7 @@ def numbers_of(tables: Mapping[str, pa.Table]) -> dict[str, list[tuple[object, .
 
 def numbers_in(folder: Path) -> dict[str, list[tuple[object, ...]]]:
     """The same of the tables in a folder."""
-    return numbers_of({name: read_all(DataPaths(folder).table(name), SCHEMAS[name]) for name in NUMBERS})
+    return numbers_of({name: read_all(DataPaths(folder).table(name), TABLES[name]) for name in NUMBERS})
 
 
 def test_a_forgotten_sign_is_the_opposite_direction_and_never_a_finding(tmp_path: Path) -> None:

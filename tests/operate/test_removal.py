@@ -26,7 +26,6 @@ from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.kept import converted_of
 from audit_pipeline.models.load import write_card
 from audit_pipeline.operate.removal import (
-    Gone,
     Target,
     find_removal,
     finished,
@@ -35,6 +34,7 @@ from audit_pipeline.operate.removal import (
     unfinished,
     would_go,
 )
+from audit_pipeline.operate.removal_lots import Gone
 from audit_pipeline.operate.stages.benchmarks import assess_split
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import score_pair

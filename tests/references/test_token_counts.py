@@ -107,7 +107,7 @@ def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedMod
     counted = count_corpus(model, file, limits=CountLimits(max_tokens_per_document=1024))
     write_table(tmp_path / "out" / "frequencies.parquet", table_of(counted, model, corpus="mine", run_id="r"))
     table = pq.read_table(tmp_path / "out" / "frequencies.parquet")
-    assert table.select(TOKEN_FREQUENCIES.names).schema.equals(TOKEN_FREQUENCIES, check_metadata=False)
+    assert table.select(TOKEN_FREQUENCIES.names).schema.equals(TOKEN_FREQUENCIES.schema, check_metadata=False)
     rows = table.to_pylist()
     assert [row["token_id"] for row in rows] == list(range(max(model.vocab_size, len(model.tokenizer))))
     assert {row["token"]: row["count"] for row in rows}["!"] == sum(text.count("!") for text in TEXTS)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 
-from audit_pipeline.catalogue.contracts import EXAMPLES, SCHEMAS, Pair, canonical_json, digest, example_id
+from audit_pipeline.catalogue.contracts import EXAMPLES, TABLES, Pair, canonical_json, digest, example_id
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.evidence.audited_side import IN_WORDS as AGAINST_HELD_OUT
@@ -45,7 +45,7 @@ DETECTORS = ("min_k_plus_plus", "min_k", "loss", "zlib")
 
 def write_rows(folder: Folder, table: str, pair: Pair, run_id: str, rows: Sequence[Mapping[str, object]]) -> None:
     """The rows of one run, and their lineage entry."""
-    write_table(folder.paths.run_file(table, pair.partition, run_id), table_from_rows(rows, SCHEMAS[table]))
+    write_table(folder.paths.run_file(table, pair.partition, run_id), table_from_rows(rows, TABLES[table]))
     folder.write_lineage(
         table,
         pair.partition,

@@ -37,8 +37,8 @@ def labels_and_splits(given: GivenScores) -> dict[str, tuple[int | None, str]]:
 def test_score_label_and_group_are_enough(tmp_path: Path) -> None:
     rows = [{"score": float(one), "label": one % 2, "group": f"book {one % 4}"} for one in range(8)]
     given = read(tmp_path, rows, calibration=0)
-    assert given.scores.schema == SCORES
-    assert given.examples.schema == EXAMPLES
+    assert given.scores.schema == SCORES.schema
+    assert given.examples.schema == EXAMPLES.schema
     scores = given.scores.to_pylist()
     assert [(row["detector"], row["parameters"], row["score"], row["status"]) for row in scores] == [
         ("score", "{}", float(one), "ok") for one in range(8)

@@ -53,7 +53,7 @@ def table(texts, labels, **columns):
         **columns,
     }
     rows = [{name: given[name][index] if name in given else None for name in EXAMPLES.names} for index in range(n)]
-    return pa.Table.from_pylist(rows, schema=EXAMPLES)
+    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
 
 
 def words(first, count):
@@ -162,8 +162,8 @@ def test_randomised_labels_are_so_by_design():
 def test_every_measure_is_there():
     quality = split_quality(table(*made()), "temporal", "en", resamples=20)
     assert set(quality.table["measure"].to_pylist()) == MEASURES
-    assert quality.table.schema == SPLIT_QUALITY
-    assert all(description_of(field) for field in SPLIT_QUALITY)
+    assert quality.table.schema == SPLIT_QUALITY.schema
+    assert all(description_of(field) for field in SPLIT_QUALITY.schema)
 
 
 @pytest.mark.parametrize("labels", [[1, 1, 1], [0, 0, 0], [None, None, None], [1, None, None]])
@@ -199,7 +199,7 @@ def test_wrong_tables_are_refused():
     with pytest.raises(DataError, match="neither 1"):
         split_quality(
             small().set_column(
-                EXAMPLES.get_field_index("label"), EXAMPLES.field("label"), pa.array([1, 2, 0, 0], pa.int8())
+                EXAMPLES.schema.get_field_index("label"), EXAMPLES.field("label"), pa.array([1, 2, 0, 0], pa.int8())
             ),
             "temporal",
             "en",

@@ -61,7 +61,7 @@ def first_harvest(paths: DataPaths) -> SourceReport:
 def test_table_and_manifest_of_a_whole_harvest(paths: DataPaths) -> None:
     report = first_harvest(paths)
     table = read_documents(paths, "demo")
-    assert table.schema.equals(DOCUMENTS, check_metadata=False)
+    assert table.schema.equals(DOCUMENTS.schema, check_metadata=False)
     assert table.equals(report.table)
     row = table.to_pylist()[0]
     assert row["document_id"] == row["group"] == "demo:a:1"
@@ -187,7 +187,7 @@ def test_version_changes_with_date_group_and_language(paths: DataPaths) -> None:
         ("language", "fr"),
     ):
         rows = [{**row, column: value} for row in first_harvest(paths).table.to_pylist()]
-        versions.add(documents_version(pa.Table.from_pylist(rows, schema=DOCUMENTS)))
+        versions.add(documents_version(pa.Table.from_pylist(rows, schema=DOCUMENTS.schema)))
     versions.add(documents_version(first_harvest(paths).table))
     assert len(versions) == 6
 

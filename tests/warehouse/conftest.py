@@ -31,7 +31,6 @@ from audit_pipeline.catalogue.contracts import (
     text_sha256,
 )
 from audit_pipeline.catalogue.integrity import with_row_sha256
-from audit_pipeline.catalogue.outcomes import TABLE as OUTCOMES_TABLE
 from audit_pipeline.catalogue.outcomes import Status
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
@@ -349,7 +348,7 @@ class Folder:
             "run_id": run_id,
             "at": at,
         }
-        file = self.paths.run_file(OUTCOMES_TABLE, Pair(benchmark, model).partition, run_id)
+        file = self.paths.run_file(OUTCOMES.name, Pair(benchmark, model).partition, run_id)
         write_table(file, table_from_rows([with_row_sha256(row)], OUTCOMES))
 
     def write_card(self, model: str, fingerprint: str | None = None, first_loaded_at: datetime | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import SCHEMAS, Pair, canonical_json, digest
+from audit_pipeline.catalogue.contracts import TABLES, Pair, canonical_json, digest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_table
 from audit_pipeline.warehouse.build import build_warehouse
@@ -124,7 +124,7 @@ def write_rows(
     folder: Folder, table: str, pair: Pair, run_id: str, finished: datetime, rows: Sequence[Row], **lineage: object
 ) -> None:
     """A run's file of one table, be it empty, with its lineage entry."""
-    columns: pa.Schema = SCHEMAS[table]
+    columns: pa.Schema = TABLES[table].schema
     write_table(folder.paths.run_file(table, pair.partition, run_id), table_from_rows(rows, columns))
     columns_of_lineage = {
         "model_fingerprint": MODELS[pair.model],

@@ -17,15 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written import read_all
 
-from audit_pipeline.catalogue.contracts import SCHEMAS, SCORES, description_of, is_later
+from audit_pipeline.catalogue.contracts import SCORES, TABLES
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS, literal
+from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import read_json, read_table, write_json, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
-from audit_pipeline.warehouse.schema import EXCERPT, EXCERPT_WORDS, VIEWS, Table, literal, tables
+from audit_pipeline.warehouse.schema import VIEWS, tables
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
 
@@ -59,7 +61,7 @@ def test_an_empty_folder_gives_every_table_and_view_without_rows(folder: Folder)
 def test_every_parquet_row_is_there(audited: Folder) -> None:
     report = build_warehouse(audited.paths)
     for table in ("scores", "evaluations", "lineage"):
-        written = read_all(audited.paths.table(table), SCHEMAS[table])
+        written = read_all(audited.paths.table(table), TABLES[table])
         assert report.rows[table] == len(written) > 0
         with open_read_only(audited.paths.warehouse) as connection:
             stored = connection.table(table).to_arrow_table()
@@ -118,19 +120,6 @@ def test_an_excerpt_begins_the_text_and_ends_in_time(text: str) -> None:
     assert flat.startswith(begun)
     assert (begun == flat) == (begun == excerpt)
     assert len(re.findall(r"[汉字]|[^\s汉字]+", begun)) <= EXCERPT_WORDS
-
-
-def test_descriptions_are_comments(audited: Folder) -> None:
-    build_warehouse(audited.paths)
-    comments = dict(
-        values(
-            audited.paths,
-            "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'scores' AND NOT internal",
-        )
-    )
-    assert comments == {field.name: description_of(field) for field in SCORES}
-    bare = "SELECT table_name, column_name FROM duckdb_columns() WHERE comment IS NULL AND NOT internal"
-    assert values(audited.paths, bare) == []
 
 
 def test_the_current_view_is_the_latest_run_and_history_stays(audited: Folder) -> None:
@@ -211,7 +200,7 @@ def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
 
 
 def test_a_file_without_rows_and_without_lineage_is_a_gap(audited: Folder) -> None:
-    write_table(audited.paths.run_file("decisions", PAIR, "nobody"), SCHEMAS["decisions"].empty_table())
+    write_table(audited.paths.run_file("decisions", PAIR, "nobody"), TABLES["decisions"].empty_table())
     build_warehouse(audited.paths)
     assert values(audited.paths, 'SELECT "table", run_id, rows, lineage_rows FROM lineage_gaps') == [
         ("decisions", "nobody", 0, 0)
@@ -291,7 +280,7 @@ def test_files_of_an_earlier_version_load_and_their_later_columns_are_null(decid
     """Some of the files lack the columns that came later, as a folder has them that was begun before; none is lost."""
     paths = decided.paths
     expected = build_warehouse(paths).rows
-    all_later = {table: [field.name for field in schema if is_later(field)] for table, schema in SCHEMAS.items()}
+    all_later = {name: [one.name for one in table.columns if one.later] for name, table in TABLES.items()}
     assert {table: later for table, later in all_later.items() if later} == {
         "scores": ["is_default"],
         "group_tests": ["direction"],
@@ -347,7 +336,7 @@ def test_an_unreadable_file_is_named_and_left_out(audited: Folder, damage: str) 
 
 def with_digest(audited: Folder, table: str, partition: str, run_id: str) -> Path:
     """The file of an entry, which names its digest from now on."""
-    file = audited.paths.file_of(table, partition, run_id)
+    file = TABLES[table].file_of(audited.paths, partition, run_id)
     assert file is not None
     audited.write_lineage(table, partition, run_id, DAY + timedelta(days=1), file_sha256=file_sha256(file))
     return file

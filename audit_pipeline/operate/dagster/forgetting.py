@@ -31,7 +31,6 @@ from audit_pipeline.operate.dagster.in_process import dagster_home
 from audit_pipeline.operate.dagster.partitions import pair_of
 from audit_pipeline.operate.removal import (
     Dimension,
-    Gone,
     Target,
     find_removal,
     finished,
@@ -40,6 +39,7 @@ from audit_pipeline.operate.removal import (
     remove,
     would_go,
 )
+from audit_pipeline.operate.removal_lots import Gone
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 PARTITION = "dagster/partition"

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import dagster as dg
-import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import description_of
+from audit_pipeline.catalogue.contracts import Table, description_of
 
 
-def column_schema(schema: pa.Schema) -> dg.TableSchema:
-    """The contract of a table, as the UI shows it."""
+def column_schema(table: Table) -> dg.TableSchema:
+    """The declaration of a table, as the UI shows it."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -23,14 +22,14 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
                 description=description_of(field),
                 constraints=dg.TableColumnConstraints(nullable=field.nullable),
             )
-            for field in schema
+            for field in table.schema
         ]
     )
 
 
-def schema_metadata(schema: pa.Schema) -> dict[str, dg.TableSchema]:
-    """Definition metadata of an asset that writes ``schema``."""
-    return {"dagster/column_schema": column_schema(schema)}
+def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
+    """Definition metadata of an asset that writes ``table``."""
+    return {"dagster/column_schema": column_schema(table)}
 
 
 def rows(count: int) -> dict[str, int]:

@@ -14,8 +14,9 @@ from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.benchmarks.rolling import keep_day
 from audit_pipeline.benchmarks.words import word_unit
-from audit_pipeline.catalogue.contracts import BLIND_SCORES, SPLIT_QUALITY
-from audit_pipeline.catalogue.lineage import Step, keep, read_kept, require_as_written, table_version, written_there
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import BLIND_SCORES, DOCUMENTS, EXAMPLES, SPLIT_QUALITY
+from audit_pipeline.catalogue.lineage import Step, written_there
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.separability.assessed import AssessedSplit, assess, assessed_before
@@ -25,7 +26,7 @@ from audit_pipeline.sources.store import SourceReport, refresh
 
 SPLIT_VERSION = "2"
 """Of the code that assesses a split: where it is raised, a split is assessed again before it is evaluated on."""
-_TABLES = {"blind_scores": BLIND_SCORES, "split_quality": SPLIT_QUALITY}
+_OF_SPLIT = (BLIND_SCORES, SPLIT_QUALITY)
 """What an assessment writes, in this order: where the last is, both are."""
 
 
@@ -55,8 +56,7 @@ def refresh_source(source: str, paths: DataPaths, step: Step) -> SourceReport:
     """Fetch a source and keep what it brought; raises SourceError where nothing arrived and nothing was there."""
 
     def write(report: SourceReport) -> None:
-        version = report.data_version
-        keep(paths, step, report.table, table="documents", partition=source, data_version=version, upstream={})
+        store.write(paths, step, DOCUMENTS, source, report.table, data_version=report.data_version, upstream={})
 
     return refresh(source, paths, step.run_id, load_source_settings(), write)
 
@@ -77,12 +77,12 @@ def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildR
     """Build a benchmark's examples from its sources' documents or its labelled files."""
 
     def write(report: BuildReport) -> None:
-        keep(
+        store.write(
             paths,
             step,
+            EXAMPLES,
+            spec.name,
             report.examples,
-            table="examples",
-            partition=spec.name,
             data_version=report.digest,
             upstream={
                 f"documents/{name}" if name in spec.sources else name: version
@@ -119,19 +119,19 @@ def assess_split(
         run_id=step.run_id,
         most_per_side=most_per_side,
     )
-    versions = {}
-    for name, rows in zip(_TABLES, (assessed.table(benchmark.name, step.run_id), quality.table), strict=True):
-        versions[f"{name}/{benchmark.name}"] = version = table_version(rows)
-        keep(
+    rows_of = {BLIND_SCORES: assessed.table(benchmark.name, step.run_id), SPLIT_QUALITY: quality.table}
+    versions = {
+        f"{table.name}/{benchmark.name}": store.write(
             paths,
             step,
+            table,
+            benchmark.name,
             rows,
-            table=name,
-            partition=benchmark.name,
-            data_version=version,
             upstream={f"examples/{benchmark.name}": benchmark.digest},
             benchmark_digest=benchmark.digest,
         )
+        for table, rows in rows_of.items()
+    }
     return SplitReport(benchmark, quality, KnownSplit(assessed, versions))
 
 
@@ -141,16 +141,13 @@ def known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | Non
     Raises DataError where one of its tables is not as it was written.
     """
     name, versions = benchmark.name, {}
-    for table in _TABLES:
-        require_as_written(paths, table=table, partition=name, what=f"the {table} of {name}")
+    for table in _OF_SPLIT:
+        store.require_as_written(paths, table, name, what=f"the {table.name} of {name}")
         written = written_there(paths, table, name)
         if written is None or (written.benchmark_digest, written.code_version) != (benchmark.digest, SPLIT_VERSION):
             return None
-        versions[f"{table}/{name}"] = written.data_version
-    scores, quality = (
-        read_kept(paths, schema, table=table, partition=name, what=f"the {table} of {name}")
-        for table, schema in _TABLES.items()
-    )
+        versions[f"{table.name}/{name}"] = written.data_version
+    scores, quality = (store.read(paths, table, name, what=f"the {table.name} of {name}") for table in _OF_SPLIT)
     return KnownSplit(assessed_before(benchmark.design, benchmark.matched is not None, quality, scores), versions)
 
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.catalogue.contracts import SCORES, Pair
-from audit_pipeline.catalogue.lineage import Step, keep, latest_run, read_kept, table_version
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import SCORES, TABLES, Pair
+from audit_pipeline.catalogue.lineage import Step, latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import with_defaults
 from audit_pipeline.errors import DataError
@@ -66,14 +67,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Ste
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
     if written.upstream.get(statistics) != version_now:
         raise DataError(f"the scores of {pair.partition} are of other weights or another start token: score it again")
-    scores = read_kept(
-        paths,
-        SCORES,
-        table="scores",
-        partition=pair.partition,
-        run_id=written.run_id,
-        what=f"the scores of {pair.partition}",
-    )
+    scores = store.read(paths, SCORES, pair, run_id=written.run_id, what=f"the scores of {pair.partition}")
     # Files of earlier versions do not say which setting is the default.
     scores = with_defaults(scores, benchmark.overrides)
     split = split_of(benchmark, paths, step.run_id)
@@ -110,19 +104,17 @@ def write_findings(
     tokenizer_fingerprint: str | None = None,
 ) -> Mapping[str, str]:
     """Write every table of a pair's findings with its lineage row; their data versions, by table."""
-    versions = {}
-    for name, table in findings.tables.items():
-        versions[name] = table_version(table)
-        keep(
+    return {
+        name: store.write(
             paths,
             step,
-            table,
-            table=name,
-            partition=pair.partition,
-            data_version=versions[name],
+            TABLES[name],
+            pair,
+            rows,
             upstream=upstream,
             model_fingerprint=model_fingerprint,
             tokenizer_fingerprint=tokenizer_fingerprint,
             benchmark_digest=benchmark_digest,
         )
-    return versions
+        for name, rows in findings.tables.items()
+    }

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.catalogue.contracts import SCORES, Pair
-from audit_pipeline.catalogue.lineage import Step, keep, table_version
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import HIGHLIGHTS, SCORES, Pair
+from audit_pipeline.catalogue.lineage import Step, table_version
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import checked
 from audit_pipeline.detectors.registry import with_defaults
@@ -65,17 +66,17 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) 
     }
     highlighted = highlights(table, examples, pair, model, paths)
     written = {
-        "highlights": (highlighted, table_version(highlighted), {**upstream, f"scores/{pair.partition}": version}),
+        HIGHLIGHTS: (highlighted, None, {**upstream, f"scores/{pair.partition}": version}),
         # Last: where they are, everything is that later stages read.
-        "scores": (table, version, {**upstream, **session.upstream}),
+        SCORES: (table, version, {**upstream, **session.upstream}),
     }
-    for name, (rows, data_version, from_what) in written.items():
-        keep(
+    for declared, (rows, data_version, from_what) in written.items():
+        store.write(
             paths,
             step,
+            declared,
+            pair,
             rows,
-            table=name,
-            partition=pair.partition,
             data_version=data_version,
             upstream=from_what,
             model_fingerprint=model.identity.model_fingerprint,

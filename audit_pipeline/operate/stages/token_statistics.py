@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
-from audit_pipeline.catalogue.contracts import KIND_VERSIONS, Pair, digest
+from audit_pipeline.catalogue.contracts import KIND_VERSIONS, TOKEN_STATISTICS, Pair, digest
 from audit_pipeline.catalogue.lineage import Step, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
@@ -101,8 +101,8 @@ def run_tokens(
     record(
         paths,
         step,
-        table="token_statistics",
-        partition=pair.partition,
+        TOKEN_STATISTICS,
+        pair,
         data_version=statistics_version(model, benchmark.digest),
         upstream={f"examples/{pair.benchmark}": benchmark.digest},
         model_fingerprint=model.identity.model_fingerprint,

@@ -152,7 +152,7 @@ def made(monkeypatch, tmp_path, text, own, spans, topk, logprob) -> OwnTopkPropo
     base |= {"token_id": own, "char_start": [a for a, _ in spans], "char_end": [b for _, b in spans]}
     keys = {"key": "k", "text_sha256": text_sha256(text)}
     tables = {
-        "base": pa.Table.from_pylist([{**keys, **base}], schema=TOKEN_STATISTICS),
+        "base": pa.Table.from_pylist([{**keys, **base}], schema=TOKEN_STATISTICS.schema),
         "topk": pa.Table.from_pylist(
             [{**keys, "k": len(topk) // n, "token_id": topk, "logprob": logprob}], schema=TOPK
         ),

@@ -1,0 +1,36 @@
+"""The tables that the stages hand to each other and that the warehouse holds, each declared once, and canonical forms.
+
+What belongs here: the modules that declare tables, by stage, and the list of all that they declare: a table that one of
+them declares is known everywhere. What does not: any declaration (its stage's module), what is made of them (ddl.py,
+store.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from graphlib import TopologicalSorter
+
+from audit_pipeline.catalogue.contracts.canonical import *
+from audit_pipeline.catalogue.contracts.controls import *
+from audit_pipeline.catalogue.contracts.documents import *
+from audit_pipeline.catalogue.contracts.examples import *
+from audit_pipeline.catalogue.contracts.findings import *
+from audit_pipeline.catalogue.contracts.record import *
+from audit_pipeline.catalogue.contracts.scores import *
+from audit_pipeline.catalogue.contracts.statistics import *
+from audit_pipeline.catalogue.contracts.warehouse import *
+from audit_pipeline.catalogue.sql import EXCERPT_CHARACTERS as EXCERPT_CHARACTERS
+from audit_pipeline.catalogue.sql import EXCERPT_WORDS as EXCERPT_WORDS
+from audit_pipeline.catalogue.table import Table as Table
+from audit_pipeline.catalogue.table import description_of as description_of
+
+_DECLARED = {one.name: one for one in list(globals().values()) if isinstance(one, Table)}
+
+TABLES: Mapping[str, Table] = {
+    name: _DECLARED[name]
+    for name in TopologicalSorter({one.name: one.made_from for one in _DECLARED.values()}).static_order()
+}
+"""Every table by its name, each behind those that it is made from."""
+
+RUN_TABLES = tuple(one.name for one in TABLES.values() if one.append_only and not one.is_record)
+"""A run adds one file for a benchmark and model to each, and every row of it joins to one lineage entry."""

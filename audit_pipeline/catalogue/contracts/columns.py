@@ -1,0 +1,31 @@
+"""The columns that several tables have.
+
+What belongs here: a column that means the same in each. What does not: tables.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.integrity import ROW_SHA256
+from audit_pipeline.catalogue.table import Column
+
+RUN_ID = Column("run_id", pa.string(), "the run that wrote the row; joins to lineage.run_id")
+MODEL = Column("model", pa.string(), "the model")
+BENCHMARK = Column("benchmark", pa.string(), "the benchmark")
+DETECTOR = Column("detector", pa.string(), "the detector")
+PARAMETERS = Column("parameters", pa.string(), "canonical JSON of the detector's parameters")
+IS_DEFAULT = Column(
+    "is_default", pa.bool_(), "whether these are the detector's default parameters (the headline finding)"
+)
+CLAIM_LEVEL = Column("claim_level", pa.string(), "screening only | statistical evidence | sound test")
+COLLECTION = Column("collection", pa.string(), "the project, series or folder within the source")
+GROUP = Column("group", pa.string(), "the unit of resampling, calibration and cross-validation")
+LANGUAGE = Column("language", pa.string(), "ISO 639-1 code")
+SHA256 = Column("sha256", pa.string(), "sha256 of the UTF-8 text")
+ROW_DIGEST = Column(
+    ROW_SHA256,
+    pa.string(),
+    "sha256 of the row's other columns (catalogue/integrity.py); null where an earlier version wrote the row",
+    later=True,
+)

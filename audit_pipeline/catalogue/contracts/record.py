@@ -1,0 +1,68 @@
+"""What the project records of itself: where rows came from, and what became of pairs that could not be done.
+
+What belongs here: the declarations of both tables. What does not: composing and reading their rows (lineage.py,
+outcomes.py). Each row stands in a file of its own and carries its own digest.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts.columns import BENCHMARK, MODEL, ROW_DIGEST, RUN_ID
+from audit_pipeline.catalogue.table import Column, Table
+
+LINEAGE = Table(
+    "lineage",
+    "which run wrote which rows from what, with which code and versions",
+    key=("table", "partition", "run_id"),
+    per="entry",
+    kept="runs",
+    columns=(
+        Column("table", pa.string(), "the table whose rows the entry explains"),
+        Column("partition", pa.string(), "the partition: a source, a benchmark, or benchmark|model"),
+        RUN_ID.but("the run that wrote the rows"),
+        Column("asset_key", pa.string(), "the Dagster asset"),
+        Column("code_version", pa.string(), "the asset's code version"),
+        Column("data_version", pa.string(), "digest of what was written"),
+        Column("upstream_data_versions", pa.string(), "canonical JSON: upstream table/partition -> data version"),
+        Column("model_fingerprint", pa.string(), "weights, config, dtype and attention back end", null=True),
+        Column("tokenizer_fingerprint", pa.string(), "the tokenizer's files", null=True),
+        Column("benchmark_digest", pa.string(), "config entry and sources of the benchmark", null=True),
+        Column("started_at", pa.timestamp("us", tz="UTC"), "when the step started"),
+        Column("finished_at", pa.timestamp("us", tz="UTC"), "when the rows were ready to be moved into place"),
+        Column("package_versions", pa.string(), "canonical JSON: package -> version"),
+        Column(
+            "settings",
+            pa.string(),
+            "canonical JSON of the options that the command was given, as in the scores of evaluate; null: not kept",
+            later=True,
+        ),
+        Column(
+            "file_sha256",
+            pa.string(),
+            "sha256 of the Parquet file that holds the rows; null: they lie in no file of their own, "
+            "or an earlier version wrote them",
+            later=True,
+        ),
+        ROW_DIGEST,
+    ),
+)
+
+OUTCOMES = Table(
+    "outcomes",
+    "the pairs that a run could not do, and why; the view coverage says what counts now",
+    key=("run_id", "benchmark", "model"),
+    per="pair",
+    kept="runs",
+    columns=(
+        MODEL,
+        BENCHMARK,
+        Column("stage", pa.string(), "token_statistics | scores | evaluations: where the run gave the pair up"),
+        Column("status", pa.string(), "not_applicable (input is missing or wrong) | failed (any other fault)"),
+        Column("reason", pa.string(), "why, in one line of at most 500 characters"),
+        RUN_ID,
+        # "at" is a word of DuckDB's grammar: a column of that name would have to be quoted in every query.
+        Column("at", pa.timestamp("us", tz="UTC"), "when the run gave the pair up", stored_as="recorded_at"),
+        ROW_DIGEST,
+    ),
+)

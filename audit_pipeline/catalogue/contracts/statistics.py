@@ -1,0 +1,149 @@
+"""What a forward pass leaves behind a token, by kind of cache, and how often a corpus holds each token.
+
+What belongs here: the declarations of these tables. What does not: computing them (token_statistics/, references/).
+The cache keeps a kind's rows in parts of its own, by text and model; the warehouse has one row a text of the base kind.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.table import Column, Table, list_of
+
+
+def per_token(name: str, type_: pa.DataType, description: str) -> Column:
+    """One value a scored token, which stays in Parquet."""
+    return Column(name, list_of(type_), description, file_only=True)
+
+
+MEASURED = (
+    per_token("logprob", pa.float32(), "log p(x_t | x_<t), natural logarithm"),
+    per_token("mean", pa.float32(), "mu_t: the expectation of log p(z | x_<t) over z drawn from p"),
+    per_token(
+        "std",
+        pa.float32(),
+        "sigma_t: the standard deviation of log p(z | x_<t) over z drawn from p, not clamped",
+    ),
+    per_token("max_logprob", pa.float32(), "the largest log-probability at the position"),
+    per_token("argmax_id", pa.int32(), "the token that has it"),
+    per_token("rank", pa.int32(), "how many tokens of the vocabulary have a strictly larger logit (0: the argmax)"),
+)
+"""The per-token statistics: what is kept of the model's distribution at every scored token.
+
+A further one is declared here and computed in token_statistics/reduce.py; everything else reads this list. Rows that
+are in the cache lack it: raise the version of the kind ``base``.
+"""
+
+KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1}
+"""The version of each kind of cached statistics; it is part of the cache keys."""
+
+TOKEN_STATISTICS = Table(
+    "token_statistics",
+    "the texts that a model has been run on, one row a cached text; the values a token stay in Parquet",
+    key=("model_fingerprint", "key"),
+    per="pair",
+    kept="cache",
+    made_from=("examples",),
+    columns=(
+        Column(
+            "key",
+            pa.string(),
+            "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version",
+        ),
+        Column("text_sha256", pa.string(), "sha256 of the UTF-8 text"),
+        per_token("token_id", pa.int32(), "the scored tokens, in order"),
+        per_token("char_start", pa.int32(), "first character of the token in the text"),
+        per_token("char_end", pa.int32(), "one past the last character of the token"),
+        *MEASURED,
+        Column(
+            "model_fingerprint",
+            pa.string(),
+            "weights, config, dtype and attention back end; joins to models.fingerprint",
+            sql="regexp_extract(filename, '[/\\\\]model=([^/\\\\]*)[/\\\\]', 1)",
+        ),
+        Column("tokens", pa.int32(), "scored tokens", sql="len(logprob)"),
+        Column(
+            "mean_logprob",
+            pa.float64(),
+            "mean log-probability of the scored tokens",
+            null=True,
+            sql="list_avg(logprob::DOUBLE[])",
+        ),
+    ),
+)
+
+TOPK = Table(
+    "topk",
+    "the most likely tokens at every position, of the texts that a model has been run on",
+    key=("key",),
+    per="pair",
+    kept="cache",
+    in_warehouse=False,
+    made_from=("examples",),
+    columns=(
+        TOKEN_STATISTICS.column("key"),
+        TOKEN_STATISTICS.column("text_sha256"),
+        Column("k", pa.int32(), "entries a token"),
+        per_token("token_id", pa.int32(), "flat, k a scored token, best first"),
+        per_token("logprob", pa.float32(), "flat, k a scored token, best first"),
+    ),
+)
+
+LOGITS = Table(
+    "logits",
+    "the whole vocabulary's logits at every position, of the texts that a model has been run on",
+    key=("key",),
+    per="pair",
+    kept="cache",
+    in_warehouse=False,
+    made_from=("examples",),
+    columns=(
+        TOKEN_STATISTICS.column("key"),
+        TOKEN_STATISTICS.column("text_sha256"),
+        Column("vocab_size", pa.int32(), "entries a token"),
+        Column("logits", pa.large_binary(), "float16, little endian, row-major: scored tokens x vocabulary"),
+    ),
+)
+
+BRANCHES = Table(
+    "branches",
+    "what follows where a token is replaced by the likeliest one, of the texts that a model has been run on",
+    key=("key",),
+    per="pair",
+    kept="cache",
+    in_warehouse=False,
+    made_from=("token_statistics",),
+    columns=(
+        TOKEN_STATISTICS.column("key"),
+        TOKEN_STATISTICS.column("text_sha256"),
+        Column("m", pa.int32(), "tokens that a branch has at most"),
+        per_token(
+            "offsets",
+            pa.int32(),
+            "scored tokens + 1: where each token's branch begins in the flat lists; empty where it is the argmax",
+        ),
+        per_token(
+            "logprob",
+            pa.float32(),
+            "flat: log-probability of the tokens behind, the argmax standing in the token's place",
+        ),
+        per_token("z", pa.float32(), "flat: the same, standardised by the branch's own mean and deviation"),
+    ),
+)
+
+TOKEN_FREQUENCIES = Table(
+    "token_frequencies",
+    "how often a corpus holds each token of one tokenizer",
+    key=("token_id",),
+    per="corpus",
+    kept="rewritten",
+    in_warehouse=False,
+    made_from=("documents",),
+    file=DataPaths.token_frequencies_of,
+    columns=(
+        Column("token_id", pa.int32(), "the token's id"),
+        Column("token", pa.string(), "the token as the tokenizer writes it; null for an unused id", null=True),
+        Column("count", pa.int64(), "occurrences in the corpus, special tokens left out"),
+    ),
+)

@@ -1,0 +1,114 @@
+"""Rows of a declared table, written with their lineage and read as they were written.
+
+What belongs here: the one way in and the one way out, for every table that lies in files of its own. What does not:
+files without a declaration (tables.py), composing lineage rows (lineage.py), the cache (token_statistics/cache.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Unpack
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair
+from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
+from audit_pipeline.catalogue.lineage import (
+    Origin,
+    Step,
+    entries_of,
+    entry_file,
+    file_of,
+    partition_of,
+    record,
+    table_version,
+)
+from audit_pipeline.catalogue.paths import DataPaths, unsegment
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.catalogue.tables import checked, read_table, write_atomically, write_parquet
+
+
+def write(
+    paths: DataPaths,
+    step: Step,
+    table: Table,
+    of: str | Pair,
+    rows: pa.Table,
+    *,
+    upstream: Mapping[str, str],
+    data_version: str | None = None,
+    **origin: Unpack[Origin],
+) -> str:
+    """Write the rows of a partition (``of``) into their place, with the lineage row that names the file's digest.
+
+    The entry is written before the file is moved into place: a run that is killed between the two leaves an entry
+    without rows, never rows without an entry. Where the file cannot be moved, the entry is taken back. Returns the data
+    version: the one given, else a digest of the rows. Raises DataError where the rows are not as the table is declared.
+    """
+    partition = partition_of(of)
+    path = file_of(paths, table, partition, step.run_id)
+    version = table_version(rows) if data_version is None else data_version
+    # What a table says of itself (metadata) is no part of its declaration, and stays.
+    whole = checked(rows, table).replace_schema_metadata(rows.schema.metadata)
+    entry, digests = entry_file(paths, table.name, partition, step.run_id), set[str]()
+
+    def write_both(temporary: Path) -> None:
+        write_parquet(temporary, whole)
+        digests.add(file_sha256(temporary))
+        record(paths, step, table, of, data_version=version, upstream=upstream, file_sha256=min(digests), **origin)
+
+    there_before = entry.exists()
+    try:
+        write_atomically(path, write_both)
+    except BaseException:
+        moved = path.exists() and file_sha256(path) in digests
+        if not there_before and not moved:
+            entry.unlink(missing_ok=True)
+        raise
+    return version
+
+
+def read(paths: DataPaths, table: Table, of: str | Pair, *, what: str, run_id: str = "") -> pa.Table:
+    """The rows of a partition, compared with their lineage first; ``run_id`` where every run adds a file.
+
+    Raises DataError, naming ``what`` and the file, where it is missing, unreadable or not as it was written.
+    """
+    require_as_written(paths, table, of, what=what, run_id=run_id)
+    return read_table(file_of(paths, table, partition_of(of), run_id), table, what=what)
+
+
+def require_as_written(paths: DataPaths, table: Table, of: str | Pair, *, what: str, run_id: str = "") -> None:
+    """Raise DamagedError where a file is none that the lineage of its partition names by its digest.
+
+    Which entry names it does not matter: a run that died on the way left the file of the run before. A file that is
+    not there, and one of which no entry has a digest (an earlier version wrote it), pass.
+    """
+    partition = partition_of(of)
+    path = file_of(paths, table, partition, run_id)
+    try:
+        digest, named = known_sha256(path), False
+    except OSError:
+        # Whoever reads it says why it cannot be had.
+        return
+    for entry in entries_of(paths, table.name, partition):
+        if entry.get("file_sha256") == digest:
+            return
+        named = named or entry.get("file_sha256") is not None
+    if named:
+        raise DamagedError(
+            f"{what} is damaged: {path} is not as it was written (its sha256 is none that the lineage of "
+            f"{table.name} {partition} names); delete the file and run the same again: it is made anew"
+        )
+
+
+def partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Path]]:
+    """Every partition of a table of which anything lies in a folder of its own, with that folder, in order."""
+    prefix = "partition=" if table.append_only else f"{table.per}="
+    for folder in sorted(paths.table(table.name).glob(f"{prefix}*")):
+        yield unsegment(folder.name.removeprefix(prefix)), folder
+
+
+def cache_folders(paths: DataPaths) -> list[Path]:
+    """The folder of every kind of token statistics and every model in the cache, in order."""
+    return sorted(path for path in paths.table(TOKEN_STATISTICS.name).glob("kind=*/model=*") if path.is_dir())

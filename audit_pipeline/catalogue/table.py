@@ -1,0 +1,174 @@
+"""What a declaration of a product is made of: a table, its columns, how it is kept and what it is made from.
+
+What belongs here: the two dataclasses, and what follows from a declaration alone (Arrow schema, names, where a
+partition's file lies). What does not: the declarations (catalogue/contracts/), the SQL that is made of them (ddl.py),
+writing and reading rows (store.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.integrity import ROW_SHA256
+from audit_pipeline.catalogue.paths import DataPaths
+
+Per = Literal["none", "source", "benchmark", "pair", "study", "corpus", "control", "entry"]
+"""What one partition is of. ``corpus``: of a corpus and a tokenizer; ``entry``: of a table and its partition."""
+
+Kept = Literal["runs", "rewritten", "cache", "inside", "given", "derived"]
+"""How rows are kept. ``runs``: append-only, every run adds a file to its partition; ``rewritten``: a file a partition,
+which every run writes anew; ``cache``: in the parts of the cache of token statistics; ``inside``: in the folder of
+another product. The others are the warehouse's alone: ``given`` row by row, from JSON documents, the configuration and
+the build itself, or ``derived`` from other tables by sql/fills/."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a file, of the warehouse's table, or of both; ``description`` is its comment everywhere.
+
+    ``later``: files of earlier versions lack it, and it is null there. ``file_only``: the warehouse leaves it out.
+    ``stored_as``: its name in the warehouse, where that is another. ``sql``: not in the file, the warehouse fills it by
+    this expression over the file's columns. ``sql_type``: its type in the warehouse, where Arrow has none.
+    ``quotes_text``: a warehouse without text leaves it empty.
+    """
+
+    name: str
+    type: pa.DataType
+    description: str
+    null: bool = False
+    later: bool = False
+    file_only: bool = False
+    stored_as: str = ""
+    sql: str = ""
+    sql_type: str = ""
+    quotes_text: bool = False
+
+    def but(self, description: str = "", *, name: str = "", null: bool | None = None) -> Column:
+        """The same column of another table, where it means or allows something else."""
+        return replace(
+            self,
+            name=name or self.name,
+            description=description or self.description,
+            null=self.null if null is None else null,
+        )
+
+    @property
+    def may_be_null(self) -> bool:
+        return self.null or self.later
+
+
+def list_of(type_: pa.DataType) -> pa.DataType:
+    """A list none of whose elements is null."""
+    return pa.list_(pa.field("item", type_, nullable=False))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One product of the pipeline. Everything else that must know it reads this.
+
+    ``comment``: what it is, in one sentence. ``key``: the columns that no two rows of the warehouse's table have in
+    common. ``made_from``: the tables whose rows it is computed from. ``holds_text``: the columns that, one behind the
+    other, are a text that a model reads; its digest names the text in the cache.
+    ``current``: what its rows are, for the view current_NAME of the latest run of every pair and the macro NAME_as_of;
+    empty where a run does not replace all that runs before it wrote (the table has a view of its own then, or none).
+    ``in_warehouse``: whether the warehouse has a table of it. ``file``: where the file of a partition lies, where not
+    at its usual place; ``manifest``: the JSON document beside it. ``rows_by_run``: a table and an expression that tell
+    how many rows a run wrote, where counting them all would take long.
+    """
+
+    name: str
+    comment: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    per: Per = "none"
+    kept: Kept = "derived"
+    made_from: tuple[str, ...] = ()
+    holds_text: tuple[str, ...] = ()
+    current: str = ""
+    in_warehouse: bool = True
+    file: Callable[[DataPaths, str], Path] | None = None
+    manifest: Callable[[DataPaths, str], Path] | None = None
+    rows_by_run: tuple[str, str] | None = None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of its Parquet files, each with its description."""
+        return pa.schema([_field(column) for column in self.columns if not column.sql])
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its files' columns."""
+        return list(self.schema.names)
+
+    def field(self, name: str) -> pa.Field:
+        """A column of its files, for tables that are not kept."""
+        return self.schema.field(name)
+
+    def empty_table(self) -> pa.Table:
+        return self.schema.empty_table()
+
+    def column(self, name: str) -> Column:
+        """A column's declaration, for another table that has the same."""
+        return next(column for column in self.columns if column.name == name)
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """The columns of the warehouse's table."""
+        return tuple(column for column in self.columns if not column.file_only)
+
+    @property
+    def append_only(self) -> bool:
+        return self.kept == "runs"
+
+    @property
+    def is_record(self) -> bool:
+        """Whether each row stands in a file of its own and carries its own digest: no lineage entry explains it."""
+        return any(column.name == ROW_SHA256 for column in self.columns)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether every partition has files of its own in Parquet."""
+        return self.kept in ("runs", "rewritten") and bool(self.columns)
+
+    def texts(self, rows: pa.Table) -> list[str]:
+        """The text that each of ``rows`` holds: the columns ``holds_text`` one behind the other, null as no text."""
+        columns = [rows.column(name).to_pylist() for name in self.holds_text]
+        return ["".join(part or "" for part in parts) for parts in zip(*columns, strict=True)]
+
+    def without_text(self) -> Table:
+        """The same with nothing in the columns that quote audited texts."""
+        return replace(self, columns=tuple(_emptied(column) for column in self.columns))
+
+    def file_of(self, paths: DataPaths, partition: str, run_id: str = "") -> Path | None:
+        """The file of a partition, and of a run where each adds one; None where partitions have none of their own."""
+        if self.file is not None:
+            return self.file(paths, partition)
+        if self.kept == "runs":
+            return paths.run_file(self.name, partition, run_id)
+        return paths.rewritten_file(self.name, self.per, partition) if self.kept == "rewritten" else None
+
+
+def _field(column: Column) -> pa.Field:
+    metadata = {"description": column.description, **({"later": "yes"} if column.later else {})}
+    return pa.field(column.name, column.type, nullable=column.may_be_null, metadata=metadata)
+
+
+def _emptied(column: Column) -> Column:
+    nothing = "NULL" if column.null else "[]"
+    return replace(column, sql=nothing) if column.quotes_text else column
+
+
+def is_later(field: pa.Field) -> bool:
+    """Whether files of earlier versions lack the column; it is null there."""
+    return b"later" in (field.metadata or {})
+
+
+def description_of(field: pa.Field) -> str:
+    """The meaning of a column, as written in its schema."""
+    return str((field.metadata or {}).get(b"description", b"").decode())
