@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from audit_pipeline.benchmarks.checks import CHECKS
+from audit_pipeline.benchmarks.config import load_benchmarks, standing
 from audit_pipeline.catalogue.contracts import (
     CONTROL_STUDIES,
     CONTROL_TEXTS,
@@ -86,6 +87,11 @@ def test_every_asset_says_what_it_is_who_owns_it_and_which_code_it_runs(specs: d
         assert spec.kinds, key
         assert list(spec.owners) == ["team:corpus-audit"], key
         assert spec.code_version, key
+
+
+def test_only_sources_of_standing_benchmarks_are_expected_every_week(specs: dict[str, dg.AssetSpec]) -> None:
+    weekly = {key for key in DOCUMENT_KEYS if specs[key].freshness_policy is not None}
+    assert weekly == {f"documents/{name}" for spec in standing(load_benchmarks()).values() for name in spec.sources}
 
 
 @pytest.mark.parametrize(("key", "schema"), TABLES.items(), ids=TABLES.keys())
