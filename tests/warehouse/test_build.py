@@ -293,6 +293,7 @@ def test_files_of_an_earlier_version_load_and_their_later_columns_are_null(decid
     expected = build_warehouse(paths).rows
     all_later = {table: [field.name for field in schema if is_later(field)] for table, schema in SCHEMAS.items()}
     assert {table: later for table, later in all_later.items() if later} == {
+        "scores": ["is_default"],
         "group_tests": ["direction"],
         "corpus_tests": ["direction"],
         "lineage": ["settings", "file_sha256", "row_sha256"],
