@@ -23,7 +23,7 @@ DEFAULTS = SHIPPED if SHIPPED.is_dir() else PROJECT_ROOT
 """Where the default configuration lies: of the checkout it is the checkout's own."""
 
 MODEL_PAGE = "model="
-"""What the names of models' pages and their JSON twins begin with."""
+"""What the names of models' pages and their JSON copies begin with."""
 _CODE_LOCATION = "audit_pipeline.definitions"
 # A file system allows 255 bytes; partition=contamination_rates%3ABENCHMARK%7CMODEL, a folder of the lineage, is the
 # longest of all names that are made of these.

@@ -75,6 +75,11 @@ class Site:
     gaps: int = 0
 
 
+def left_out(sections: Mapping[str, Rows]) -> dict[str, int]:
+    """How many rows of each section are not listed."""
+    return {name: rows.more for name, rows in sections.items()}
+
+
 def rows_of(connection: Connection, sql: str) -> list[dict[str, Any]]:
     """The rows of a query; what is no number, or no finite one, is None, for JSON has no other word for it."""
     return [_finite(row) for row in connection.sql(sql).to_arrow_table().to_pylist()]
@@ -167,6 +172,9 @@ def _rows_with_parts(connection: Connection, section: SectionFiles) -> Rows:
             of_pairs.setdefault((row.pop("model"), row.pop("benchmark")), []).append(row)
         for row in found:
             row[part.name] = _counted(of_pairs.get((row["model"], row["benchmark"]), []))
+    if section.parts:
+        for row in found:
+            row["left_out"] = left_out({part.name: row[part.name] for part in section.parts})
     return found
 
 

@@ -62,9 +62,7 @@ def report_schema() -> dict[str, Any]:
         turn_to(connection, [], model=None, sections_shown=0, include_text=True)
         comments = _comments(connection)
         found = {section.name: _rows(connection, section, comments) for section in sections()}
-    counts = {name: {"type": "integer"} for name in found}
-    left_out = {"description": "how many rows of each section are not listed", **_object(counts)}
-    properties: dict[str, Mapping[str, Any]] = {**_HEAD, **found, "left_out": left_out}
+    properties: dict[str, Mapping[str, Any]] = {**_HEAD, **found, "left_out": _counts(found)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": TITLE,
@@ -94,7 +92,13 @@ def _rows(
         if name != "in_all"
     }
     parts = {part.name: _of_part(_rows(connection, part, comments)) for part in section.parts}
-    return {"description": section.description, "type": "array", "items": _object({**columns, **parts})}
+    more = {"left_out": _counts(parts)} if parts else {}
+    return {"description": section.description, "type": "array", "items": _object({**columns, **parts, **more})}
+
+
+def _counts(found: Mapping[str, object]) -> dict[str, Any]:
+    counts = {name: {"type": "integer"} for name in found}
+    return {"description": "how many rows of each section are not listed", **_object(counts)}
 
 
 def _of_part(schema: dict[str, Any]) -> dict[str, Any]:

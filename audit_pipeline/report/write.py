@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import DataError
 from audit_pipeline.report.html import layout_digest, render
-from audit_pipeline.report.page import Page, Rows, Site, model_pages, page_across, prepare, read_site
+from audit_pipeline.report.page import Page, Rows, Site, left_out, model_pages, page_across, prepare, read_site
 from audit_pipeline.report.schema import SCHEMA_VERSION, schema_text
 from audit_pipeline.warehouse.query import one_line, open_read_only
 
@@ -119,7 +119,7 @@ def document_of(page: Page, written_at: datetime) -> dict[str, Any]:
         "layout": layout_digest(),
         "includes_text": page.includes_text,
         **page.sections,
-        "left_out": {name: rows.more for name, rows in page.sections.items()},
+        "left_out": left_out(page.sections),
     }
     known: dict[str, Any] = json.loads(json.dumps(content, default=_as_json))
     return known
