@@ -21,7 +21,6 @@ from bench_token_statistics import texts_from_addresses
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import z_scores
 from audit_pipeline.detectors.registry import REGISTRY, select
-from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
@@ -44,7 +43,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     given = parse()
     texts = texts_from_addresses(given.texts, given.words)
-    examples = [(str(number), text) for number, text in enumerate(texts)]
+    ids = [str(number) for number in range(len(texts))]
     one_pass = [name for name, one in REGISTRY.items() if not one.needs]
     cached = [*one_pass, "lowercase", "infilling"]
     selection = select(cached, overrides={"infilling": {"m": given.steps}})
@@ -58,7 +57,7 @@ def main() -> None:
             own = Session(model, select(one_pass), paths).run(texts, lambda _, ready=forward: ready).own
             if dtype == "float32":
                 started = time.perf_counter()
-                table = Session(model, select(one_pass, grid=True), paths).score([one for one, _ in examples], texts)
+                table = Session(model, select(one_pass, grid=True), paths).score(ids, texts)
                 seconds = time.perf_counter() - started
                 print(
                     f"load {os.getloadavg()[0]:.1f}; {', '.join(one_pass)}: {len(table):,} scores in {seconds:.3f} s,"
@@ -68,12 +67,12 @@ def main() -> None:
             session = Session(model, selection, paths)
             session.run(texts, lambda _, ready=forward: ready)
             statistics = session.statistics(texts)
-            found = [one for _, one in statistics.of_examples(examples) if one is not None]
+            found = [one for text in texts if (one := statistics.find(text)) is not None]
             tokens[dtype] = {
                 "log-probability": np.concatenate([one.logprob for one in found]),
                 "z-score": np.concatenate([z_scores(one) for one in found]),
             }
-            rows = score_texts(statistics.of_examples(examples), selection).to_pylist()
+            rows = statistics.scores(selection, ids, texts).to_pylist()
             scores[dtype] = {
                 name: np.array([row["score"] for row in rows if row["detector"] == name]) for name in cached
             }

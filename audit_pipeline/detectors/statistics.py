@@ -6,7 +6,7 @@ What belongs here: reading rows of the table without copying their values. What 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -158,14 +158,6 @@ class StatisticsIndex:
         """
         place = self._places.get(text_sha256(text))
         return None if place is None else self._batches[place[0]].statistics(place[1], text, behind)
-
-    def of_examples(self, examples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, TextStatistics | None]]:
-        """For each (example_id, text) its id and statistics, None where the table has no row, in the given order.
-
-        One row serves every example that has its text.
-        """
-        for example_id, text in examples:
-            yield example_id, self.find(text)
 
 
 def _needed(table: pa.Table) -> pa.Table:

@@ -20,7 +20,6 @@ from audit_pipeline.catalogue.contracts import SCORES
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.detectors.registry import Overrides
-from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.models.load import TokenizedModel
@@ -129,7 +128,8 @@ class _Run:
             self._score(piece, statistics, table)
 
     def _score(self, rows: Sequence[TextRow], statistics: Statistics, table: pq.ParquetWriter) -> None:
-        scored = score_texts(statistics.of_examples((str(row.index), row.text) for row in rows), self.session.selection)
+        ids, texts = [str(row.index) for row in rows], [row.text for row in rows]
+        scored = statistics.scores(self.session.selection, ids, texts)
         index = pc.cast(scored.column("example_id"), pa.int64())
         table.write_table(scored.drop_columns("example_id").add_column(0, SCHEMA.field(0), index).cast(SCHEMA))
         scores = scored.column("score").to_numpy()

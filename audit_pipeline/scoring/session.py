@@ -7,7 +7,7 @@ what an audit selects (selection.py), and where scores are written (operate/stag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -215,7 +215,7 @@ class Session:
         statistics = self.statistics([(context or "") + text for context, text in zip(before, texts, strict=True)])
         if texts and not len(statistics):
             raise DataError(f"{self.model.entry.name} has been run on none of these texts: run token_statistics first")
-        return score_texts(statistics.of_examples_in_context(zip(ids, texts, before, strict=True)), self.selection)
+        return statistics.scores(self.selection, ids, texts, before)
 
     def _compute(
         self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None, *, other_model: bool
@@ -261,17 +261,16 @@ class Statistics:
         scored = Scored(whole, own, len(all_tokens) - len(own) if all_tokens is not None else 0)
         return replace(own, extras={**self._lacking, **{need: read(scored) for need, read in self._found.items()}})
 
-    def of_examples(self, examples: Iterable[tuple[str, str]]) -> Iterator[tuple[str, TextStatistics | None]]:
-        """For each (example_id, text) its id and statistics, None where there are none, in the given order."""
-        for example_id, text in examples:
-            yield example_id, self.find(text)
-
-    def of_examples_in_context(
-        self, examples: Iterable[tuple[str, str, str | None]]
-    ) -> Iterator[tuple[str, TextStatistics | None]]:
-        """For each (example_id, text, context) its id and statistics, as :meth:`of_examples`."""
-        for example_id, text, context in examples:
-            yield example_id, self.find(text, context)
+    def scores(
+        self,
+        selection: Selection,
+        ids: Sequence[str],
+        texts: Sequence[str],
+        contexts: Sequence[str | None] | None = None,
+    ) -> pa.Table:
+        """Every one of ``texts`` by every detector of ``selection``: see :meth:`Session.score`."""
+        found = map(self.find, texts, contexts or [None] * len(texts))
+        return score_texts(zip(ids, found, strict=True), selection)
 
 
 def _with(total: Plan, more: Plan) -> Plan:

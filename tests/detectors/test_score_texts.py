@@ -13,7 +13,7 @@ EXAMPLES = [("d", "two"), ("a", "one"), ("b", "nothing"), ("c", "not cached"), (
 @pytest.fixture
 def table(statistics_table):
     index = StatisticsIndex(statistics_table(TEXTS))
-    return score_texts(index.of_examples(EXAMPLES), registry.select(DETECTORS, grid=True))
+    return score_texts([(name, index.find(text)) for name, text in EXAMPLES], registry.select(DETECTORS, grid=True))
 
 
 def test_every_text_has_a_row_for_every_setting(table):

@@ -63,13 +63,6 @@ def test_an_empty_table(statistics_table):
     assert index.find("one") is None
 
 
-def test_one_row_serves_every_example_of_its_text(statistics_table):
-    index = StatisticsIndex(statistics_table(TEXTS))
-    found = list(index.of_examples([("b", "two"), ("a", "two"), ("c", "absent")]))
-    assert [example_id for example_id, _ in found] == ["b", "a", "c"]
-    assert [one and one.logprob.tolist() for _, one in found] == [[-0.25], [-0.25], None]
-
-
 def test_a_missing_column_is_named(statistics_table):
     with pytest.raises(DataError, match="std"):
         StatisticsIndex(statistics_table(TEXTS).drop_columns(["std"]))

@@ -21,12 +21,12 @@ from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.tables import read_json, read_table, table_from_rows, write_json, write_table
 from audit_pipeline.detectors.registry import is_default
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split, refresh_source
 from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate_pair
 from audit_pipeline.operate.stages.scores import score_pair
-from audit_pipeline.operate.stages.token_statistics import run_tokens, statistics_version
+from audit_pipeline.operate.stages.token_statistics import OtherModels, run_tokens, statistics_version
 from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.separability import assessed, blind_control
 from audit_pipeline.separability.blind_control import BlindControl
@@ -187,6 +187,43 @@ def test_rows_are_never_without_their_lineage_entry(workspace: Workspace, monkey
     assert ("documents", "full") not in lineage(workspace), "and is taken back where the rows did not follow"
     assert pq.read_table(paths.documents(SOURCE), partitioning=None).equals(before)
     assert read_documents(paths, SOURCE).equals(before), "they are still those that their own entry names"
+
+
+def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_was_away(
+    workspace: Workspace, tiny_folder: Callable[[str], Path]
+) -> None:
+    model = load_tokenizer(
+        with_overrides(workspace.model("tiny").entry, reference_model=str(tiny_folder("gpt2"))), workspace.paths
+    )
+    loaded: list[str] = []
+
+    def load(wanted: TokenizedModel) -> ForwardPass:
+        loaded.append(wanted.entry.name)
+        if len(loaded) == 1:
+            raise TransientError("the hub does not answer")
+        return forward_of(wanted)
+
+    said: list[str] = []
+    others = OtherModels({"tiny": [PAIR]}, workspace.paths, load, said.append)
+    with pytest.raises(TransientError):
+        others.run_for("tiny", model)
+    others.run_for("tiny", model)
+    others.run_for("tiny", model)
+    assert loaded == [str(tiny_folder("gpt2"))] * 2
+    assert said == []
+    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
+    score_pair(PAIR, model, workspace.paths, step("scores"))
+    table = read_table(workspace.paths.run_file("scores", PAIR.partition, "scores"), SCORES, what="scores")
+    assert {row["status"] for row in table.to_pylist() if row["detector"] == "reference"} == {"ok"}
+
+
+def test_it_is_told_once_why_there_is_no_reference_model(workspace: Workspace) -> None:
+    said: list[str] = []
+    others = OtherModels({"tiny": [PAIR]}, workspace.paths, forward_of, said.append)
+    others.run_for("tiny", workspace.model("tiny"))
+    others.run_for("tiny", workspace.model("tiny"))
+    assert len(said) == 1
+    assert said[0].startswith("tiny goes without: no reference model: give")
 
 
 def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: Workspace) -> None:
