@@ -126,7 +126,9 @@ def test_only_the_command_line_imports_the_composition_root() -> None:
     assert offences(elsewhere, {"audit_pipeline.definitions"}) == set()
 
 
-DECIDES = re.compile(r"stale|is_fresh|outdated|up_to_date|is_current|is_done|done_pairs|nothing_to_do|needs_(run|build)")
+DECIDES = re.compile(
+    r"stale|is_fresh|outdated|up_to_date|is_current|is_done|done_pairs|nothing_to_do|needs_(run|build)"
+)
 
 
 def test_what_is_up_to_date_is_decided_in_the_planner_alone() -> None:

@@ -169,9 +169,7 @@ def _benchmarks(
         row["benchmark"]: row["digest"]
         for row in _rows(connection, "SELECT benchmark, max(digest) AS digest FROM benchmarks GROUP BY benchmark")
     }
-    others = {
-        name: Benchmark(None, built.get(name), is_removed=bool(named) and name not in named) for name in names
-    }
+    others = {name: Benchmark(None, built.get(name), is_removed=bool(named) and name not in named) for name in names}
     return {**others, **present.there.benchmarks}
 
 

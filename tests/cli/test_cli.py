@@ -620,7 +620,7 @@ def again(workspace: Workspace, *options: str, because: str) -> list[str]:
     result = workspace.run(*command)
     told(result)
     assert (loads, workspace.parts()) == ([], parts)
-    if "made_8|tiny" in result.stderr:
+    if "made_8|tiny: " in result.stderr:
         texts = len(read_examples(workspace.paths, "made_8"))
         assert f"made_8|tiny: {texts} texts from the cache, 0 computed" in result.stderr
     return [line for line in result.stderr.splitlines() if line.startswith("• ")]
