@@ -14,7 +14,7 @@ out the same is left alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from audit_pipeline.catalogue.contracts import Pair
@@ -56,34 +56,46 @@ def plan(there: Situation, asked: Asked) -> tuple[Step, ...]:
     Within a kind they are in the order in which they are asked for. A benchmark that cannot be built has no step, and
     neither have its pairs.
     """
-    models = _each_once(asked.models, (pair.model for pair in asked.pairs))
-    benchmarks = _each_once(asked.benchmarks, (pair.benchmark for pair in asked.pairs))
-    needed = [there.models[name] for name in models if name in there.models]
-    cannot = problems(there, benchmarks)
-    drawn = [there.benchmarks[name] for name in benchmarks if name in there.benchmarks and name not in cannot]
-    counts = [(name, one) for name in models if name in there.models for one in _named(there.models[name].frequencies)]
-    of_models, of_benchmarks = [one.control for one in needed], [one.control for one in drawn]
-    controls = _each_once(asked.controls, (name for name in (*of_models, *of_benchmarks) if name is not None))
-    asked_for = [source for one in drawn for source in one.sources]
-    of_controls = (source for name in controls for source in there.controls[name].sources)
-    of_corpora = (one.source for _, one in counts if one.source is not None)
-    sources = _each_once(asked.sources, asked_for, of_controls, of_corpora)
-    refreshed = set(asked_for) if asked.refresh else set()
-    fetch = _steps("fetch", sources, lambda name: _why_fetch(there.sources[name], again=name in refreshed))
-    train = _steps("train", controls, lambda name: _why_train(there.controls[name], fetch))
-    to_build = [name for name in benchmarks if name in there.benchmarks and name not in cannot]
-    build = _steps("build", to_build, lambda name: _why_build(there.benchmarks[name], [*fetch, *train]))
-    count = [
-        Step("count", f"{one.corpus}|{name}", why)
-        for name, one in counts
-        if (why := _why_count(one, fetch)) is not None
-    ]
+    needs = _needs(there, asked)
+    fetch = _steps("fetch", needs.sources, lambda name: _why_fetch(there.sources[name], again=name in needs.refreshed))
+    train = _steps("train", needs.controls, lambda name: _why_train(there.controls[name], fetch))
+    build = _steps("build", needs.benchmarks, lambda name: _why_build(there.benchmarks[name], [*fetch, *train]))
+    count = _steps("count", needs.counts, lambda what: _why_count(needs.counts[what], fetch))
     before = [*train, *build, *count]
     of_pairs = [step for pair in asked.pairs for step in _of_pair(pair, there, asked, before)]
     audit = sorted(of_pairs, key=lambda step: OF_PAIRS.index(step.kind))
     why = _why_publish(there, asked, [*train, *build, *audit]) if asked.publish else None
     publish = [] if why is None else [Step("publish", "warehouse and report", why)]
     return (*fetch, *train, *build, *count, *audit, *publish)
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """All that what is asked is made of, each once; ``refreshed``: the sources that are fetched whatever is there."""
+
+    sources: Sequence[str]
+    refreshed: Collection[str]
+    controls: Sequence[str]
+    benchmarks: Sequence[str]
+    counts: Mapping[str, Frequencies]
+
+
+def _needs(there: Situation, asked: Asked) -> _Needs:
+    named = _each_once(asked.benchmarks, (pair.benchmark for pair in asked.pairs))
+    cannot = problems(there, named)
+    benchmarks = [name for name in named if name in there.benchmarks and name not in cannot]
+    models = _each_once(asked.models, (pair.model for pair in asked.pairs))
+    counts = {
+        f"{one.corpus}|{name}": one for name in models for one in _named(there.models.get(name, Model()).frequencies)
+    }
+    of_models = (one for name in models for one in _named(there.models.get(name, Model()).control))
+    of_benchmarks = (one for name in benchmarks for one in _named(there.benchmarks[name].control))
+    controls = _each_once(asked.controls, of_models, of_benchmarks)
+    drawn_from = [source for name in benchmarks for source in there.benchmarks[name].sources]
+    of_controls = (source for name in controls for source in there.controls[name].sources)
+    of_corpora = (source for one in counts.values() for source in _named(one.source))
+    sources = _each_once(asked.sources, drawn_from, of_controls, of_corpora)
+    return _Needs(sources, drawn_from if asked.refresh else (), controls, benchmarks, counts)
 
 
 def is_as_configured(benchmark: Benchmark) -> bool | None:

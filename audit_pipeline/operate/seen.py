@@ -51,20 +51,22 @@ class _SeenModel:
 
 @dataclass(frozen=True)
 class SeenModels:
-    """The models that were seen, their cards by fingerprint, and their entries by name."""
+    """The models that were seen, their cards by fingerprint, and of those of the configuration the entries and the
+    token frequencies (None: not known), by name."""
 
     last: Mapping[str, Sighting]
     cards: Mapping[str, Card]
     entries: Mapping[str, ModelEntry]
+    frequencies: Mapping[str, Versions | None]
 
-    def conventions(self, model: str, built: str | None, paths: DataPaths) -> Conventions:
+    def conventions(self, model: str, built: str | None) -> Conventions:
         """How the model would be run now on a benchmark of that digest; what is not known of it is None."""
         seen, entry = self.last.get(model), self.entries.get(model)
         if seen is None:
             return Conventions()
         if entry is None or seen.tokenizer is None:
             return Conventions(seen.fingerprint, seen.tokenizer)
-        reference, frequencies = self._reference(entry), _frequencies(entry, seen.tokenizer, paths)
+        reference, frequencies = self._reference(entry), self.frequencies[model]
         known = self._known(seen, entry, seen.tokenizer)
         if known is None:
             return Conventions(seen.fingerprint, seen.tokenizer, None, reference, frequencies)
@@ -89,7 +91,9 @@ class SeenModels:
         return ((f"reference_model/{entry.reference_model}", f"{seen.fingerprint}/{seen.tokenizer}"),)
 
 
-def seen_last(cards: Iterable[Card], sightings: Iterable[Sighting], entries: Mapping[str, ModelEntry]) -> SeenModels:
+def seen_last(
+    cards: Iterable[Card], sightings: Iterable[Sighting], entries: Mapping[str, ModelEntry], paths: DataPaths
+) -> SeenModels:
     """What was seen last of every model: on ``cards``, and in what the lineage says (``sightings``)."""
     by_fingerprint = {card["fingerprint"]: card for card in cards if card.get("fingerprint")}
     on_cards = (
@@ -102,7 +106,10 @@ def seen_last(cards: Iterable[Card], sightings: Iterable[Sighting], entries: Map
         (*on_cards, *sightings), key=lambda one: (one.at or _NEVER, one.fingerprint, one.tokenizer or "")
     ):
         last[one.model] = one
-    return SeenModels(last, by_fingerprint, entries)
+    frequencies = {
+        name: _frequencies(entry, last[name].tokenizer, paths) for name, entry in entries.items() if name in last
+    }
+    return SeenModels(last, by_fingerprint, entries, frequencies)
 
 
 def sightings_of(model: str, written: Iterable[Written | None]) -> list[Sighting]:
@@ -121,9 +128,9 @@ def read_cards(paths: DataPaths) -> list[Card]:
     return [card for card in cards if isinstance(card, dict)]
 
 
-def _frequencies(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> Versions | None:
+def _frequencies(entry: ModelEntry, tokenizer: str | None, paths: DataPaths) -> Versions | None:
     try:
-        return parted(version_seen(entry, tokenizer, paths))[1]
+        return None if tokenizer is None else parted(version_seen(entry, tokenizer, paths))[1]
     except AuditError:
         return None
 

@@ -275,15 +275,19 @@ def _written(table: str, pair: Pair, paths: DataPaths) -> facts.Written | None:
 
 
 def _published(asked: Asked, paths: DataPaths) -> facts.Published:
-    pages: Sequence[Path] = [model_page(paths.reports, pair.model) for pair in asked.pairs]
+    files: Sequence[Path] = (
+        paths.report,
+        paths.published,
+        *(model_page(paths.reports, pair.model) for pair in asked.pairs),
+    )
     runs = _published_runs(paths)
-    are_there = runs is not None and all(page.exists() for page in (paths.report, *pages))
-    # A report that is older than the warehouse was made of another one.
-    are_there = are_there and paths.report.stat().st_mtime_ns >= paths.warehouse.stat().st_mtime_ns
-    if runs is None or not are_there:
+    if runs is None or not all(file.exists() for file in files):
         return facts.Published(made_with_now())
-    at = datetime.fromtimestamp(paths.warehouse.stat().st_mtime, UTC)
-    return facts.Published(made_with_now(), made_with(paths), runs, at)
+    made_at = paths.warehouse.stat().st_mtime_ns
+    if paths.published.stat().st_mtime_ns < made_at:
+        # The report was made of an earlier warehouse: it is noted last of all that it was made.
+        return facts.Published(made_with_now())
+    return facts.Published(made_with_now(), made_with(paths), runs, datetime.fromtimestamp(made_at / 1e9, UTC))
 
 
 def _published_runs(paths: DataPaths) -> frozenset[str] | None:
@@ -293,7 +297,7 @@ def _published_runs(paths: DataPaths) -> frozenset[str] | None:
     try:
         with open_read_only(paths.warehouse) as connection:
             found = connection.execute("SELECT DISTINCT run_id FROM evaluations").fetchall()
-    except duckdb.Error:
+    except (DataError, duckdb.Error):
         # A damaged warehouse is built again.
         return None
     return frozenset(run_id for (run_id,) in found)

@@ -123,7 +123,7 @@ def _situation(
 ) -> Situation:
     pairs = list(pairs)
     benchmarks = _benchmarks(connection, {pair.benchmark for pair in pairs}, present)
-    seen = _seen(connection, present)
+    seen = _seen(connection, present, paths)
     found = {(row["table"], _pair(row)): _written(row) for row in _rows(connection, _WRITTEN)}
     outcomes = {_pair(row): _outcome(row) for row in _rows(connection, _OUTCOMES)}
     damaged = {
@@ -131,7 +131,7 @@ def _situation(
     }
     audits = {
         pair: Audit(
-            seen.conventions(pair.model, benchmarks.get(pair.benchmark, Benchmark(None, None)).built, paths),
+            seen.conventions(pair.model, benchmarks.get(pair.benchmark, Benchmark(None, None)).built),
             found.get(("scores", pair)),
             found.get(("evaluations", pair)),
             outcomes.get(pair),
@@ -158,9 +158,9 @@ def _benchmarks(
     return {**others, **present.there.benchmarks}
 
 
-def _seen(connection: duckdb.DuckDBPyConnection, present: Present) -> SeenModels:
+def _seen(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> SeenModels:
     cards = [json.loads(row["card"]) for row in _rows(connection, "SELECT card FROM models")]
-    return seen_last(cards, [Sighting(**row) for row in _rows(connection, _SIGHTINGS)], present.models)
+    return seen_last(cards, [Sighting(**row) for row in _rows(connection, _SIGHTINGS)], present.models, paths)
 
 
 def _written(row: Mapping[str, Any]) -> Written:

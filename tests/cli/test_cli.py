@@ -46,7 +46,7 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.paths import model_page
 from audit_pipeline.cli import main
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.operate import situation
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Missing
@@ -619,7 +619,7 @@ def again(workspace: Workspace, *options: str, because: str) -> list[str]:
     result = workspace.run(*command)
     told(result)
     assert (loads, workspace.parts()) == ([], parts)
-    if "made_8|tiny" in result.stderr:
+    if "made_8|tiny: " in result.stderr:
         texts = len(read_built(workspace.paths, "made_8").examples)
         assert f"made_8|tiny: {texts} texts from the cache, 0 computed" in result.stderr
     return [line for line in result.stderr.splitlines() if line.startswith("• ")]
@@ -655,6 +655,34 @@ def test_of_several_pairs_only_those_that_are_not_done_are_run(audited_copy: Wor
     runs = "SELECT benchmark, count(DISTINCT run_id) AS runs FROM evaluations GROUP BY ALL ORDER BY ALL"
     found = [json.loads(line) for line in told(audited_copy.run("sql", runs, "--format", "json")).splitlines()]
     assert [(row["benchmark"], row["runs"]) for row in found] == [("made_10", 1), ("made_12", 1), ("made_8", 1)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (
+            {"start_token_policy": "tokenizer"},
+            "the start token, the window or the form of the token statistics changed since",
+        ),
+        ({"window": 16}, "the start token, the window or the form of the token statistics changed since"),
+        ({"reference_model": "other"}, "the reference model changed since"),
+    ],
+)
+def test_coverage_says_of_a_pair_what_its_audit_says(
+    audited_copy: Workspace, tiny_folder: Callable[[str], Path], changed: Mapping[str, Any], why: str
+) -> None:
+    folder = tiny_folder("llama")
+    audited_copy.write_models(tiny={"path": folder, **changed}, other={"path": tiny_folder("gpt_neox")})
+    # So that the reference model was seen once.
+    write_card(audited_copy.model("other"), audited_copy.paths)
+    told(audited_copy.run("report"))
+    statement = "SELECT status, reason FROM coverage WHERE (model, benchmark) = ('tiny', 'made_8')"
+    said = json.loads(told(audited_copy.run("sql", statement, "--format", "json")))
+    assert said == {"status": "stale", "reason": why}
+    [plan] = json.loads(
+        told(audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run", "--json"))
+    )["plans"]
+    assert plan["because"] == why
 
 
 def test_what_is_done_is_audited_again_where_that_is_asked(audited_copy: Workspace) -> None:

@@ -14,7 +14,6 @@ import dagster as dg
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.rolling import keep_day, roll, utc_today
-from audit_pipeline.benchmarks.staleness import built_digest
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.tables import read_json
@@ -25,7 +24,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.dagster import claims, in_process, partitions
 from audit_pipeline.operate.dagster.carry_out import Runner, carry_out, ensure, ensure_frequencies, product
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.facts import OF_PAIRS, Asked, Step
+from audit_pipeline.operate.facts import OF_PAIRS, Asked, Situation, Step
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
 from audit_pipeline.scoring.selection import audit_session
@@ -136,10 +135,14 @@ def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: Au
         outcome.runs["publish"] = _publish(runner, include_text=texts_are_quoted())
 
 
+def _look(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Situation:
+    entries, models = [model.entry], {request.model: model}
+    return look(request.asked, paths, specs=request.benchmarks, entries=entries, models=models)
+
+
 def _steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[Step]:
     """What is to be done now."""
-    there = look(request.asked, paths, specs=request.benchmarks, entries=[model.entry], models={request.model: model})
-    return plan(there, request.asked)
+    return plan(_look(request, model, paths), request.asked)
 
 
 def _refuse_strangers(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
@@ -209,17 +212,17 @@ def _prepare(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> Au
     """Fetch, train and build where that is needed; the request without the benchmarks that could not be built."""
     partitions.register(runner.instance, benchmarks=[spec.name for spec in request.benchmarks])
     left = list(request.benchmarks)
-    # First what the benchmarks are made of; then, seen in its light, the benchmarks.
-    for kinds, refresh in ((("fetch", "train"), request.refresh), (("build",), False)):
-        asked = Asked(benchmarks=tuple(spec.name for spec in left), refresh=refresh)
-        there = look(asked, runner.paths, specs=left, ask_hub=request.refresh)
+    # One kind after the other, each seen in the light of the one before: what came out as it was changes nothing.
+    for kind in ("fetch", "train", "build"):
+        asked = Asked(benchmarks=tuple(spec.name for spec in left), refresh=request.refresh and kind == "fetch")
+        there = look(asked, runner.paths, specs=left, ask_hub=request.refresh and kind == "build")
         cannot = problems(there, asked.benchmarks)
         left = [spec for spec in left if _may_go_on(spec, cannot.get(spec.name), request, runner, outcome)]
         failed: dict[str, AuditError] = {}
         for step in plan(there, replace(asked, benchmarks=tuple(spec.name for spec in left))):
-            if step.kind in kinds:
+            if step.kind == kind:
                 try:
-                    _make(step, runner, outcome)
+                    _make(step, left, runner, outcome)
                 except AuditError as error:
                     failed[product(step)] = error
                     if not request.leave_out:
@@ -247,12 +250,14 @@ def _may_go_on(
     return False
 
 
-def _make(step: Step, runner: Runner, outcome: AuditOutcome) -> None:
+def _make(step: Step, specs: Sequence[BenchmarkSpec], runner: Runner, outcome: AuditOutcome) -> None:
     try:
         outcome.runs[product(step)] = carry_out(step, runner)
     except dg.DagsterError:
-        # A blocking check that fails ends the run with an error that only names it.
-        if step.kind == "build":
+        # A blocking check that fails ends the run, which has built the benchmark, with an error that only names it.
+        asked = Asked(benchmarks=(step.what,))
+        built = [spec for spec in specs if step.kind == "build" and spec.name == step.what]
+        if built and not plan(look(asked, runner.paths, specs=built), asked):
             read_built(runner.paths, step.what).require_fit()
         raise
     if step.kind == "fetch":
@@ -312,17 +317,19 @@ def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> d
     out has no plan for it.
     """
     plans = {}
-    steps = _steps(request, model, paths)
+    there = _look(request, model, paths)
+    steps, cannot = plan(there, request.asked), problems(there, there.benchmarks)
     to_build = {step.what: step.because for step in steps if step.kind == "build"}
     reasons = {step.pair.benchmark: step.because for step in steps if step.kind in OF_PAIRS}
     for spec in request.benchmarks:
-        if spec.name in to_build or built_digest(spec, paths) is None:
+        if spec.name in cannot or spec.name in to_build:
             if request.leave_out:
                 continue
+            if spec.name in cannot:
+                raise DataError(cannot[spec.name])
             raise DataError(
                 f"the benchmark {spec.name} is not built or not up to date, so its texts are not known "
-                f"({to_build.get(spec.name, 'it has not been built')}); "
-                f"build it first: corpus-audit benchmarks --build {spec.name}"
+                f"({to_build[spec.name]}); build it first: corpus-audit benchmarks --build {spec.name}"
             )
         built = read_built(paths, spec.name)
         built.require_fit()

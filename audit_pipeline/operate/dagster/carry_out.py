@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.controls.config import load_controls
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process
 from audit_pipeline.operate.facts import Asked, Kind, Step
@@ -78,6 +79,9 @@ def ensure(
 
     Returns the runs by what they made. Raises the AuditError that kept one from being made.
     """
+    for control in asked.controls:
+        # What is wrong with its entry is told to whoever asks for it.
+        load_controls().named(control)
     runs: dict[str, str] = {}
     for kind in kinds:
         there = look(

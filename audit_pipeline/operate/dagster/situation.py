@@ -45,9 +45,9 @@ def pairs_to_audit(
         for pair, audit in there.audits.items()
         for one in sightings_of(pair.model, (audit.scores, audit.evaluations))
     ]
-    seen = seen_last(read_cards(paths), written, models)
+    seen = seen_last(read_cards(paths), written, models, paths)
     audits = {
-        pair: replace(audit, now=seen.conventions(pair.model, there.benchmarks[pair.benchmark].built, paths))
+        pair: replace(audit, now=seen.conventions(pair.model, there.benchmarks[pair.benchmark].built))
         for pair, audit in there.audits.items()
     }
     return [step for step in plan(as_built(replace(there, audits=audits)), asked) if step.kind in OF_PAIRS]
