@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -156,7 +156,7 @@ def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
     written = [entry for entry in entries if paths.run_file(table, partition, entry["run_id"]).exists()]
     if not written:
         raise DataError(f"there are no {table} of {partition} yet: run them first")
-    return _written(max(written, key=lambda entry: (entry["finished_at"], entry["run_id"])))
+    return _written(_last(written))
 
 
 def written_there(paths: DataPaths, table: str, partition: str) -> Written | None:
@@ -168,7 +168,12 @@ def written_there(paths: DataPaths, table: str, partition: str) -> Written | Non
     if not path.exists():
         return None
     digest = known_sha256(path)
-    return next((_written(one) for one in _entries(paths, table, partition) if one.get("file_sha256") == digest), None)
+    named = [entry for entry in _entries(paths, table, partition) if entry.get("file_sha256") == digest]
+    return _written(_last(named)) if named else None
+
+
+def _last(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
 
 
 def _written(entry: Mapping[str, Any]) -> Written:
@@ -191,7 +196,7 @@ def latest_is_whole(paths: DataPaths, table: str, partition: str) -> bool:
         entries = list(_entries(paths, table, partition))
         if not entries:
             return True
-        last = max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
+        last = _last(entries)
         path = _file_of(paths, table, partition, last["run_id"])
         return path.exists() and last["file_sha256"] in (None, known_sha256(path))
     except (DataError, OSError):
