@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -149,7 +149,7 @@ def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
     written = [entry for entry in entries if paths.run_file(table, partition, entry["run_id"]).exists()]
     if not written:
         raise DataError(f"there are no {table} of {partition} yet: run them first")
-    return _written(max(written, key=lambda entry: (entry["finished_at"], entry["run_id"])))
+    return _written(_last(written))
 
 
 def written_there(paths: DataPaths, table: Table, partition: str) -> Written | None:
@@ -161,8 +161,12 @@ def written_there(paths: DataPaths, table: Table, partition: str) -> Written | N
     if not path.exists():
         return None
     digest = known_sha256(path)
-    entries = entries_of(paths, table.name, partition)
-    return next((_written(one) for one in entries if one.get("file_sha256") == digest), None)
+    named = [entry for entry in entries_of(paths, table.name, partition) if entry.get("file_sha256") == digest]
+    return _written(_last(named)) if named else None
+
+
+def _last(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
 
 
 def _written(entry: Mapping[str, Any]) -> Written:
@@ -187,7 +191,7 @@ def latest_is_whole(paths: DataPaths, table: str, partition: str) -> bool:
         entries = list(entries_of(paths, table, partition))
         if not entries:
             return True
-        last = max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
+        last = _last(entries)
         path = file_of(paths, TABLES[table], partition, last["run_id"])
         return path.exists() and last.get("file_sha256") in (None, known_sha256(path))
     except (DataError, OSError):

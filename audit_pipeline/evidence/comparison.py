@@ -31,13 +31,14 @@ from audit_pipeline.catalogue.contracts import COMPARISONS
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.evidence.columns import ScoreColumn
 from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.metrics.declared import AUROC
 from audit_pipeline.metrics.intervals import NO_INTERVAL, TAIL, GroupBootstrap, Interval
 from audit_pipeline.metrics.metrics import rank, undefined, weighted_metrics
 from audit_pipeline.separability import blind_control as blind
 
 ITERATIONS = 1000
 
-_AUROC = ("auroc",)
+_AUROC = (AUROC.name,)
 _MEANING = "AUROC less the other's, on the same texts and resamples"
 _ROUNDING = 1e-12
 """Differences of AUROCs that are equal but for rounding count as equal."""

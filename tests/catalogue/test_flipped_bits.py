@@ -31,7 +31,7 @@ from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_js
 from audit_pipeline.controls.kept import MANIFEST, TEXTS, read_control, read_texts
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.load import TokenizedModel, write_card
-from audit_pipeline.operate.stages.benchmarks import assess_split
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens
@@ -136,7 +136,7 @@ def made(workspace: Workspace) -> Kept:
     workspace.fetch(*made_documents(1, 40))
     write_card(model, paths, parameters=1000)
     for spec, pair in zip(workspace.build("made"), PAIRS, strict=True):
-        assess_split(read_built(paths, spec.name), paths, Step.now("run", "split_quality", "1"))
+        assess_split(read_built(paths, spec.name), paths, Step.now("run", "split_quality", SPLIT_VERSION))
         step = Step.now("run", "token_statistics", "1")
         run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
         score_pair(pair, model, paths, Step.now("run", "scores", "1"))

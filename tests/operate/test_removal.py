@@ -35,7 +35,7 @@ from audit_pipeline.operate.removal import (
     would_go,
 )
 from audit_pipeline.operate.removal_lots import Gone
-from audit_pipeline.operate.stages.benchmarks import assess_split
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens
@@ -98,7 +98,9 @@ def audited_root(
         made.build("twin")
         for benchmark in ("made_8", "made_12", "twin_8"):
             assess_split(
-                read_built(made.paths, benchmark), made.paths, Step.now(f"run-{benchmark}", "split_quality", "1")
+                read_built(made.paths, benchmark),
+                made.paths,
+                Step.now(f"run-{benchmark}", "split_quality", SPLIT_VERSION),
             )
             for model in ("one", "two"):
                 audit(made, benchmark, model)
@@ -168,10 +170,10 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
     assert [(one.what, one.files, one.rows) for one in gone] == [(one.what, one.files, one.rows) for one in planned]
     counted = {one.what: one for one in gone}
     # Two models, three kinds with the branches; a run is a file. Token statistics, scores, highlights and seven tables
-    # of findings have lineage, and so have the build and its assessment.
+    # of findings have lineage, and so have the build and the two tables of its assessment.
     assert counted["token statistics"].rows == len(own) * 6
     assert [counted[table].files for table in ("scores", "evaluations", "outcomes")] == [2, 2, 2]
-    assert counted["lineage"].files == 2 * 10 + 2
+    assert counted["lineage"].files == 2 * 10 + 3
     assert counted["split_quality"].files == 1
     assert counted["split_quality"].rows > 20
     assert (counted["examples and manifest"].files, counted["examples and manifest"].rows) == (2, 12)
