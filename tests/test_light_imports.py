@@ -36,7 +36,7 @@ def test_definitions_with_every_source_load_no_parser(call: str) -> None:
 
 def test_the_warehouse_loads_no_parser_and_no_client() -> None:
     code = EVERYTHING.format(module="audit_pipeline.warehouse.build")
-    assert loaded(code, *PARSERS, "charset_normalizer", "torch", "dagster") == []
+    assert loaded(code, *PARSERS, "torch", "dagster") == []
 
 
 def test_torch_is_not_loaded_to_tell_a_fault_that_may_pass() -> None:

@@ -251,7 +251,7 @@ def test_an_entry_whose_rows_did_not_follow_is_taken_back(
         ("documents", "sotu", "documents/source=sotu/documents.parquet"),
         ("examples", "b_8", "examples/benchmark=b_8/examples.parquet"),
         ("split_quality", "b_8", "split_quality/benchmark=b_8/quality.parquet"),
-        ("blind_scores", "b_8", "blind_scores/benchmark=b_8/scores.parquet"),
+        ("blind_scores", "b_8", "blind_scores/benchmark=b_8/blind_scores.parquet"),
         ("token_frequencies", "a|b|fingerprint", "token_frequencies/corpus=a%7Cb/tokenizer=fingerprint.parquet"),
         ("control_studies", "s", "control_studies/study=s/results.parquet"),
         ("controls", "c", "controls/c/current.json"),

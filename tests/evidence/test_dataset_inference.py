@@ -289,9 +289,9 @@ def test_a_row_of_the_table_of_corpus_tests() -> None:
 def test_what_does_not_fit_together_is_an_error() -> None:
     values, held_out, groups = made(1)
     for wrong in ((values[:-1], held_out, groups), (values, held_out[:-1], groups), (values, held_out, groups[:-1])):
-        with pytest.raises(DataError, match="row a text"):
+        with pytest.raises(DataError, match="row per text"):
             infer(wrong)
-    with pytest.raises(DataError, match="column a feature"):
+    with pytest.raises(DataError, match="column per feature"):
         infer((values, held_out, groups), names=NAMES[:-1])
     with pytest.raises(DataError, match="at least one split"):
         infer((values, held_out, groups), splits=0)

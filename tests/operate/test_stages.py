@@ -277,7 +277,7 @@ def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     assert rows["split_quality", "assessed"]["data_version"] == report.data_version
     for table, path in (
         ("split_quality", paths.split_quality("made_8")),
-        ("blind_scores", paths.blind_scores("made_8")),
+        ("blind_scores", paths.rewritten_file("blind_scores", "benchmark", "made_8")),
     ):
         row = rows[table, "assessed"]
         assert (row["partition"], row["data_version"]) == ("made_8", report.split.versions[f"{table}/made_8"])
@@ -347,7 +347,7 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
     assess_split(benchmark, paths, Step.now("asset", "split_quality", SPLIT_VERSION))
     evaluate_pair(PAIR, model, paths, step("later"))
     assert len(read) == 2
-    paths.blind_scores("made_8").unlink()
+    paths.rewritten_file("blind_scores", "benchmark", "made_8").unlink()
     assert known_split(benchmark, paths) is None
     evaluate_pair(PAIR, model, paths, step("older"))
     assert len(read) == 3
@@ -366,7 +366,7 @@ def test_a_split_of_another_build_or_version_is_assessed_again_and_a_damaged_one
     workspace.write_benchmarks(made=temporal([8], seed=6))
     workspace.build("made_8")
     assert known_split(read_built(paths, "made_8"), paths) is None, "of another build"
-    path = paths.blind_scores("made_8")
+    path = paths.rewritten_file("blind_scores", "benchmark", "made_8")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(DataError, match="the blind_scores of made_8 is damaged"):
         known_split(read_built(paths, "made_8"), paths)

@@ -37,7 +37,7 @@ def made(n: int = 240, seed: int = 0) -> pa.Table:
                 "run_id": "built",
             }
         )
-    return pa.Table.from_pylist(rows, schema=EXAMPLES)
+    return pa.Table.from_pylist(rows, schema=EXAMPLES.schema)
 
 
 def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
@@ -59,7 +59,7 @@ def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
     split = assess(examples, "exchangeable", "en", matched=True, resamples=50)
     quality = split_quality(examples, split, "en", run_id="run", resamples=50, most_per_side=60).table
     scores = split.table("made", "run")
-    assert scores.schema == BLIND_SCORES
+    assert scores.schema == BLIND_SCORES.schema
     assert len(scores) == (len(split.example_ids) if n == 240 else 0)
     again = assessed_before("exchangeable", True, quality, scores)
     assert (again.verdict, again.claim_level, again.auroc) == (split.verdict, split.claim_level, split.auroc)

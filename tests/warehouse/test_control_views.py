@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from audit_pipeline.report.document import Report
 
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.report.studies import panels_of
-from audit_pipeline.report.write import build_reports, twin
+from audit_pipeline.report.write import build_reports, json_copy
 from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -136,14 +136,14 @@ def test_the_report_shows_the_check_and_a_picture_of_the_study(checked: Folder, 
 def test_models_of_a_control_are_no_answers_where_there_are_others(checked: Folder, tmp_path: Path) -> None:
     build_warehouse(checked.paths)
     alone = build_reports(checked.paths.warehouse, tmp_path)
-    across = Report.model_validate_json(twin(alone.path).read_text(encoding="utf-8"))
-    assert [answer.model for answer in across.answers] == [EXPOSED, TWIN], "nothing else was audited"
+    across = json.loads(json_copy(alone.path).read_text(encoding="utf-8"))
+    assert [answer["model"] for answer in across["answers"]] == [EXPOSED, TWIN], "nothing else was audited"
     card = checked.paths.model_card(MODELS[TWIN])
     write_json(card, {**read_json(card), "resolved_from": "a folder"})
     build_warehouse(checked.paths)
     both = build_reports(checked.paths.warehouse, tmp_path)
-    across = Report.model_validate_json(twin(both.path).read_text(encoding="utf-8"))
-    assert [answer.model for answer in across.answers] == [TWIN]
+    across = json.loads(json_copy(both.path).read_text(encoding="utf-8"))
+    assert [answer["model"] for answer in across["answers"]] == [TWIN]
     assert set(both.pages) == {EXPOSED, TWIN}, "each has its page"
 
 
