@@ -86,14 +86,15 @@ def rows_of(connection: Connection, sql: str) -> list[dict[str, Any]]:
 
 
 def prepare(connection: Connection) -> None:
-    """Make the functions of the queries, and the tables that all pages share."""
+    """Make the functions of the queries, and the tables of answers and of tests of whole sets."""
     register(connection)
     connection.execute(f"CREATE TEMP TABLE options AS {_sql('options')}")
-    connection.execute(_sql("site"))
+    connection.execute(_sql("answers"))
 
 
 def read_site(connection: Connection) -> Site:
     """What all pages share, of a connection that is prepared."""
+    connection.execute(_sql("site"))
     answers = rows_of(connection, "FROM answers")
     tested = {row["model"] for row in rows_of(connection, "SELECT DISTINCT model FROM tests")}
     return Site(

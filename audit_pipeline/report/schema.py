@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import duckdb
 
-from audit_pipeline.report.page import prepare, turn_to
+from audit_pipeline.report.page import prepare, read_site, turn_to
 from audit_pipeline.report.section_files import SectionFiles, sections
 from audit_pipeline.warehouse.define import create_tables, create_views
 from audit_pipeline.warehouse.schema import tables
@@ -47,7 +46,6 @@ _HEAD: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@cache
 def schema_text() -> str:
     """The schema as it is written beside the reports."""
     return json.dumps(report_schema(), indent=2, ensure_ascii=False) + "\n"
@@ -59,6 +57,7 @@ def report_schema() -> dict[str, Any]:
         create_tables(connection, tables(include_text=True))
         create_views(connection)
         prepare(connection)
+        read_site(connection)
         turn_to(connection, [], model=None, sections_shown=0, include_text=True)
         comments = _comments(connection)
         found = {section.name: _rows(connection, section, comments) for section in sections()}
@@ -108,9 +107,11 @@ def _of_part(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _meanings(section: SectionFiles, comments: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
-    """What columns mean: as the query's head says, or else as in the first table or view that the query reads."""
+    """What columns mean: as the query's head says, or else as in the first table or view that the query reads, or that
+    its head names as the "view …" or "table …" behind what it reads."""
     meanings: dict[str, str] = {}
-    for word in re.findall(r"\w+", section.sql):
+    code = re.sub(r"--.*", "", section.sql)
+    for word in [*re.findall(r"\w+", code), *re.findall(r"(?:view|table) (\w+)", section.description)]:
         for column, comment in comments.get(word, {}).items():
             meanings.setdefault(column, comment)
     return {**meanings, **section.columns}

@@ -76,7 +76,9 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
         across = page_across(connection, site, include_text=include_text)
     path = folder / ACROSS
     written += _write(path, across, names, now)
-    _put(folder / SCHEMA, schema_text().encode())
+    # Another layout writes every page again; making the schema takes as long as reading one.
+    if written or not (folder / SCHEMA).exists():
+        _put(folder / SCHEMA, schema_text().encode())
     _remove_others(folder, {*pages.values()})
     return _summary(path, pages, site, across, written)
 

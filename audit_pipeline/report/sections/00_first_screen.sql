@@ -18,7 +18,9 @@ WITH asked AS (
     -- Gaps of documents concern every page.
     SELECT gaps.*, row_number() OVER () AS place FROM gaps, page
     WHERE page.kind = 'across' OR gaps."table" = 'documents'
-        OR gaps."partition" IN (SELECT benchmark || '|' || model FROM shown_pairs UNION SELECT benchmark FROM shown_pairs)
+        OR gaps."partition" IN (
+            SELECT benchmark || '|' || model FROM shown_pairs UNION SELECT benchmark FROM shown_pairs
+        )
 )
 SELECT question(CASE WHEN page.kind = 'model' THEN 'this model’s' ELSE 'these models’' END) AS question,
     (SELECT count(DISTINCT model) FROM asked) AS models,

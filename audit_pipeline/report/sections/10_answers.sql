@@ -1,5 +1,5 @@
--- The answer of every pair of a model and a benchmark, by the detector that was named before anything was computed; those
--- that matter most first.
+-- The answer of every pair of a model and a benchmark (view leaderboard), by the detector that was named before
+-- anything was computed; those that matter most first.
 --
 -- description: what the benchmark is, in words
 -- labels_by: who says which texts are members; null where it was not kept
@@ -35,6 +35,7 @@
 -- flagged: share of all texts at or above the threshold; null: there is no threshold
 -- corrected: the share corrected by the detector's error rates; null: there is no threshold
 -- alpha: false-positive rate that the threshold aims at
+-- audited_at: when its numbers were ready
 -- section: number of its evidence in this report; null where it has none
 -- lineage: number of the lineage entry behind it, in this report
 WITH runs AS (

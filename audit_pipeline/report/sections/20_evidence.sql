@@ -1,4 +1,5 @@
--- The evidence on one model and one benchmark, for the pairs that matter most; its parts stand in the folder of this name.
+-- The evidence on one model and one benchmark (view leaderboard), for the pairs that matter most; its parts stand in
+-- the folder of this name.
 --
 -- number: place of the pair among the answers
 -- sides: what the AUROC compares: labelled members with non-members, or audited texts with held-out ones

@@ -1,4 +1,5 @@
--- Tests of a whole corpus, set of canaries or test set, the latest result of each; those that found most first.
+-- Tests of a whole corpus, set of canaries or test set (view current_corpus_tests), the latest result of each; those
+-- that found most first.
 --
 -- benchmark: the benchmark, set of canaries or test set
 -- design: how the sides of the benchmark came about; null where the set is no benchmark

@@ -1,4 +1,5 @@
--- The older-model control: the same detector on the same texts in a model released before they existed.
+-- The older-model control (view older_model_control): the same detector on the same texts in a model released before
+-- they existed.
 --
 -- older_released: when the older model was released
 -- first_text: the earliest day on which any of the evaluation texts can have existed
@@ -7,5 +8,5 @@ SELECT older.benchmark, older.detector, older.parameters, older.model,
     estimate(auroc, auroc_low, auroc_high) AS auroc, older_model, older_release_date AS older_released, first_text,
     estimate(older_auroc, older_auroc_low, older_auroc_high) AS older_auroc, finite(above_older) AS above_older,
     count(*) OVER () AS in_all
-FROM older_model_control AS older SEMI JOIN shown_pairs USING (model, benchmark, detector, parameters)
+FROM all_older_models AS older SEMI JOIN shown_pairs USING (model, benchmark, detector, parameters)
 ORDER BY benchmark, model, detector, older_release_date DESC, older_model LIMIT 80;

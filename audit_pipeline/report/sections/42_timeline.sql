@@ -1,11 +1,11 @@
--- A benchmark in models by their release, by the detectors that answer; across models only.
+-- A benchmark in models by their release (view model_timeline), by the detectors that answer; across models only.
 --
 -- released: when the model was released
 -- blind: AUROC of the blind control
 -- change: AUROC less that of the model released before it
 -- same_build: whether both were audited on the same build of the benchmark
 WITH several AS (
-    SELECT line.* FROM model_timeline AS line SEMI JOIN shown_pairs USING (model, benchmark)
+    SELECT line.* FROM all_releases AS line SEMI JOIN shown_pairs USING (model, benchmark)
     WHERE (SELECT kind FROM page) = 'across'
     QUALIFY count(release_date) OVER (PARTITION BY benchmark, detector, parameters) > 1
 )

@@ -1,4 +1,5 @@
--- What detectors make of a control: a model that was trained here on texts drawn by chance. One row.
+-- What detectors make of a control: a model that was trained here on texts drawn by chance (view instrument_check).
+-- One row.
 --
 -- checks: the controls as they are, a row a detector
 -- control: the control

@@ -1,4 +1,4 @@
--- What became of every pair that was asked for. One row.
+-- What became of every pair that was asked for (view coverage). One row.
 --
 -- config_is_known: whether the configuration named models and benchmarks when the warehouse was built
 -- only_given: whether every benchmark is a table of scores that was handed over: no configuration names such a one

@@ -1,4 +1,5 @@
--- Findings, and documents that stand out, beside those of the run before on the same model and benchmark. One row.
+-- Findings (view changes_since_last_audit), and documents that stand out, beside those of the run before on the same
+-- model and benchmark. One row.
 --
 -- documents: pairs of which other documents stand out than before, by the detector that answers
 -- tested: documents that were tested now
@@ -46,9 +47,8 @@ WITH ranked AS (
     SELECT changed.*, row_number() OVER (
         ORDER BY changed.finished_at DESC, changed.model, changed.benchmark, changed.detector, changed.parameters
     ) AS place
-    FROM changes_since_last_audit AS changed JOIN shown_pairs AS shown USING (model, benchmark), page
-    WHERE changed.change NOT IN ('unchanged', 'first audit')
-        AND (page.kind = 'model' OR (changed.detector = shown.detector AND changed.parameters = shown.parameters))
+    FROM all_changes AS changed JOIN shown_pairs AS shown USING (model, benchmark), page
+    WHERE page.kind = 'model' OR (changed.detector = shown.detector AND changed.parameters = shown.parameters)
 )
 SELECT (SELECT coalesce(list({
         'model': model, 'benchmark': benchmark, 'detector': detector, 'parameters': parameters,

@@ -1,4 +1,4 @@
--- What wrote the rows behind the numbers of the page, from what, with which code and versions.
+-- What wrote the rows behind the numbers of the page (table lineage), from what, with which code and versions.
 --
 -- number: the number by which the page names the entry
 -- inputs: data versions of what it was made from

@@ -30,7 +30,7 @@ WITH rules AS (
         AND rules.parameters = rates.parameters AND rules.rule = rates.rule
         AND rules.alpha IS NOT DISTINCT FROM rates.alpha
 ), tests AS (
-    -- Where no detector was named: of each group that of the smallest p-value, whose scores do not run against training.
+    -- Where no detector was named: of each group that of the smallest p-value whose scores do not run against training.
     SELECT tests.*, pairs.detector IS NOT NULL AS is_named
     FROM current_group_tests AS tests JOIN evidence_pairs AS pairs
         ON pairs.model = tests.model AND pairs.benchmark = tests.benchmark

@@ -1,4 +1,5 @@
--- The detectors at their default setting: the one that answers first, the others by name, not by result.
+-- The detectors at their default setting (view current_evaluations): the one that answers first, the others by name,
+-- not by result.
 --
 -- answers: whether this is the detector that was named beforehand
 -- margin: AUROC less the blind control's; never raises a claim level

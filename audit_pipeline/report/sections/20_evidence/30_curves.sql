@@ -1,4 +1,5 @@
--- The ROC curve of every detector at its default setting, as fine as a picture shows it, and how its scores spread.
+-- The ROC curve of every detector at its default setting (view current_evaluations), as fine as a picture shows it,
+-- and how its scores spread.
 --
 -- fpr: false-positive rates
 -- tpr: true-positive rates

@@ -1,4 +1,4 @@
--- Every setting of the detectors that have several: for exploration.
+-- Every setting of the detectors that have several (view current_evaluations): for exploration.
 --
 -- n: texts that the AUROC is of
 WITH several AS (

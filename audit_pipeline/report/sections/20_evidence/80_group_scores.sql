@@ -1,5 +1,5 @@
--- Groups of unlabelled texts by the mean of their scores, where there is nothing to compare them with: no error rate goes
--- with it.
+-- Groups of unlabelled texts by the mean of their scores, where there is nothing to compare them with: no error rate
+-- goes with it.
 --
 -- place: place by the mean score
 -- n_texts: texts of the group

@@ -1,4 +1,4 @@
--- Texts that a detector gave no score, and why.
+-- Texts that a detector gave no score (table scores), and why.
 --
 -- texts: how many
 SELECT model, benchmark, detector, status, reason, count(DISTINCT example_id) AS texts,

@@ -1,5 +1,6 @@
--- How much was tried on one model and benchmark: who looks often enough finds something by chance. One row a pair.
+-- How much was tried on one model and benchmark: who looks often enough finds something by chance (view
+-- multiplicity_ledger). One row a pair.
 --
 -- groups_tested: documents with a p-value
 SELECT * EXCLUDE (evaluations_so_far)
-FROM multiplicity_ledger SEMI JOIN evidence_pairs USING (model, benchmark);
+FROM ledger SEMI JOIN evidence_pairs USING (model, benchmark);
