@@ -32,7 +32,11 @@ def only(*packages: str) -> set[str]:
 WALLS = {
     "catalogue": {*ours_but("errors", "catalogue"), *TORCH, "dagster"},
     "metrics": {*ours_but("errors", "catalogue", "metrics"), *TORCH, "dagster"},
-    "detectors": {*only("sources", "connectors", "models", "warehouse", "report", "operate"), *TORCH, "dagster"},
+    "detectors": {
+        *only("sources", "connectors", "models", "scoring", "warehouse", "report", "operate"),
+        *TORCH,
+        "dagster",
+    },
     "scoring": {"audit_pipeline.operate", "audit_pipeline.warehouse", "audit_pipeline.report", "dagster"},
     "separability": {*ours_but("errors", "catalogue", "metrics", "separability"), *TORCH, "dagster"},
     "evidence": {*ours_but("errors", "catalogue", "fetch", "metrics", "separability", "evidence"), *TORCH, "dagster"},

@@ -25,9 +25,9 @@ class Bounds:
     characters: int = _CHARACTERS
 
 
-def bounds_for(held_a_text: int) -> Bounds:
-    """The bounds of a chunk where so many times a text's own statistics are held for it (Session.held_a_text)."""
-    return Bounds(characters=_CHARACTERS // held_a_text)
+def bounds_for(held_per_text: int) -> Bounds:
+    """The bounds of a chunk where so many times a text's own statistics are held for it (Session.held_per_text)."""
+    return Bounds(characters=_CHARACTERS // held_per_text)
 
 
 def chunks(texts: Iterable[TextRow], bounds: Bounds) -> Iterator[list[TextRow]]:

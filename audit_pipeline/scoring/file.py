@@ -86,7 +86,7 @@ def score_file(
     """
     told, caches = told or Told(), Caches(paths)
     session = Session(model, selection, caches, beside=beside or Beside())
-    bounds = bounds or bounds_for(session.held_a_text)
+    bounds = bounds or bounds_for(session.held_per_text)
     loaded = _OneAtATime(forward_of)
     extra = _run_other_models(texts, session, loaded, bounds, told)
     settings = [(detector.name, detector.label(one)) for detector, own in selection for one in own]

@@ -143,7 +143,7 @@ class Session:
         return [one.passes for one in self._met(other_model=False) if one.passes]
 
     @property
-    def held_a_text(self) -> int:
+    def held_per_text(self) -> int:
         """What is in memory of a text while it is scored, as a multiple of its own statistics."""
         return 1 + sum(self.further_passes) + self.branch_steps // _STEPS_AS_LARGE_AS_THE_TEXT
 

@@ -167,7 +167,7 @@ def test_what_there_is(audited: Workspace) -> None:
         assert name in shown
         assert detector.passes in shown
         assert detector.source in shown
-        assert all(need.value in shown for need in detector.needs)
+        assert all(need.summary in shown for need in detector.needs)
     assert "neighbour (on request)" in shown
     assert "k (0.2)" in shown
     shown = told(audited.run("models"))

@@ -197,9 +197,9 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     branches, neighbours = sorted(session.costs(TEXTS))
     assert "branches of 4 tokens" in branches
     assert "30" in neighbours, "three neighbours of ten texts"
-    assert (session.branch_steps, sorted(session.further_passes), session.held_a_text) == (4, [1, 3], 5)
+    assert (session.branch_steps, sorted(session.further_passes), session.held_per_text) == (4, [1, 3], 5)
     longer = world.session(select(["infilling"], overrides={"infilling": {"m": 100}}))
-    assert longer.held_a_text == 11
+    assert longer.held_per_text == 11
 
 
 def test_a_plan_counts_what_a_run_then_runs(world: Callable[[str], World], tiny: Tiny) -> None:
