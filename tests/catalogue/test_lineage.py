@@ -16,9 +16,18 @@ from hypothesis import strategies as st
 from written import read_all
 
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import EXAMPLES, LINEAGE, SCORES, TABLES, Pair
+from audit_pipeline.catalogue.contracts import BLIND_SCORES, EXAMPLES, LINEAGE, SCORES, TABLES, Pair
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, row_sha256
-from audit_pipeline.catalogue.lineage import Step, file_of, latest_run, package_versions, record, table_version
+from audit_pipeline.catalogue.lineage import (
+    Step,
+    file_of,
+    latest_is_whole,
+    latest_run,
+    package_versions,
+    record,
+    table_version,
+    written_there,
+)
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column, Table
 from audit_pipeline.catalogue.tables import write_table
@@ -264,3 +273,25 @@ def test_every_entry_says_which_file_it_explains(
 ) -> None:
     file = TABLES[table_name].file_of(paths, partition, "r")
     assert (None if file is None else file.relative_to(paths.root).as_posix()) == name
+
+
+def test_the_entry_of_a_rewritten_file_is_the_one_that_names_its_bytes(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    assert written_there(paths, BLIND_SCORES, "b_8") is None
+    row = {"benchmark": "b_8", "example_id": "one", "score": 1.0, "method": "words", "run_id": "r"}
+    rows = pa.Table.from_pylist([row], schema=BLIND_SCORES.schema)
+    for run, content in (("first", rows), ("second", rows), ("third", rows.slice(0, 0))):
+        step = Step.now(run, "split_quality", "1")
+        store.write(paths, step, BLIND_SCORES, "b_8", content, data_version=run, upstream={})
+        found = written_there(paths, BLIND_SCORES, "b_8")
+        assert found is not None
+        assert (found.run_id, found.data_version) == (run, run)
+    write_table(file_of(paths, BLIND_SCORES, "b_8", ""), rows)
+    found = written_there(paths, BLIND_SCORES, "b_8")
+    assert found is not None
+    assert found.run_id == "second", "of equal bytes the last"
+    # Entries of versions that kept no digest have no such column.
+    for entry in paths.run_file("lineage", "blind_scores:b_8", "any").parent.glob("*.parquet"):
+        write_table(entry, pq.read_table(entry, partitioning=None).drop_columns(["file_sha256", "row_sha256"]))
+    assert written_there(paths, BLIND_SCORES, "b_8") is None
+    assert latest_is_whole(paths, "blind_scores", "b_8")
