@@ -158,9 +158,7 @@ def test_a_second_audit_computes_nothing_and_loads_no_model(workspace: Workspace
     loads = count_loads(workspace.monkeypatch)
     before = rows(workspace, "SELECT detector, parameters, metric, value FROM findings ORDER BY ALL")
     assert "nothing is run" in workspace.run("audit", "--model", MODEL, "--benchmark", BENCHMARK).stderr
-    # Without its report there is something to do.
-    workspace.paths.report.unlink()
-    result = workspace.run("audit", "--model", MODEL, "--benchmark", BENCHMARK)
+    result = workspace.run("audit", "--model", MODEL, "--benchmark", BENCHMARK, "--again")
     assert result.exit_code == 0, result.output
     assert f"{BENCHMARK}|{MODEL}: 16 texts from the cache, 0 computed" in result.stderr
     assert (loads, workspace.parts()) == ([], parts)
