@@ -1,7 +1,7 @@
 """Where everything produced lives under the data folder, and where the configuration is read from.
 
 What belongs here: which folders these are, every path below data/, and the rules for naming folders after partitions.
-What does not: reading or writing (see catalogue/tables.py), and what the files hold (see catalogue/contracts.py).
+What does not: reading or writing (see catalogue/tables.py), and what the files hold (see catalogue/contracts/).
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ class Table:
         return self.schema.empty_table()
 
     def column(self, name: str) -> Column:
-        """A column's declaration, for another table that has the same."""
-        return next(column for column in self.columns if column.name == name)
+        """A column's declaration, for another table that has the same; raises KeyError where there is none."""
+        return {column.name: column for column in self.columns}[name]
 
     @property
     def stored(self) -> tuple[Column, ...]:

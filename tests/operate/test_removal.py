@@ -17,9 +17,12 @@ from made_workspace import Workspace, made_text, make_workspace
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.catalogue.contracts import Pair, text_sha256
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import TABLES, Pair, Table, text_sha256
+from audit_pipeline.catalogue.contracts.columns import BENCHMARK, RUN_ID
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.table import Column
 from audit_pipeline.catalogue.tables import read_json, write_json, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.fingerprint import LENGTH
@@ -363,6 +366,44 @@ def test_what_decides_and_cannot_be_read_stops_it_before_anything_goes(workspace
     with pytest.raises(DataError, match=r"0000\.json cannot be read"):
         find_removal(ONE, paths)
     assert {name: held for name, held in tree(paths).items() if "0000" not in name} == before
+
+
+def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of findings, one of benchmarks that holds texts of its own, and one that has nothing to do with it."""
+    paths, step = workspace.paths, Step.now("run", "made", "1")
+    text = Column("text", pa.string(), "a text")
+    columns = (BENCHMARK, text, RUN_ID)
+    of_pairs = Table("of_pairs", "made up", columns=columns, key=("run_id",), per="pair", kept="runs")
+    of_texts = Table(
+        "of_texts", "made up", columns=columns, key=("run_id",), per="benchmark", kept="rewritten", holds_text=("text",)
+    )
+    of_sources = Table("of_sources", "made up", columns=columns, key=("run_id",), per="source", kept="rewritten")
+    for table in (of_pairs, of_texts, of_sources):
+        monkeypatch.setitem(TABLES, table.name, table)  # type: ignore[arg-type]
+
+    def write(table: Table, of: str | Pair, text: str) -> None:
+        rows = pa.table({"benchmark": ["made_8"], "text": [text], "run_id": ["run"]})
+        store.write(paths, step, table, of, rows, upstream={})
+
+    [further, shared] = sorted(texts(workspace, "made_12"))[:2]
+    (words,) = (row for row in read_examples(paths, "made_12")["text"].to_pylist() if text_sha256(row) == shared)
+    for pair in (Pair("made_8", "one"), Pair("made_12", "one")):
+        write(of_pairs, pair, "x")
+    write(of_texts, "made_8", "only here")
+    write(of_texts, "twin_8", words)
+    write(of_sources, "made_8", "x")
+    assert names_kept("benchmark", paths) == {"made_8", "made_12", "twin_8"}
+
+    removal = find_removal(Target("benchmark", "made_12"), paths)
+    assert further in removal.texts
+    assert shared not in removal.texts, "another benchmark's new table holds it"
+    assert text_sha256("only here") in find_removal(MADE_8, paths).texts
+    gone = {one.what: one.files for one in take(MADE_8, paths)}
+    assert (gone["of_pairs"], gone["of_texts"]) == (1, 1)
+    assert [path.name for path in mentions(paths, "made_8")] == ["source=made_8", "partition=of_sources%3Amade_8"]
+    assert [name for name, _ in store.partitions(paths, of_pairs)] == ["made_12|one"]
 
 
 def test_a_benchmark_that_was_never_built_has_nothing(workspace: Workspace) -> None:

@@ -12,6 +12,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import literal
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.schema import OF_RUNS
 
 from .conftest import DAY, MODELS, Folder
 from .decided import NEW_MODEL, OF_PAIR, OLD_MODEL, told, write_chain
@@ -25,7 +26,7 @@ def changes(
     return {row["detector"]: row for row in query(paths.warehouse, f"FROM {view} {where}").to_pylist()}
 
 
-@pytest.mark.parametrize("table", ["scores", "evaluations", "group_tests", "contamination_rates"])
+@pytest.mark.parametrize("table", [table.name for table in OF_RUNS if table.current])
 def test_what_was_known_at_a_moment(built: Folder, table: str) -> None:
     """The pair's first run ended on 1 March 2026 at nine, its second a day later (scores four minutes before)."""
 

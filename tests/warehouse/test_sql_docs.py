@@ -12,7 +12,7 @@ import yaml
 
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query
-from audit_pipeline.warehouse.schema import MACROS, OF_FILES
+from audit_pipeline.warehouse.schema import MACROS
 
 from .conftest import Folder, write_config
 from .decided import NEW_MODEL, OLD_MODEL, decided_copy
@@ -69,4 +69,3 @@ def test_names_of_the_page_exist(warehouse: Path) -> None:
     known |= {macro.name for macro in MACROS} | {"apostrophe", "group", "collection", "benchmark", "json"}
     named = re.findall(r"`([a-z][a-z_]+)`", TEXT.split("## Ten questions")[1])
     assert [name for name in named if name not in known] == []
-    assert all(f"`{name}`" in TEXT for name in (table.name for table in OF_FILES))
