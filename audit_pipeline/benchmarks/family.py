@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.config.entries import Lead
-from audit_pipeline.config.validating import Seed, StrictSettings
+from audit_pipeline.config.validating import Language, Seed, StrictSettings, Text
 
 ANY = "any"
 
@@ -34,8 +34,6 @@ DesignOfSides = Annotated[
     ),
 ]
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 # No text of a benchmark is longer than a long book.
 Length = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -65,6 +63,7 @@ class FamilySettings(StrictSettings):
     added: ClassVar[frozenset[str]] = frozenset({"infilling_m", "dc_pdd_a", "on_request"})
 
     builder: str
+    design: Design
     description: Text
     words: Annotated[
         Annotated[tuple[Length, ...], Field(min_length=1)] | None,
@@ -78,7 +77,6 @@ class FamilySettings(StrictSettings):
     on_request: bool = Field(
         default=False, description="built and audited only where it is named: not by sensors, the weekly audit or all"
     )
-    design: Design
     infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
         default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
     )

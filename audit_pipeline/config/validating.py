@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from audit_pipeline.config.hints import did_you_mean, nearest
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Keys
@@ -31,6 +31,8 @@ class StrictSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 # What every library's generator of random numbers takes.
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 

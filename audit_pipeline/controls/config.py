@@ -16,14 +16,13 @@ from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile, Lead
 from audit_pipeline.config.problems import InvalidEntryError
-from audit_pipeline.config.validating import Seed, StrictSettings, validated
+from audit_pipeline.config.validating import Seed, StrictSettings, Text, validated
 from audit_pipeline.errors import ConfigError
 
 FILE_NAME = "controls.yaml"
 STUDIES_FILE_NAME = "studies.yaml"
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
 Count = Annotated[int, Field(ge=0, strict=True)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.config.validating import StrictSettings, beside, validated
+from audit_pipeline.config.validating import Language, StrictSettings, Text, beside, validated
 
 FILE_NAME = "references.yaml"
 DEFAULT = "sotu"
@@ -21,7 +21,6 @@ DEFAULT = "sotu"
 # No bar, which divides partition names; no slash, blank or dot, which would need quoting in paths and ranges.
 CorpusName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 HubId = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
 
 
@@ -37,7 +36,7 @@ class ReferenceEntry(StrictSettings):
     path: Path | None = Field(default=None, description="a file or a folder; a relative one counts from this file's")
     package: Literal["sotu"] | None = Field(default=None, description="documents of a source that needs no download")
     text_column: Text | None = Field(default=None, description="None: text, else input, else the only column")
-    language: Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+    language: Language
     licence: Text
     max_documents: AtLeastOne | None = None
     max_bytes: AtLeastOne | None = Field(default=None, description="of UTF-8 text; the document that passes it counts")

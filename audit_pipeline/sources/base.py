@@ -12,14 +12,12 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from audit_pipeline.config.validating import StrictSettings
+from audit_pipeline.config.validating import StrictSettings, Text
 
 FILE_NAME = "sources.yaml"
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
 # No colon, so that source:collection:name can be taken apart again; no bar, which divides partition names.
 Collection = Annotated[Text, Field(pattern=r"^[^:|]+$")]
 

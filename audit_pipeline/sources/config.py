@@ -28,11 +28,6 @@ class SourceSettings:
 
     sections: Entries[Section]
 
-    @classmethod
-    def of(cls, **sections: Section) -> SourceSettings:
-        """Settings that come from no file."""
-        return cls(Entries(Path(FILE_NAME), FILE.what, sections))
-
     @property
     def problems(self) -> tuple[Problem, ...]:
         """All that is wrong with the broken sections."""

@@ -16,22 +16,12 @@ from pathlib import Path
 
 from pydantic import field_validator
 
+from audit_pipeline.config.validating import Language, Text
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.arrow import saved_as
 from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, chosen_column, column_names, text_of, text_problem
-from audit_pipeline.sources.base import (
-    FILE_NAME,
-    Collection,
-    Document,
-    Harvest,
-    Language,
-    LeftOut,
-    Missing,
-    Section,
-    Source,
-    Text,
-)
+from audit_pipeline.sources.base import FILE_NAME, Collection, Document, Harvest, LeftOut, Missing, Section, Source
 
 NAME = "local_files"
 WHOLE_FILES = (".txt", ".md")

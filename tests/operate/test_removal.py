@@ -388,7 +388,7 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
         store.write(paths, step, table, of, rows, upstream={})
 
     [further, shared] = sorted(texts(workspace, "made_12"))[:2]
-    (words,) = (row for row in read_examples(paths, "made_12")["text"].to_pylist() if text_sha256(row) == shared)
+    (words,) = (row for row in read_built(paths, "made_12").examples["text"].to_pylist() if text_sha256(row) == shared)
     for pair in (Pair("made_8", "one"), Pair("made_12", "one")):
         write(of_pairs, pair, "x")
     write(of_texts, "made_8", "only here")

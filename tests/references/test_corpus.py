@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_files import save_dataset
+from made_settings import source_settings
 from pyarrow import feather
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -21,7 +22,6 @@ from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.references import hub
 from audit_pipeline.references.corpus import Corpus, DocumentStream, files_corpus, source_corpus
 from audit_pipeline.references.hub import HubStream, hub_corpus
-from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.store import refresh
 
 TEXTS = ["one text", "zwei Texte", "trois\u2028textes", "四个文本"]
@@ -161,7 +161,7 @@ def test_the_digest_follows_names_and_bytes(tmp_path: Path) -> None:
 def test_the_default_corpus_is_the_same_before_and_after_its_source_is_fetched(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     before = source_corpus("sotu", paths)
-    report = refresh("sotu", paths, "run", SourceSettings.of())
+    report = refresh("sotu", paths, "run", source_settings())
     after = source_corpus("sotu", paths)
     assert before.digest == after.digest
     assert items(before) == items(after)

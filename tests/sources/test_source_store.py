@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_settings import source_settings
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.catalogue.documents import documents_version, read_documents
@@ -21,7 +22,6 @@ from audit_pipeline.connectors.books.source import BooksSettings
 from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
-from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.local_files import LocalFilesSettings
 from audit_pipeline.sources.registry import all_sources, source_named
 from audit_pipeline.sources.release_notes import ReleaseNotesSettings
@@ -198,7 +198,7 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
     (folder / "rows.jsonl").write_text('{"text": "row one"}\n{"text": "row two"}\n')
     (folder / "page.txt").write_text("a page")
     (folder / "old.txt").write_text("taken away later")
-    configured = SourceSettings.of(local_files=LocalFilesSettings(path=folder))
+    configured = source_settings(local_files=LocalFilesSettings(path=folder))
     first = refresh("local_files", paths, "run-1", configured)
     assert first.documents == 4
     (folder / "rows.jsonl").write_text("{broken")
@@ -212,7 +212,7 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
     }
     assert [item.part for item in second.missing] == ["rows.jsonl"]
     with pytest.raises(SourceError, match="has no path"):
-        refresh("local_files", paths, "run-3", SourceSettings.of())
+        refresh("local_files", paths, "run-3", source_settings())
 
 
 def test_registry() -> None:
@@ -225,14 +225,14 @@ def test_registry() -> None:
 def test_documents_are_fetched_again_when_settings_or_version_change(
     paths: DataPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = SourceSettings.of()
+    given = source_settings()
     assert fetched_under("release_notes", paths) != given.digest_for("release_notes")
     harvest = Harvest((document("a", "1"),))
     keep("release_notes", harvest, paths, "run", DAY_1, settings_digest=given.digest_for("release_notes"))
     assert fetched_under("release_notes", paths) == given.digest_for("release_notes")
-    fewer = SourceSettings.of(release_notes=ReleaseNotesSettings(projects=("django",)))
+    fewer = source_settings(release_notes=ReleaseNotesSettings(projects=("django",)))
     assert fetched_under("release_notes", paths) != fewer.digest_for("release_notes")
-    elsewhere = SourceSettings.of(local_files=LocalFilesSettings(path=Path("other")))
+    elsewhere = source_settings(local_files=LocalFilesSettings(path=Path("other")))
     assert fetched_under("release_notes", paths) == elsewhere.digest_for("release_notes")
     written = read_json(paths.source_manifest("release_notes"))
     unversioned = {key: value for key, value in written.items() if key != "source_version"}
@@ -258,7 +258,7 @@ def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_pa
     other.mkdir()
     page = folder / "inner" / "page.html"
     page.write_text("a page")
-    given = SourceSettings.of(patents=PatentsSettings(pages=folder), books=BooksSettings(folder=other))
+    given = source_settings(patents=PatentsSettings(pages=folder), books=BooksSettings(folder=other))
 
     def fetched() -> None:
         keep(
@@ -292,11 +292,11 @@ def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_pa
 
 def test_a_single_file_and_a_file_that_is_not_there_yet(tmp_path: Path, paths: DataPaths) -> None:
     numbers = tmp_path / "numbers.txt"
-    given = SourceSettings.of(patents=PatentsSettings(crawl=numbers, contact="me@example.invalid"))
+    given = source_settings(patents=PatentsSettings(crawl=numbers, contact="me@example.invalid"))
     before = given.digest_for("patents")
     numbers.write_text("CN1\n")
     written = given.digest_for("patents")
     assert written != before
     numbers.write_text("CN1\nCN2\n")
     assert given.digest_for("patents") not in (before, written)
-    assert SourceSettings.of().digest_for("patents") not in (before, written)
+    assert source_settings().digest_for("patents") not in (before, written)

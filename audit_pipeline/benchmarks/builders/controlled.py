@@ -14,11 +14,12 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.family import FamilySettings, Text
+from audit_pipeline.benchmarks.family import FamilySettings
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.entries import Lead
+from audit_pipeline.config.validating import Text
 from audit_pipeline.controls.kept import read_control, read_texts
 from audit_pipeline.errors import ConfigError
 

@@ -11,12 +11,13 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
-from audit_pipeline.benchmarks.family import DesignOfSides, FamilySettings, Text
+from audit_pipeline.benchmarks.family import DesignOfSides, FamilySettings
 from audit_pipeline.benchmarks.row_settings import Files, GroupedRowsSettings, LabelValues, Part, one_part
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.config.validating import Text
 from audit_pipeline.fetch.rows import RowFile, text_of
 
 VERSION = 1

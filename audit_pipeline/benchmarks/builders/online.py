@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, Inputs, Provenance, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.family import Count, DesignOfSides, Length, Text
+from audit_pipeline.benchmarks.family import Count, DesignOfSides, Length
 from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, Files, LabelValues, Part, RowsSettings, one_part
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, label_in, refuse_one_class, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
@@ -23,6 +23,7 @@ from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.config.validating import Text
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped, text_of
 

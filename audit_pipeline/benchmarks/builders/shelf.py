@@ -18,12 +18,12 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, read_documents_of
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.family import DocumentsSettings, Text
+from audit_pipeline.benchmarks.family import DocumentsSettings
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.config.entries import Lead
-from audit_pipeline.config.validating import StrictSettings
+from audit_pipeline.config.validating import StrictSettings, Text
 from audit_pipeline.errors import DataError
 
 VERSION = 1

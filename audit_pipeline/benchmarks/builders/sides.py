@@ -12,13 +12,14 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
-from audit_pipeline.benchmarks.family import DesignOfSides, Text
+from audit_pipeline.benchmarks.family import DesignOfSides
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, Part
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import OriginRows, one_after_another, read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.config.validating import Text
 from audit_pipeline.fetch.rows import RowFile, text_of
 
 VERSION = 1

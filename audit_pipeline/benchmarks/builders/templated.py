@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn
-from audit_pipeline.benchmarks.family import ANY, MEANINGS, Count, Design, Text
+from audit_pipeline.benchmarks.family import ANY, MEANINGS, Count, Design
 from audit_pipeline.benchmarks.row_settings import Files, GroupedRowsSettings, LabelValues, Part, one_part
 from audit_pipeline.benchmarks.row_template import RowTemplate
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
@@ -22,6 +22,7 @@ from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.template_limits import TemplateLimitError
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.config.validating import Text
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.fetch.rows import Row, text_problem
 

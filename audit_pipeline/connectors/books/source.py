@@ -12,7 +12,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Language, Section, Source, Text
+from audit_pipeline.config.validating import Language, Text
+from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Section, Source
 
 NAME = "books"
 LICENCE = (

@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Language, Section, Source, Text
+from audit_pipeline.config.validating import Language, Text
+from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Section, Source
 
 NAME = "wikipedia"
 LICENCE = "CC BY-SA 4.0"
