@@ -30,7 +30,8 @@ from audit_pipeline.evidence.findings import Findings, find
 from audit_pipeline.evidence.options import Asked
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split
-from audit_pipeline.operate.stages.evaluations import write_findings
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, write_findings
+from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.report.write import build_reports
 from audit_pipeline.scoring.given_scores import GivenScores, read_given
 from audit_pipeline.separability.assessed import assess
@@ -98,7 +99,7 @@ def evaluate_file(asked: Asked) -> Evaluated:
         benchmark_digest=version,
     )
     write_json(paths.benchmark_manifest(pair.benchmark), _manifest(version, asked, design, given, before))
-    scores = Step.now(run_id, "given_scores", CODE_VERSION)
+    scores = Step.now(run_id, "given_scores", SCORES_VERSION)
     scores_version = store.write(
         paths,
         scores,
@@ -116,7 +117,7 @@ def evaluate_file(asked: Asked) -> Evaluated:
         findings,
         pair,
         paths,
-        Step.now(run_id, "evaluations", CODE_VERSION),
+        Step.now(run_id, "evaluations", EVALUATIONS_VERSION),
         upstream={
             f"examples/{pair.benchmark}": version,
             f"scores/{pair.partition}": scores_version,

@@ -206,6 +206,8 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
     )
     assert contrary.exit_code == 2
     assert "holds scores of two on same with the design 'selected'" in " ".join(contrary.stderr.split())
+    statuses = query(DataPaths(out).warehouse, "SELECT status, reason FROM coverage").to_pylist()
+    assert statuses == [{"status": "done", "reason": None}] * 2, "what was handed over is as it was evaluated"
 
 
 def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
