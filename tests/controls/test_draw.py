@@ -85,7 +85,7 @@ def test_a_poisson_draw_has_its_mean_and_members_drawn_never_are_held_out() -> N
 def test_a_text_that_stands_twice_has_no_role() -> None:
     table = documents(count=2, words=60)
     others = pa.Table.from_pylist(
-        [{**row, "document_id": f"{row['document_id']}x"} for row in table.to_pylist()], schema=DOCUMENTS
+        [{**row, "document_id": f"{row['document_id']}x"} for row in table.to_pylist()], schema=DOCUMENTS.schema
     )
     with pytest.raises(DataError, match=r"28 windows of 5 words are needed .*made holds 0 by window"):
         draw_texts(pa.concat_tables([table, others]), entry())

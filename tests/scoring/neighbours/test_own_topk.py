@@ -154,7 +154,7 @@ def made(monkeypatch, tmp_path, text, own, spans, topk, logprob) -> OwnTopkPropo
     tables = {
         "base": pa.Table.from_pylist([{**keys, **base}], schema=TOKEN_STATISTICS.schema),
         "topk": pa.Table.from_pylist(
-            [{**keys, "k": len(topk) // n, "token_id": topk, "logprob": logprob}], schema=TOPK
+            [{**keys, "k": len(topk) // n, "token_id": topk, "logprob": logprob}], schema=TOPK.schema
         ),
     }
     monkeypatch.setattr(own_topk, "read_statistics", lambda model, texts, paths, kind: tables[kind])
