@@ -22,7 +22,7 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
-from audit_pipeline.catalogue.contracts import CONFIGURED_BENCHMARKS, CONFIGURED_MODELS, LINEAGE
+from audit_pipeline.catalogue.contracts import CONFIGURED_BENCHMARKS, CONFIGURED_MODELS, LINEAGE, RUN_TABLES
 from audit_pipeline.catalogue.data_folder import make_private
 from audit_pipeline.catalogue.lineage_files import Entry, digests_by_file, missing_files, with_files
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, unsegment
@@ -42,7 +42,7 @@ from audit_pipeline.warehouse.load import (
     load_self_digested,
 )
 from audit_pipeline.warehouse.query import one_line
-from audit_pipeline.warehouse.schema import OF_FILES, OF_RUNS, tables
+from audit_pipeline.warehouse.schema import OF_FILES, tables
 
 LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""
@@ -197,11 +197,7 @@ def _fill_from(
         )
         keep_one_row_a_key(connection)
         left_out = {one.path: one.reason for one in unreadable}
-        read = [
-            one
-            for name in (table.name for table in OF_RUNS)
-            for one in _written(name, listed[name].identities.keys() - left_out.keys())
-        ]
+        read = [one for name in RUN_TABLES for one in _written(name, listed[name].identities.keys() - left_out.keys())]
         gone = missing_files(entries, lambda file: file not in left_out and _is_there(file, listed))
         fill_derived(connection, read, gone, left_out)
         fill_coverage(connection, present, paths)

@@ -81,18 +81,10 @@ def test_a_table_without_text_quotes_nothing(tmp_path: Path) -> None:
 
 
 def _one_row(table: Table) -> pa.Table:
-    """A row with text in every column that may hold some."""
-    texts = {pa.string(): "secret", pa.list_(pa.string()): ["secret"]}
-    row = {
-        field.name: ["secret"] if pa.types.is_list(field.type) and field.name == "pieces" else texts.get(field.type)
-        for field in table.schema
-        if field.name in ("text", "pieces", "quoted")
-    }
-    return pa.Table.from_pylist([{**dict.fromkeys(table.names), **row}], schema=_nullable(table.schema))
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_nullable(True) for field in schema])
+    """A row with text in every column that may hold some, and nothing in the others."""
+    holding = {"text": "secret", "quoted": "secret", "pieces": ["secret"]}
+    schema = pa.schema([field.with_nullable(True) for field in table.schema])
+    return pa.Table.from_pylist([{name: holding.get(name) for name in table.names}], schema=schema)
 
 
 def test_the_warehouse_table_of_a_declaration() -> None:
