@@ -43,7 +43,6 @@ from audit_pipeline.report.words import (
     verdict_words,
     what_else_changed,
 )
-from audit_pipeline.warehouse.coverage import STATUSES
 
 Row = Mapping[str, Any]
 
@@ -211,7 +210,8 @@ def _status_words(status: str) -> str | None:
 
 def _status_place(status: str) -> int:
     """Worst first; a status of another version before all."""
-    return STATUSES.index(status) if status in STATUSES else -1
+    known = list(STATUS_IN_WORDS)
+    return known.index(status) if status in known else -1
 
 
 FUNCTIONS: Mapping[str, Function] = {
