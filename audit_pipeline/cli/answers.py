@@ -17,9 +17,8 @@ _NAMED = 5
 
 def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
     """What the report's first screen says of a model on some benchmarks, and of tests of whole sets of them."""
-    from audit_pipeline.report.page import answers_of, prepare, tests_of
+    from audit_pipeline.report.page import answers_of, plain, prepare, tests_of
     from audit_pipeline.report.summary import is_told_first
-    from audit_pipeline.report.write import plain
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(paths.warehouse) as connection:

@@ -211,7 +211,8 @@ def _status_words(status: str) -> str | None:
 
 def _status_place(status: str) -> int:
     """Worst first; a status of another version before all."""
-    return STATUSES.index(status) if status in STATUSES else -1
+    known = list(STATUS_IN_WORDS)
+    return known.index(status) if status in known else -1
 
 
 FUNCTIONS: Mapping[str, Function] = {

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from importlib import resources
 from typing import Any, Literal
 
@@ -157,6 +158,12 @@ def tests_of(connection: Connection, model: str) -> list[dict[str, Any]]:
     return [row for row in found if row["model"] == model]
 
 
+def plain(row: Row) -> dict[str, Any]:
+    """A row as JSON has it."""
+    known: dict[str, Any] = json.loads(json.dumps(row, default=_as_json))
+    return known
+
+
 def named_headline(connection: Connection, model: str, benchmark: str) -> str | None:
     """The detector that was named to answer when a user's own scores were evaluated; None where none was."""
     options = rows_of(connection, _sql("options"))
@@ -190,6 +197,12 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _as_json(value: object) -> str:
+    if isinstance(value, datetime | date):
+        return value.isoformat().replace("+00:00", "Z")
+    raise TypeError(f"a report holds no {type(value).__name__}: {value!r}")
 
 
 def _sql(name: str) -> str:

@@ -52,6 +52,7 @@ STATUS_IN_WORDS: Mapping[str, str] = {
     "missing": "there is no finding yet",
     "done": "there is a finding, and what it rests on has not changed since",
 }
+"""Worst first."""
 
 RULE_IN_WORDS: Mapping[str, str] = {
     "largest_accuracy": "largest accuracy",

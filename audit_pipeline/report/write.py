@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import DataError
 from audit_pipeline.report.html import layout_digest, render
-from audit_pipeline.report.page import Page, Rows, Site, left_out, model_pages, page_across, prepare, read_site
+from audit_pipeline.report.page import Page, Rows, Site, left_out, model_pages, page_across, plain, prepare, read_site
 from audit_pipeline.report.schema import SCHEMA_VERSION, schema_text
 from audit_pipeline.warehouse.query import one_line, open_read_only
 
@@ -112,7 +112,7 @@ def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: Page, wr
 
 def document_of(page: Page, written_at: datetime) -> dict[str, Any]:
     """What a page says, as JSON: the rows of every section under its name, and how many of each are not listed."""
-    content = {
+    head = {
         "schema_version": SCHEMA_VERSION,
         "kind": page.kind,
         "title": page.title,
@@ -120,23 +120,8 @@ def document_of(page: Page, written_at: datetime) -> dict[str, Any]:
         "written_with": version("corpus-audit"),
         "layout": layout_digest(),
         "includes_text": page.includes_text,
-        **page.sections,
-        "left_out": left_out(page.sections),
     }
-    known: dict[str, Any] = json.loads(json.dumps(content, default=_as_json))
-    return known
-
-
-def plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as JSON has it."""
-    known: dict[str, Any] = json.loads(json.dumps(row, default=_as_json))
-    return known
-
-
-def _as_json(value: object) -> str:
-    if isinstance(value, datetime | date):
-        return value.isoformat().replace("+00:00", "Z")
-    raise TypeError(f"a report holds no {type(value).__name__}: {value!r}")
+    return plain({**head, **page.sections, "left_out": left_out(page.sections)})
 
 
 def _write(path: Path, page: Page, names: Mapping[str, str], now: datetime) -> int:

@@ -28,7 +28,7 @@ WITH mine AS (
     GROUP BY asked.model
 ), undone AS (
     SELECT * REPLACE (cut(reason, 600) AS reason), row_number() OVER (
-        ORDER BY list_position(['failed', 'not_applicable', 'stale', 'missing', 'done'], status), model, benchmark
+        ORDER BY status_place(status), model, benchmark
     ) AS place
     FROM mine WHERE status <> 'done'
 )

@@ -52,10 +52,12 @@ WITH pairs AS (
     LEFT JOIN (SELECT * FROM current_evaluations WHERE metric = 'auroc' AND is_default) AS found
         USING (model, benchmark, detector, parameters)
 ), scored AS (
-    -- Rows of earlier versions do not say whether a setting is the default: there it is, where some evaluation says so.
+    -- Rows of earlier versions do not say whether a setting is the default: there it is, where some evaluation says so, or
+    -- its highest scores are kept token by token, which is done at the default alone.
     SELECT DISTINCT scored.model, scored.benchmark, scored.detector, scored.parameters,
         coalesce(scored.is_default, (scored.detector, scored.parameters) IN (
             SELECT (detector, parameters) FROM evaluations WHERE is_default
+            UNION SELECT (detector, parameters) FROM highlights
         )) AS is_default
     FROM scored_settings AS scored SEMI JOIN (SELECT * FROM current_runs WHERE "table" = 'scores') AS latest
         USING (model, benchmark, run_id)
