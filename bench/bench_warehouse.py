@@ -54,6 +54,7 @@ from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_json, write_parquet
+from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only
@@ -266,6 +267,7 @@ class Maker:
             "benchmark": constant(pair.benchmark, n),
             "detector": pa.array([detector for detector, _ in self.plan.settings]).take(setting),
             "parameters": pa.array([parameters for _, parameters in self.plan.settings]).take(setting),
+            "is_default": pa.array([is_default(*one) for one in self.plan.settings]).take(setting),
             "score": pa.array(self.random.normal(size=n), mask=refused),
             "status": pa.array(["ok", "not_applicable"]).take(pa.array(refused.astype(int))),
             "reason": pa.array(["the text has no cased characters", None]).take(pa.array(1 - refused.astype(int))),

@@ -24,7 +24,6 @@ from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.evidence.options import command_of
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, few_texts, rests_on
 from audit_pipeline.metrics.metrics import roc_points
-from audit_pipeline.operate.facts import STATUSES
 from audit_pipeline.report.answer import answer_words
 from audit_pipeline.report.choice import rule_place, why_it_answers
 from audit_pipeline.report.documents import penalty, smallest_q
