@@ -230,9 +230,7 @@ def test_a_dead_run_is_buried_and_the_next_audit_finds_all_cached(
         assert claim.is_claimed
         assert "stale runs" in [line.split("  ")[1].strip() for line in doctor(workspace) if line.startswith("!!")]
     parts = workspace.parts()
-    # Without its report there is something to do.
-    workspace.paths.report.unlink()
-    result = workspace.run("audit", "--model", "one", "--benchmark", "made")
+    result = workspace.run("audit", "--model", "one", "--benchmark", "made", "--again")
     assert result.exit_code == 0, result.output
     assert "marked 1 dead run(s) of this machine failed" in result.stderr
     assert len(re.findall(r"made_\d+\|one: \d+ texts from the cache, 0 computed", result.stderr)) == 2
