@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
-from audit_pipeline.cli import auditing, conclusions, corpus_tests, listing, published, scoring, upkeep
+from audit_pipeline.cli import auditing, conclusions, controls, corpus_tests, demo, listing, published, scoring, upkeep
 from audit_pipeline.cli.library_output import held_back
 from audit_pipeline.errors import AuditError, MadeAgainWarning, one_line
 from audit_pipeline.operate.console import tell
@@ -88,10 +88,10 @@ def main() -> None:
 
 
 for _command in (
-    auditing.demo,
+    demo.demo,
     auditing.audit,
-    auditing.control,
-    auditing.study,
+    controls.control,
+    controls.study,
     scoring.score,
     scoring.count,
     listing.detectors,

@@ -1,0 +1,139 @@
+"""Commands on models whose training data is known: control, study; and the check of the instrument on them.
+
+What belongs here: options, their order of calls, and what is printed of controls and studies. What does not: bringing
+pairs up to date and showing the findings (audited.py), any work. Heavy packages are imported by the command that needs
+them, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cli.audited import (
+    Audited,
+    AuditOptions,
+    bring_up_to_date,
+    interval_of,
+    publish_audited,
+    setting_of,
+    show_audited,
+)
+from audit_pipeline.cli.shared import (
+    data_to_write,
+    detector_and_setting,
+    json_option,
+    tell_problems,
+    tell_step,
+    whole_configuration,
+)
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.operate.console import say, show_table
+
+INSTRUMENT_CHECK = "instrument_check"
+_CHECKED = ("min_k", "min_k_plus_plus", "infilling")
+
+
+@click.command()
+@click.argument("name", default=INSTRUMENT_CHECK)
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
+)
+@json_option
+def control(name: str, device: str | None) -> None:
+    """Train and audit models whose training data is known.
+
+    NAME is an entry of config/controls.yaml. One model is trained on the members, the control model on other texts, and
+    both are audited: a detector works if it finds the members in the first and none in the second.
+    """
+    audited = audit_control(name, device)
+    publish_audited(audited)
+    for one in audited:
+        show_audited(one)
+    show_checks(audited)
+
+
+def audit_control(name: str, device: str | None) -> list[Audited]:
+    """Both models of a control on its texts; warehouse and report do not follow yet."""
+    config = whole_configuration()
+    config.controls.named(name)
+    models = [one.name for one in config.models.values() if one.control and one.control.name == name]
+    benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
+    if not models or not benchmarks:
+        raise ConfigError(
+            f"the control {name} has no model or no benchmark: name it in config/models.yaml "
+            f"(control: {{name: {name}, role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
+        )
+    asked = AuditOptions(device=device, publish=False)
+    return [bring_up_to_date(model, benchmark, asked) for model in models for benchmark in benchmarks]
+
+
+@click.command()
+@click.argument("name")
+@json_option
+def study(name: str) -> None:
+    """Measure what makes members detectable.
+
+    NAME is an entry of config/studies.yaml: a control is trained again at each value of a setting, and audited.
+    """
+    config = whole_configuration()
+    config.studies.named(name)
+    tell_problems(config.problems)
+    paths = data_to_write()
+
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.operate.dagster.audit import study as run_study
+    from audit_pipeline.warehouse.query import open_read_only
+
+    run_study(name, defs(), paths, tell_step)
+    with open_read_only(paths.warehouse) as connection:
+        rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})
+        found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
+    rows_shown = [
+        {
+            **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
+            **{"auroc_low": row["ci_low"], "auroc_high": row["ci_high"], **setting_of(row)},
+        }
+        for row in found
+    ]
+    interval = ("AUROC [95% interval]", interval_of("auroc"))
+    plain = [(name, name) for name in ("setting", "value", "seed")]
+    show_table("study", rows_shown, [*plain, ("detector", detector_and_setting), interval])
+    say(f"\nReport: {paths.report}", report=paths.report)
+
+
+def show_checks(audited: Sequence[Audited]) -> None:
+    """The check of the instrument on each of the control's benchmarks; raises the error where a pair met a fault."""
+    for one in audited:
+        if one.failed is not None:
+            raise one.failed
+    models: dict[str, str] = {one.model.control.role: one.model.name for one in audited if one.model.control}
+    for benchmark in dict.fromkeys(spec.name for one in audited for spec in one.benchmarks):
+        _show_check(DataPaths.from_environment(), benchmark, models)
+
+
+def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
+    """One line: what the detectors made of texts of which it is known whether the model was trained on them."""
+    from audit_pipeline.warehouse.query import open_read_only
+
+    with open_read_only(paths.warehouse) as connection:
+        relation = connection.sql("SELECT * FROM leaderboard WHERE benchmark = $name", params={"name": benchmark})
+        rows: list[dict[str, Any]] = relation.to_arrow_table().to_pylist()
+
+    def found(role: str) -> dict[str, float]:
+        aurocs = {row["detector"]: row["auroc"] for row in rows if row["model"] == models.get(role)}
+        return {name: aurocs[name] for name in _CHECKED if aurocs.get(name) is not None}
+
+    def told(role: str) -> str:
+        return ", ".join(f"{name} {auroc:.2f}" for name, auroc in found(role).items()) or "not audited"
+
+    blind = next((row["blind_auroc"] for row in rows if row["blind_auroc"] is not None), None)
+    say(
+        f"\nInstrument check: AUROC of members against held-out texts: {told('exposed')}; "
+        f"in the control model, which saw neither: {told('twin')}; "
+        f"without any model: {'not computed' if blind is None else f'{blind:.2f}'}",
+        checks=[{"benchmark": benchmark, "exposed": found("exposed"), "twin": found("twin"), "blind_auroc": blind}],
+    )

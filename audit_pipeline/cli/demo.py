@@ -1,0 +1,56 @@
+"""The command demo: the check of the instrument, and a first audit of a real model.
+
+What belongs here: their order, and what to do next in words. What does not: either of them (controls.py, audited.py).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cli.audited import Audited, AuditOptions, bring_up_to_date, publish_audited, show_audited
+from audit_pipeline.cli.controls import INSTRUMENT_CHECK, audit_control, show_checks
+from audit_pipeline.cli.shared import json_option, whole_configuration
+from audit_pipeline.operate.console import say, tell
+
+
+@click.command()
+@click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
+@json_option
+def demo(model: str) -> None:
+    """Check the instrument, then audit a first real model.
+
+    The texts are real and dated; all of it takes a few minutes on two cores.
+    """
+    checked: list[Audited] = []
+    if INSTRUMENT_CHECK in whole_configuration().controls.names:
+        checked = audit_control(INSTRUMENT_CHECK, None)
+    else:
+        tell(f"no instrument check: config/controls.yaml has no control '{INSTRUMENT_CHECK}'")
+    audited = bring_up_to_date(model, "demo", AuditOptions(publish=False))
+    publish_audited([*checked, audited])
+    show_checks(checked)
+    show_audited(audited)
+    paths = DataPaths.from_environment()
+    say("\nNext:")
+    for command, what in (
+        ("corpus-audit dev", "the same in the Dagster UI"),
+        ("corpus-audit report --open", "the report in a browser"),
+        ('corpus-audit sql "SELECT * FROM leaderboard"', "the findings in SQL"),
+        (f"corpus-audit audit --model {model} --benchmark release_notes", "the whole benchmark"),
+        (f"corpus-audit score --model {model} --texts FILE --out scores.parquet", "texts of your own"),
+    ):
+        say(f"  {_program()}{command:<72} {what}")
+    say(f"\nEverything lies under {paths.root}")
+
+
+def _program() -> str:
+    """What to type before the command's name where its folder is not on the PATH."""
+    folder = Path(sys.argv[0]).resolve().parent
+    if str(folder) in os.environ.get("PATH", "").split(os.pathsep):
+        return ""
+    return f"{os.path.relpath(folder)}/" if folder.is_relative_to(Path.cwd()) else f"{folder}/"
