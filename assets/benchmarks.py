@@ -1,23 +1,20 @@
 """Benchmarks: documents to labelled examples, and the quality of their splits, one partition per benchmark.
 
 What belongs here: wiring, and the builder's checks as asset checks. What does not: building and checking
-(audit_pipeline/benchmarks), measuring the quality (audit_pipeline/separability).
+(audit_pipeline/benchmarks), measuring the quality (audit_pipeline/separability), what is shown of both
+(audit_pipeline/operate/stages).
 """
-
-from collections.abc import Mapping
-from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
 from assets import OWNERS
-from audit_pipeline.benchmarks.build import BuildReport
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
-from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.partitions import benchmark_partitions
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
@@ -28,6 +25,7 @@ from audit_pipeline.operate.stages.benchmarks import (
     build_benchmark,
     spec_to_build,
 )
+from audit_pipeline.operate.stages.shown_benchmarks import shown_of_build, shown_of_split
 from audit_pipeline.separability.quality import MOST_PER_SIDE
 from audit_pipeline.sources.registry import all_sources
 
@@ -61,27 +59,9 @@ def benchmark(context: dg.AssetExecutionContext, data: AuditData) -> dg.Material
         context.log.warning(f"skipped {row.location}: {row.reason}")
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.digest),
-        metadata=_metadata(report),
+        metadata=metadata_of(shown_of_build(report)),
         check_results=[_check_result(name, report.checks) for name in CHECKS],
     )
-
-
-def _metadata(report: BuildReport) -> dict[str, Any]:
-    counts = report.counts
-    left_out = {**report.documents_left_out, **report.texts_left_out}
-    return {
-        **rows(report.examples.num_rows),
-        "members": counts["members"],
-        "non-members": counts["nonmembers"],
-        "groups": counts["groups"],
-        "by collection": markdown_table(
-            ("collection", "members", "non-members"),
-            [(name, side["members"], side["nonmembers"]) for name, side in counts["by_collection"].items()],
-        ),
-        "left out": markdown_table(("reason", "count"), list(left_out.items())),
-        "skipped rows": len(report.skipped),
-        "digest": report.digest,
-    }
 
 
 def _check_result(name: str, results: tuple[CheckResult, ...]) -> dg.AssetCheckResult:
@@ -134,64 +114,9 @@ def split_quality(context: dg.AssetExecutionContext, config: AssessmentConfig, d
     report = assess_split(built, data.paths, step, most_per_side=config.most_per_side)
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version),
-        metadata=_quality_metadata(report),
+        metadata=metadata_of(shown_of_split(report)),
         check_results=[_sides_alike(report)],
     )
-
-
-def _quality_metadata(report: SplitReport) -> dict[str, Any]:
-    summary = report.quality.summary
-    found = report.quality.table.to_pylist()
-    controls = [row for row in found if row["measure"] == "blind_auroc"]
-    # Numbers of their own are plotted by partition.
-    numbers = {f"blind AUROC, {row['part']}": row["value"] for row in controls}
-    numbers |= {name: summary[key] for name, key in _PLOTTED.items()}
-    achieved = report.benchmark.matched
-    matched = {} if achieved is None else {"matched sides": _matched_table(achieved["achieved"])}
-    return {
-        **rows(len(found)),
-        "verdict": report.quality.verdict,
-        "in words": VERDICT_IN_WORDS[report.quality.verdict],
-        "worst control": summary["worst_control"] or "none was read",
-        **{name: value for name, value in numbers.items() if value is not None},
-        "blind controls": markdown_table(
-            ("control", "AUROC", "95% interval", "by it alone", "method"),
-            [(row["part"], *_with_interval(row, "value"), row["verdict"] or "–", row["method"]) for row in controls],
-        ),
-        "sides": markdown_table(
-            ("measure", "of", "side", "value"),
-            [
-                (row["measure"].replace("_", " "), row["part"], row["side"], _number(row["value"]))
-                for row in found
-                if row["measure"] in _SHOWN
-            ],
-        ),
-        **matched,
-    }
-
-
-def _matched_table(achieved: Mapping[str, Mapping[str, Any]]) -> dg.MetadataValue:
-    return markdown_table(
-        ("texts", "blind AUROC", "95% interval", "n"),
-        [(name.replace("_", " "), *_with_interval(one, "blind_auroc"), one["n"]) for name, one in achieved.items()],
-    )
-
-
-_PLOTTED = {
-    "near-duplicate pairs between the sides": "near_duplicate_pairs_between",
-    "7-gram overlap, mean": "overlap_7_mean",
-    "13-gram overlap, mean": "overlap_13_mean",
-}
-_SHOWN = {"texts", "groups", "uneven_collections", "ngram_overlap_mean", "near_duplicate_pairs", "language_mismatch"}
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
-
-
-def _with_interval(row: Mapping[str, Any], name: str) -> tuple[str, str]:
-    low, high = row["ci_low"], row["ci_high"]
-    return _number(row[name]), "–" if low is None else f"{low:.3f} to {high:.3f}"
 
 
 def _sides_alike(report: SplitReport) -> dg.AssetCheckResult:

@@ -1,31 +1,25 @@
 """Controls with known truth and the studies over them, partitioned by control and by study.
 
-What belongs here: wiring, and what the UI shows of a training. What does not: drawing, training and measuring
-(audit_pipeline/controls).
+What belongs here: wiring, and how often a training is logged. What does not: drawing, training and measuring
+(audit_pipeline/controls), what is shown of them (audit_pipeline/operate/stages).
 """
-
-import math
-from typing import Any
 
 import dagster as dg
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS
 from audit_pipeline.catalogue.lineage import Step
-from audit_pipeline.controls.build import ControlReport, build_control
+from audit_pipeline.controls.build import Tell, build_control
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
+from audit_pipeline.controls.roles import Role
 from audit_pipeline.controls.study import run_study
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData, Models
-from audit_pipeline.report.drawing import as_png, markdown_image
-from audit_pipeline.report.interval_plots import study_panels
-from audit_pipeline.report.studies import panels_of
+from audit_pipeline.operate.stages.shown_controls import shown_of_control, shown_of_convergence, shown_of_study
 
 CODE_VERSION = "1"
 _LOG_STEPS = 50
-# A model that has collapsed ends a hair below the loss of guessing; one that has learnt anything far below.
-_LEARNT = 0.9
 
 
 def _names(what: str) -> list[str]:
@@ -71,42 +65,26 @@ def controlled_contamination(
     """Train one control's two models, unless they are there as its entry has them."""
     entry = load_controls().named(context.partition_key)
     step = Step.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
-
-    def tell(role: str, done: int, steps: int, loss: float) -> None:
-        if done % _LOG_STEPS == 0 or done == steps:
-            context.log.info(f"{entry.name}, {role}: step {done} of {steps}, loss {loss:.3f}")
-
-    report = build_control(entry, data.paths, step, device=models.device, tell=tell)
-    last = {role: trained["losses"][-1] for role, trained in report.manifest["models"].items()}
-    guessing = _LEARNT * math.log(report.manifest["vocabulary"])
+    report = build_control(entry, data.paths, step, device=models.device, tell=_logged(context, entry.name))
+    converged = dg.AssetCheckResult(
+        check_name="training_converged",
+        passed=report.has_converged,
+        severity=dg.AssetCheckSeverity.ERROR,
+        metadata=metadata_of(shown_of_convergence(report)),
+    )
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.version),
-        metadata=_metadata(report),
-        check_results=[
-            dg.AssetCheckResult(
-                check_name="training_converged",
-                passed=all(loss < guessing for loss in last.values()),
-                severity=dg.AssetCheckSeverity.ERROR,
-                metadata={"loss of the last epoch": last, "must be below": round(guessing, 3)},
-            )
-        ],
+        metadata=metadata_of(shown_of_control(report)),
+        check_results=[converged],
     )
 
 
-def _metadata(report: ControlReport) -> dict[str, Any]:
-    manifest = report.manifest
-    columns = ("parameters", "steps", "tokens", "seconds", "losses", "device")
-    return {
-        **rows(sum(manifest["roles"].values())),
-        "trained now": report.trained,
-        "texts": markdown_table(("role", "texts"), list(manifest["roles"].items())),
-        "models": markdown_table(
-            ("model", *columns),
-            [(role, *(str(trained[name]) for name in columns)) for role, trained in manifest["models"].items()],
-        ),
-        "path": dg.MetadataValue.path(report.folder),
-        "data_version": report.version,
-    }
+def _logged(context: dg.AssetExecutionContext, control: str) -> Tell:
+    def tell(role: Role, done: int, steps: int, loss: float) -> None:
+        if done % _LOG_STEPS == 0 or done == steps:
+            context.log.info(f"{control}, {role}: step {done} of {steps}, loss {loss:.3f}")
+
+    return tell
 
 
 @dg.asset(
@@ -127,20 +105,4 @@ def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Mo
     control = load_controls().named(study.control)
     step = Step.now(context.run.run_id, "control_study", CODE_VERSION)
     table = run_study(study, control, data.paths, step, device=models.device, tell=context.log.info)
-    found = [
-        (row["setting"], row["value"], row["seed"], row["detector"], row["auroc"])
-        for row in table.to_pylist()
-        if row["auroc"] is not None
-    ]
-    panels = study_panels(panels_of(table.to_pylist()))
-    return dg.MaterializeResult(
-        metadata={
-            **rows(table.num_rows),
-            "AUROC": dg.MetadataValue.md(markdown_image(as_png(panels), f"AUROC over the settings of {study.name}")),
-            "results": markdown_table(
-                ("setting", "value", "seed", "detector", "AUROC"),
-                [(*start, f"{auroc:.3f}") for *start, auroc in found],
-            ),
-            "path": dg.MetadataValue.path(data.paths.study(study.name)),
-        }
-    )
+    return dg.MaterializeResult(metadata=metadata_of(shown_of_study(study.name, table, data.paths)))

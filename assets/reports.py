@@ -1,9 +1,10 @@
 """The warehouse and the report: rebuilt from Parquet, unpartitioned.
 
-What belongs here: wiring. What does not: building them (audit_pipeline/warehouse).
+What belongs here: wiring. What does not: building them (audit_pipeline/warehouse, audit_pipeline/report), what is
+shown of them (audit_pipeline/operate/stages).
 """
 
-import dataclasses
+from collections.abc import Iterator
 
 import dagster as dg
 from pydantic import Field
@@ -11,12 +12,17 @@ from pydantic import Field
 from assets import OWNERS
 from audit_pipeline.catalogue.paths import texts_are_quoted
 from audit_pipeline.operate.dagster.automation import FOLLOWS, REBUILT, WEEKLY
-from audit_pipeline.operate.dagster.metadata import markdown_table
+from audit_pipeline.operate.dagster.metadata import metadata_of
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.published import note_published
+from audit_pipeline.operate.stages.warehouse import (
+    RebuiltWarehouse,
+    rebuild,
+    shown_of_checks,
+    shown_of_report,
+    shown_of_warehouse,
+)
 from audit_pipeline.report.write import build_reports
-from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
-from audit_pipeline.warehouse.query import open_read_only
 
 CODE_VERSION = "1"
 
@@ -62,49 +68,29 @@ class QuotingConfig(dg.Config):
 )
 def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Rebuild the warehouse."""
-    report = build_warehouse(data.paths, include_text=config.include_text)
-    if report.moved_wal is not None:
+    made = rebuild(data.paths, include_text=config.include_text)
+    if made.report.moved_wal is not None:
         context.log.warning(
-            f"the log of somebody's read-write session was in the way and was moved to {report.moved_wal}"
+            f"the log of somebody's read-write session was in the way and was moved to {made.report.moved_wal}"
         )
-    with open_read_only(report.path) as connection:
-        gaps = lineage_gaps(connection)
-    return dg.MaterializeResult(
-        metadata={
-            "dagster/row_count": sum(report.rows.values()),
-            "tables": markdown_table(("table", "rows"), list(report.rows.items())),
-            "bytes": report.bytes,
-            "seconds": report.seconds,
-            "path": dg.MetadataValue.path(report.path),
-        },
-        check_results=[
-            dg.AssetCheckResult(
-                check_name="every_number_has_one_lineage_row",
-                # An entry without its file is no number: of a run that was killed at the wrong moment there is one.
-                passed=not any(gap.rows for gap in gaps),
-                metadata={
-                    "gaps": markdown_table(
-                        ("table", "partition", "run", "rows", "lineage rows", "what"),
-                        [dataclasses.astuple(gap) for gap in gaps[:50]],
-                    )
-                },
-            ),
-            dg.AssetCheckResult(
-                check_name="every_key_once",
-                passed=not report.doubled,
-                metadata={"rows too many": dict(report.doubled)},
-            ),
-            dg.AssetCheckResult(
-                check_name="every_file_readable",
-                passed=not report.unreadable,
-                severity=dg.AssetCheckSeverity.WARN,
-                metadata={
-                    "left out": markdown_table(
-                        ("file", "reason"), [(item.path, item.reason) for item in report.unreadable[:50]]
-                    )
-                },
-            ),
-        ],
+    return dg.MaterializeResult(metadata=metadata_of(shown_of_warehouse(made)), check_results=list(_checks(made)))
+
+
+def _checks(made: RebuiltWarehouse) -> Iterator[dg.AssetCheckResult]:
+    shown = shown_of_checks(made)
+    yield dg.AssetCheckResult(
+        check_name="every_number_has_one_lineage_row",
+        passed=made.explains_every_number,
+        metadata=metadata_of(shown["lineage"]),
+    )
+    yield dg.AssetCheckResult(
+        check_name="every_key_once", passed=not made.report.doubled, metadata=metadata_of(shown["keys"])
+    )
+    yield dg.AssetCheckResult(
+        check_name="every_file_readable",
+        passed=not made.report.unreadable,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata=metadata_of(shown["files"]),
     )
 
 
@@ -124,15 +110,4 @@ def contamination_report(config: QuotingConfig, data: AuditData) -> dg.Materiali
     paths = data.paths
     summary = build_reports(paths.warehouse, paths.reports, include_text=config.include_text)
     note_published(paths, include_text=config.include_text)
-    return dg.MaterializeResult(
-        metadata={
-            "path": dg.MetadataValue.path(summary.path),
-            "pages": markdown_table(("model", "page"), [(model, page) for model, page in summary.pages.items()]),
-            "pages written": summary.written,
-            "models": summary.models,
-            "benchmarks": summary.benchmarks,
-            "pairs": summary.pairs,
-            "findings": summary.findings,
-            "bytes": summary.bytes,
-        }
-    )
+    return dg.MaterializeResult(metadata=metadata_of(shown_of_report(summary)))

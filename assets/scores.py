@@ -3,21 +3,19 @@
 What belongs here: wiring. What does not: the stages, and what is shown of them (audit_pipeline/operate/stages).
 """
 
-from typing import Any
-
 import dagster as dg
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, Pair
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.operate.dagster.automation import QUARTERLY
-from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
 from audit_pipeline.operate.dagster.partitions import pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.operate.stages.scores import SCORES_VERSION, score_pair
-from audit_pipeline.operate.stages.shown import Shown, shown_of_findings, shown_of_scores
+from audit_pipeline.operate.stages.shown import shown_of_findings, shown_of_scores
 
 
 @dg.asset(
@@ -53,7 +51,7 @@ def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -
         step = Step.now(context.run.run_id, "scores", SCORES_VERSION)
         report = score_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
         failed[pair.partition] = report.by_status.get("failed", 0)
-        return _metadata(shown_of_scores(report))
+        return metadata_of(shown_of_scores(report))
 
     pairs = for_each_pair(context, data.paths, "scores", run)
     return dg.MaterializeResult(
@@ -64,15 +62,6 @@ def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -
             pairs.check,
         ]
     )
-
-
-def _metadata(shown: Shown) -> dict[str, Any]:
-    return {
-        **rows(shown.rows),
-        **shown.values,
-        **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},
-        **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
-    }
 
 
 @dg.asset(
@@ -106,7 +95,7 @@ def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Mode
         step = Step.now(context.run.run_id, "evaluations", EVALUATIONS_VERSION)
         report = evaluate_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
         wrong[pair.partition] = report.out_of_range
-        return _metadata(shown_of_findings(report))
+        return metadata_of(shown_of_findings(report))
 
     pairs = for_each_pair(context, data.paths, "evaluations", run)
     in_range = dg.AssetCheckResult(

@@ -1,6 +1,7 @@
 """Sources of dated documents: one unpartitioned asset each.
 
-What belongs here: wiring and what the UI shows of a refresh. What does not: fetching (audit_pipeline/sources).
+What belongs here: wiring. What does not: fetching (audit_pipeline/sources), what is shown of it
+(audit_pipeline/operate/stages).
 """
 
 from typing import Any
@@ -11,10 +12,11 @@ from assets import OWNERS
 from audit_pipeline.catalogue.contracts import DOCUMENTS
 from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.operate.dagster.automation import WEEKLY
-from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.metadata import metadata_of, rows, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
 from audit_pipeline.operate.stages.benchmarks import refresh_source
+from audit_pipeline.operate.stages.shown_benchmarks import shown_of_documents, shown_of_missing
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.registry import all_sources
@@ -40,46 +42,30 @@ def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
         ],
     )
     def documents(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        to_be_set = load_source_settings().to_be_set_for(source.name)
-        if to_be_set is not None:
-            context.log.info(f"{source.name} is not configured: {to_be_set}")
-            return _not_configured(to_be_set)
-        step = Step.now(context.run.run_id, key.to_user_string(), code_version)
-        report = with_retries(
-            lambda: refresh_source(source.name, data.paths, step), f"fetching {source.name}", context.log
-        )
-        for missing in report.missing:
-            context.log.warning(f"missing: {missing.part}: {missing.reason}")
-        return dg.MaterializeResult(
-            data_version=dg.DataVersion(report.data_version),
-            metadata={
-                **rows(report.documents),
-                "documents": markdown_table(
-                    ("collection", "documents", "kept from earlier"),
-                    [(name, count, report.kept.get(name, 0)) for name, count in report.by_collection.items()],
-                ),
-                "missing parts": len(report.missing),
-                "left out": len(report.left_out),
-                "path": dg.MetadataValue.path(report.path),
-            },
-            check_results=[
-                dg.AssetCheckResult(
-                    check_name="complete",
-                    passed=not report.missing,
-                    severity=dg.AssetCheckSeverity.WARN,
-                    metadata={
-                        "missing": markdown_table(
-                            ("part", "reason"), [(item.part, item.reason) for item in report.missing]
-                        ),
-                        "left out": markdown_table(
-                            ("part", "reason"), [(item.part, item.reason) for item in report.left_out[:50]]
-                        ),
-                    },
-                )
-            ],
-        )
+        return _refreshed(source.name, Step.now(context.run.run_id, key.to_user_string(), code_version), context, data)
 
     return documents
+
+
+def _refreshed(source: str, step: Step, context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    to_be_set = load_source_settings().to_be_set_for(source)
+    if to_be_set is not None:
+        context.log.info(f"{source} is not configured: {to_be_set}")
+        return _not_configured(to_be_set)
+    report = with_retries(lambda: refresh_source(source, data.paths, step), f"fetching {source}", context.log)
+    for missing in report.missing:
+        context.log.warning(f"missing: {missing.part}: {missing.reason}")
+    complete = dg.AssetCheckResult(
+        check_name="complete",
+        passed=not report.missing,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata=metadata_of(shown_of_missing(report)),
+    )
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(report.data_version),
+        metadata=metadata_of(shown_of_documents(report)),
+        check_results=[complete],
+    )
 
 
 def _not_configured(to_be_set: str) -> dg.MaterializeResult:  # type: ignore[type-arg]

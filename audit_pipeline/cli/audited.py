@@ -77,7 +77,7 @@ class Audited:
         return [Pair(spec.name, self.model.name) for spec in self.benchmarks]
 
 
-def bring_up_to_date(model: str, benchmark: str, asked: AuditOptions) -> Audited:
+def audit_pairs(model: str, benchmark: str, asked: AuditOptions) -> Audited:
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
     # Before the heavy packages: what is wrong with it is told at once.
     entry, specs = asked_for(model, benchmark)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, bring_up_to_date, show_audited
+from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs, show_audited
 from audit_pipeline.cli.shared import json_option
 from audit_pipeline.operate.console import Row, say, show_table, tell
 
@@ -58,7 +58,7 @@ def audit(
     if dry_run:
         _dry_run(model, benchmark, asked)
     else:
-        show_audited(bring_up_to_date(model, benchmark, asked))
+        show_audited(audit_pairs(model, benchmark, asked))
 
 
 def _kinds(given: str) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import (
     Audited,
     AuditOptions,
-    bring_up_to_date,
+    audit_pairs,
     interval_of,
     publish_audited,
     setting_of,
@@ -68,7 +68,7 @@ def audit_control(name: str, device: str | None) -> list[Audited]:
             f"(control: {{name: {name}, role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
         )
     asked = AuditOptions(device=device, publish=False)
-    return [bring_up_to_date(model, benchmark, asked) for model in models for benchmark in benchmarks]
+    return [audit_pairs(model, benchmark, asked) for model in models for benchmark in benchmarks]
 
 
 @click.command()

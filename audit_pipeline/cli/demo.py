@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audited import Audited, AuditOptions, bring_up_to_date, publish_audited, show_audited
+from audit_pipeline.cli.audited import Audited, AuditOptions, audit_pairs, publish_audited, show_audited
 from audit_pipeline.cli.controls import INSTRUMENT_CHECK, audit_control, show_checks
 from audit_pipeline.cli.shared import json_option, whole_configuration
 from audit_pipeline.operate.console import say, tell
@@ -31,7 +31,7 @@ def demo(model: str) -> None:
         checked = audit_control(INSTRUMENT_CHECK, None)
     else:
         tell(f"no instrument check: config/controls.yaml has no control '{INSTRUMENT_CHECK}'")
-    audited = bring_up_to_date(model, "demo", AuditOptions(publish=False))
+    audited = audit_pairs(model, "demo", AuditOptions(publish=False))
     publish_audited([*checked, audited])
     show_checks(checked)
     show_audited(audited)

@@ -9,6 +9,7 @@ one version or the whole of another, and a run that dies leaves the pointer wher
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,9 @@ from audit_pipeline.models.weights import default_device, load_weights
 
 Tell = Callable[[Role, int, int, float], None]
 
+# A model that has collapsed ends a hair below the loss of guessing; one that has learnt anything far below.
+_LEARNT = 0.9
+
 
 @dataclass(frozen=True)
 class ControlReport:
@@ -52,6 +56,21 @@ class ControlReport:
     folder: Path
     manifest: Mapping[str, Any]
     trained: bool
+
+    @property
+    def last_losses(self) -> Mapping[Role, float]:
+        """The mean loss of the last epoch (nats per token) of each model."""
+        return {role: trained["losses"][-1] for role, trained in self.manifest["models"].items()}
+
+    @property
+    def most_loss(self) -> float:
+        """What a model that has learnt anything stays below: nine tenths of the loss of guessing a token."""
+        return _LEARNT * math.log(self.manifest["vocabulary"])
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether every model has learnt anything."""
+        return all(loss < self.most_loss for loss in self.last_losses.values())
 
 
 def build_control(

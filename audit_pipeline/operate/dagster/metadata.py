@@ -1,15 +1,17 @@
-"""Domain results as Dagster metadata: column schemas, row counts, plots.
+"""What is shown of results as Dagster metadata: column schemas, row counts, tables, pictures.
 
-What belongs here: conversions. What does not: computing what is shown.
+What belongs here: conversions. What does not: choosing what is shown (operate/stages/).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import Table, description_of
+from audit_pipeline.operate.shown import Shown
 
 
 def column_schema(table: Table) -> dg.TableSchema:
@@ -30,6 +32,17 @@ def column_schema(table: Table) -> dg.TableSchema:
 def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
     """Definition metadata of an asset that writes ``table``."""
     return {"dagster/column_schema": column_schema(table)}
+
+
+def metadata_of(shown: Shown) -> dict[str, Any]:
+    """What is shown, in Dagster's types."""
+    return {
+        **({} if shown.rows is None else rows(shown.rows)),
+        **shown.values,
+        **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},
+        **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
+        **{name: dg.MetadataValue.path(path) for name, path in shown.paths.items()},
+    }
 
 
 def rows(count: int) -> dict[str, int]:

@@ -1,18 +1,18 @@
 """What the UI shows of a pair's scores and findings: a few numbers, small tables, pictures.
 
 What belongs here: choosing and rounding them. What does not: the numbers themselves (evidence/), drawing (report/), and
-Dagster's own types (assets/).
+Dagster's own types (operate/dagster/metadata.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from audit_pipeline.evidence.headline import headline_detector
+from audit_pipeline.operate.shown import Body, Shown
 from audit_pipeline.operate.stages.evaluations import EvaluationReport
 from audit_pipeline.operate.stages.scores import ScoreReport
 from audit_pipeline.report.pair_plots import (
@@ -26,18 +26,6 @@ from audit_pipeline.report.pair_plots import (
 _NOTABLE_Q = 0.05
 _REASONS = 20
 _GROUPS = 10
-
-Body = Sequence[tuple[object, ...]]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What is shown of a table of ``rows`` rows, by name; tables as header and body, pictures as Markdown."""
-
-    rows: int
-    values: Mapping[str, object]
-    tables: Mapping[str, tuple[tuple[str, ...], Body]] = field(default_factory=dict)
-    pictures: Mapping[str, str] = field(default_factory=dict)
 
 
 def shown_of_scores(report: ScoreReport) -> Shown:

@@ -1,0 +1,71 @@
+"""The last stage: the warehouse of all that was found, and what the UI shows of it and of the report.
+
+What belongs here: rebuilding it, whether it explains its numbers, and choosing what is shown. What does not: building
+it (warehouse/), writing the report (report/), and Dagster's own types (operate/dagster/metadata.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.operate.shown import Shown
+from audit_pipeline.report.write import ReportSummary
+from audit_pipeline.warehouse.build import BuildReport, LineageGap, build_warehouse, lineage_gaps
+from audit_pipeline.warehouse.query import open_read_only
+
+_LISTED = 50
+
+
+@dataclass(frozen=True)
+class RebuiltWarehouse:
+    """What a rebuild did, and where rows and lineage entries of the new warehouse do not go together."""
+
+    report: BuildReport
+    gaps: Sequence[LineageGap]
+
+    @property
+    def explains_every_number(self) -> bool:
+        """Whether every row has its entry. An entry without its file is no number: a run that was killed at the wrong
+        moment leaves one."""
+        return not any(gap.rows for gap in self.gaps)
+
+
+def rebuild(paths: DataPaths, *, include_text: bool) -> RebuiltWarehouse:
+    """Rebuild the warehouse, with or without excerpts of the texts, and compare its rows with the lineage."""
+    report = build_warehouse(paths, include_text=include_text)
+    with open_read_only(report.path) as connection:
+        return RebuiltWarehouse(report, lineage_gaps(connection))
+
+
+def shown_of_warehouse(made: RebuiltWarehouse) -> Shown:
+    """Of a warehouse: how large its tables are."""
+    report = made.report
+    return Shown(
+        sum(report.rows.values()),
+        {"bytes": report.bytes, "seconds": report.seconds},
+        {"tables": (("table", "rows"), list(report.rows.items()))},
+        paths={"path": report.path},
+    )
+
+
+def shown_of_checks(made: RebuiltWarehouse) -> Mapping[str, Shown]:
+    """What each check of a warehouse found: of ``lineage``, ``keys`` and ``files``."""
+    gaps = [astuple(gap) for gap in made.gaps[:_LISTED]]
+    left_out = [(item.path, item.reason) for item in made.report.unreadable[:_LISTED]]
+    return {
+        "lineage": Shown(tables={"gaps": (("table", "partition", "run", "rows", "lineage rows", "what"), gaps)}),
+        "keys": Shown(values={"rows too many": dict(made.report.doubled)}),
+        "files": Shown(tables={"left out": (("file", "reason"), left_out)}),
+    }
+
+
+def shown_of_report(summary: ReportSummary) -> Shown:
+    """Of the report: its pages, and what they are of."""
+    counted = ("models", "benchmarks", "pairs", "findings", "bytes")
+    return Shown(
+        values={"pages written": summary.written, **{name: getattr(summary, name) for name in counted}},
+        tables={"pages": (("model", "page"), list(summary.pages.items()))},
+        paths={"path": summary.path},
+    )
