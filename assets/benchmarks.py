@@ -111,6 +111,7 @@ def split_quality(context: dg.AssetExecutionContext, config: AssessmentConfig, d
     """Measure what tells the sides of one benchmark apart without any model."""
     step = Step.now(context.run.run_id, "split_quality", SPLIT_VERSION)
     built = read_built(data.paths, context.partition_key)
+    built.require_fit()
     report = assess_split(built, data.paths, step, most_per_side=config.most_per_side)
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version),

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.outcomes import Outcome
 
-Kind = Literal["fetch", "train", "build", "count", "run", "score", "evaluate", "publish"]
+Kind = Literal["fetch", "train", "build", "assess", "count", "run", "score", "evaluate", "publish"]
 Status = Literal["failed", "not_applicable", "stale", "missing", "done"]
 
 OF_PAIRS: tuple[Kind, ...] = ("run", "score", "evaluate")
@@ -62,14 +62,28 @@ class Control:
     problem: str | None = None
 
 
+Versions = tuple[tuple[str, str], ...]
+"""Versions by name."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """What was assessed of a benchmark's split: of which build (its digest), by which version of the code, and the
+    versions of the tables that say so, by name. All None where nothing was assessed, or a file of it is damaged."""
+
+    benchmark: str | None = None
+    code: str | None = None
+    versions: Versions | None = None
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """A benchmark. ``wanted``: the digest that it would have if it were built now, None where that cannot be told;
     ``built``: that of what is built, None where nothing is.
 
     ``problem``: why it cannot be told, where it is not for a source or control that is not there yet.
-    ``is_removed``: whether it is no longer in the configuration. ``is_whole``: whether what lies beside the examples is
-    as it was written.
+    ``is_removed``: whether it is no longer in the configuration. ``split``: None where it is not known what was
+    assessed.
     """
 
     wanted: str | None
@@ -78,7 +92,13 @@ class Benchmark:
     control: str | None = None
     problem: str | None = None
     is_removed: bool = False
-    is_whole: bool = True
+    split: Split | None = None
+
+    @property
+    def as_audited(self) -> str | None:
+        """What pairs on it rest on: the digest of what is built, with the versions of what was assessed of it."""
+        assessed = None if self.split is None else self.split.versions
+        return self.built if self.built is None or assessed is None else digest(self.built, *assessed)
 
 
 @dataclass(frozen=True)
@@ -101,10 +121,6 @@ class Model:
     frequencies: Frequencies | None = None
 
 
-Versions = tuple[tuple[str, str], ...]
-"""Versions by name."""
-
-
 @dataclass(frozen=True)
 class Conventions:
     """How a model is run and what it is scored with; None: not known.
@@ -124,7 +140,8 @@ class Conventions:
 class Written:
     """The scores, or findings, of a pair that were written last; without a lineage entry only the run is known.
 
-    ``version`` is their own, ``of_scores`` that of the scores which findings were made of.
+    ``version`` is their own; of what findings were made of, ``of_scores`` is that of the scores, ``of_split`` those of
+    the assessed split.
     """
 
     run_id: str
@@ -134,6 +151,7 @@ class Written:
     conventions: Conventions = Conventions()
     version: str | None = None
     of_scores: str | None = None
+    of_split: Versions | None = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +180,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Situation:
-    """What there is. ``code``: the versions of the code that makes ``scores`` and ``evaluations``."""
+    """What there is. ``code``: the versions of the code that makes split_quality, scores and evaluations."""
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     controls: Mapping[str, Control] = field(default_factory=dict)

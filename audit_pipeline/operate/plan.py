@@ -41,6 +41,7 @@ _FIRST = {
     "fetch": "the source {} is fetched first",
     "train": "the control {} is trained first",
     "build": "the benchmark {} is built first",
+    "assess": "the split of {} is assessed first",
     "count": "the tokens of {} are counted first",
     "run": "{} is audited first",
     "score": "{} is scored first",
@@ -60,13 +61,14 @@ def plan(there: Situation, asked: Asked) -> tuple[Step, ...]:
     fetch = _steps("fetch", needs.sources, lambda name: _why_fetch(there.sources[name], again=name in needs.refreshed))
     train = _steps("train", needs.controls, lambda name: _why_train(there.controls[name], fetch))
     build = _steps("build", needs.benchmarks, lambda name: _why_build(there.benchmarks[name], [*fetch, *train]))
+    assess = _steps("assess", needs.benchmarks, lambda name: _why_assess(name, there, build))
     count = _steps("count", needs.counts, lambda what: _why_count(needs.counts[what], fetch))
-    before = [*train, *build, *count]
+    before = [*train, *build, *assess, *count]
     of_pairs = [step for pair in asked.pairs for step in _of_pair(pair, there, asked, before)]
     audit = sorted(of_pairs, key=lambda step: OF_PAIRS.index(step.kind))
-    why = _why_publish(there, asked, [*train, *build, *audit]) if asked.publish else None
+    why = _why_publish(there, asked, [*train, *build, *assess, *audit]) if asked.publish else None
     publish = [] if why is None else [Step("publish", "warehouse and report", why)]
-    return (*fetch, *train, *build, *count, *audit, *publish)
+    return (*fetch, *train, *build, *assess, *count, *audit, *publish)
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def as_built(there: Situation) -> Situation:
     """The same with every benchmark taken as it is built, for auditing what is there: what could not be fetched or
     built, or waits for its turn, is no reason to audit a pair again."""
     taken = {
-        name: replace(one, wanted=one.built, sources=(), control=None, problem=None, is_whole=True)
+        name: replace(one, wanted=one.built, sources=(), control=None, problem=None)
         for name, one in there.benchmarks.items()
     }
     return replace(there, benchmarks=taken)
@@ -152,6 +154,10 @@ def state_of(pair: Pair, there: Situation) -> State:
         doubts.append("it was scored again since")
     if audit.scores is not None and _differ(there.code.get("scores"), audit.scores.code):
         doubts.append("the code that scores changed since")
+    if split := _why_split(benchmark, there.code):
+        doubts.append(split)
+    elif benchmark.split is not None and _differ(benchmark.split.versions, found.of_split):
+        doubts.append("the split was assessed again since")
     if _differ(there.code.get("evaluations"), found.code):
         doubts.append("the code that evaluates changed since")
     return State("stale", "; ".join(doubts)) if doubts else State("done")
@@ -216,6 +222,8 @@ def _of_pair(pair: Pair, there: Situation, asked: Asked, before: Sequence[Step])
         reasons.append(("run", first))
     if first := _follows(before, "count", [f"{one.corpus}|{pair.model}" for one in _named(model.frequencies)]):
         reasons.append(("score", first))
+    if first := _follows(before, "assess", [pair.benchmark]):
+        reasons.append(("evaluate", first))
     if reasons:
         start = min(OF_PAIRS.index(kind) for kind, _ in reasons)
         yield from (Step(kind, pair.partition, reasons[0][1]) for kind in OF_PAIRS[start:])
@@ -249,7 +257,23 @@ def _why_build(benchmark: Benchmark, before: Sequence[Step]) -> str | None:
         return None if benchmark.wanted is None and comes_first is None else "it has not been built"
     if _differ(benchmark.wanted, benchmark.built):
         return _ENTRY_CHANGED
-    return comes_first if benchmark.is_whole else "a file of it is damaged or gone"
+    return comes_first
+
+
+def _why_split(benchmark: Benchmark, code: Mapping[str, str]) -> str | None:
+    """Why what was assessed of the split is not that of what is built, by the code of now."""
+    split = benchmark.split
+    if split is None or benchmark.built is None:
+        return None
+    if split.benchmark is None:
+        return "the split has not been assessed, or a file of it is damaged or gone"
+    if split.benchmark != benchmark.built:
+        return "the split was assessed on another build of the benchmark"
+    return "the code that assesses the split changed since" if _differ(code.get("split_quality"), split.code) else None
+
+
+def _why_assess(name: str, there: Situation, build: Iterable[Step]) -> str | None:
+    return _why_split(there.benchmarks[name], there.code) or _follows(build, "build", [name])
 
 
 def _why_count(frequencies: Frequencies, fetch: Iterable[Step]) -> str | None:

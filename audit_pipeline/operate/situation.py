@@ -31,6 +31,7 @@ from audit_pipeline.operate import facts
 from audit_pipeline.operate.facts import Asked, Situation, Step
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.published import made_with, made_with_now
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, split_as_written, split_named
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.token_statistics import statistics_version
@@ -43,7 +44,7 @@ from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import fetched_under
 from audit_pipeline.warehouse.query import open_read_only
 
-CODE = {"scores": SCORES_VERSION, "evaluations": EVALUATIONS_VERSION}
+CODE = {"split_quality": SPLIT_VERSION, "scores": SCORES_VERSION, "evaluations": EVALUATIONS_VERSION}
 
 
 def look(
@@ -170,9 +171,18 @@ def _benchmarks(
                 wanted = wanted_digest(spec, built, paths, version_of, ask_hub=ask_hub)
             except AuditError as error:
                 problem = str(error)
-        is_whole = latest_is_whole(paths, "split_quality", spec.name)
-        found[spec.name] = facts.Benchmark(wanted, built, spec.sources, spec.control, problem, is_whole=is_whole)
+        split = _split(spec.name, paths)
+        found[spec.name] = facts.Benchmark(wanted, built, spec.sources, spec.control, problem, split=split)
     return found
+
+
+def _split(benchmark: str, paths: DataPaths) -> facts.Split:
+    try:
+        found = split_as_written(benchmark, paths)
+    except DataError:
+        # A lineage entry is damaged: the split is assessed again.
+        found = None
+    return facts.Split() if found is None else facts.Split(found.benchmark, found.code, tuple(found.versions.items()))
 
 
 def _needs(entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> facts.Model:
@@ -253,6 +263,7 @@ def written(found: InLineage, pair: Pair) -> facts.Written:
         ),
         found.data_version,
         found.upstream.get(f"scores/{pair.partition}"),
+        split_named(pair.benchmark, found.upstream),
     )
 
 

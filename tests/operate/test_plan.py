@@ -25,13 +25,15 @@ from audit_pipeline.operate.facts import (
     Published,
     Situation,
     Source,
+    Split,
     Step,
     Written,
 )
 from audit_pipeline.operate.plan import as_built, is_as_configured, plan, problems, state_of
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
-KINDS = ("fetch", "train", "build", "count", *OF_PAIRS, "publish")
+PUBLISHED = "warehouse and report"
+KINDS = ("fetch", "train", "build", "assess", "count", *OF_PAIRS, "publish")
 
 # --- a world: what may be changed, what is made of what, and a twin of everything that carries steps out ---
 
@@ -56,22 +58,24 @@ CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
     "files m1": (("count", "k|m1"), ("run", "b1|m1"), ("run", "b2|m1")),
     "start token m1": (("run", "b1|m1"), ("run", "b2|m1")),
     "reference m1": (("run", "b1|m1"), ("run", "b2|m1")),
+    "code split_quality": (("assess", "b1"), ("assess", "b2"), ("assess", "bc")),
     "code scores": (("score", "b1|m1"), ("score", "b2|m1"), ("score", "bc|mc")),
     "code evaluations": (("evaluate", "b1|m1"), ("evaluate", "b2|m1"), ("evaluate", "bc|mc")),
-    "configuration": (("publish", "warehouse and report"),),
+    "configuration": (("publish", PUBLISHED),),
 }
 """What can be changed, and the steps that are right below it."""
 BELOW: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("fetch", "s1"): (("train", "c"), ("build", "b1"), ("build", "b2")),
     ("fetch", "s2"): (("build", "b2"), ("count", "k|m1")),
     ("train", "c"): (("build", "bc"), ("run", "bc|mc")),
-    ("build", "b1"): (("run", "b1|m1"),),
-    ("build", "b2"): (("run", "b2|m1"),),
-    ("build", "bc"): (("run", "bc|mc"),),
+    ("build", "b1"): (("assess", "b1"), ("run", "b1|m1")),
+    ("build", "b2"): (("assess", "b2"), ("run", "b2|m1")),
+    ("build", "bc"): (("assess", "bc"), ("run", "bc|mc")),
+    **{("assess", pair.benchmark): (("evaluate", pair.partition), ("publish", PUBLISHED)) for pair in PAIRS},
     ("count", "k|m1"): (("score", "b1|m1"), ("score", "b2|m1")),
     **{("run", pair.partition): (("score", pair.partition),) for pair in PAIRS},
     **{("score", pair.partition): (("evaluate", pair.partition),) for pair in PAIRS},
-    **{("evaluate", pair.partition): (("publish", "warehouse and report"),) for pair in PAIRS},
+    **{("evaluate", pair.partition): (("publish", PUBLISHED),) for pair in PAIRS},
 }
 
 
@@ -94,6 +98,7 @@ class World:
 
     given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGES, 0))
     made: dict[tuple[str, str], str] = field(default_factory=dict)
+    splits: dict[str, Split] = field(default_factory=dict)
     cache: set[tuple[str, str]] = field(default_factory=set)
     rows: dict[tuple[str, str], Written] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -141,7 +146,13 @@ class World:
                 CONTROL: Control(self.version("control c", ("fetch", "s1")), self.made.get(("train", CONTROL)), ("s1",))
             },
             benchmarks={
-                name: Benchmark(self.of_benchmark(name), self.made.get(("build", name)), sources, control)
+                name: Benchmark(
+                    self.of_benchmark(name),
+                    self.made.get(("build", name)),
+                    sources,
+                    control,
+                    split=self.splits.get(name, Split()),
+                )
                 for name, (sources, control) in BENCHMARKS.items()
             },
             models={"m1": Model(frequencies=frequencies), "mc": Model(CONTROL)},
@@ -155,7 +166,7 @@ class World:
                 for pair in PAIRS
             },
             published=replace(self.published, wanted={"configuration": self.given["configuration"]}),
-            code={name: str(self.given[f"code {name}"]) for name in ("scores", "evaluations")},
+            code={name: str(self.given[f"code {name}"]) for name in ("split_quality", "scores", "evaluations")},
         )
 
     def carry_out(self, step: Step) -> None:
@@ -166,6 +177,9 @@ class World:
             self.published = Published(there={"configuration": self.given["configuration"]}, runs=runs, at=self.now)
         elif step.kind in OF_PAIRS:
             self._audit(step)
+        elif step.kind == "assess":
+            built, code = self.made["build", step.what], str(self.given["code split_quality"])
+            self.splits[step.what] = Split(built, code, (("split_quality", digest(built, code)),))
         else:
             now = {
                 "fetch": lambda: self.version(f"source {step.what}"),
@@ -193,7 +207,9 @@ class World:
         assert scores is not None
         assert (scores.benchmark, scores.conventions) == (built, now), "the scores are of this"
         code = str(self.given["code evaluations"])
-        self.rows["evaluate", step.what] = Written(run, self.now, code, built, now, run, scores.version)
+        split = self.splits[pair.benchmark]
+        assert split.benchmark == built, "the split is that of this"
+        self.rows["evaluate", step.what] = Written(run, self.now, code, built, now, run, scores.version, split.versions)
 
     @property
     def now(self) -> datetime:
@@ -235,6 +251,8 @@ def worlds(draw: st.DrawFn) -> World:
             del world.made[lost]
         for lost in draw(st.lists(st.sampled_from(sorted(world.rows)), max_size=1)) if world.rows else ():
             del world.rows[lost]
+        for name in draw(st.lists(st.sampled_from(sorted(world.splits)), max_size=1)) if world.splits else ():
+            del world.splits[name]
         for pair in draw(st.lists(st.sampled_from(PAIRS), max_size=1)):
             world.fail(pair)
     return world
@@ -327,7 +345,7 @@ def test_a_pair_is_done_where_nothing_is_to_be_done_for_it_on_what_is_built(worl
     steps = plan(there, Asked(pairs=(pair,)))
     is_built = there.benchmarks[pair.benchmark].built is not None
     assert (not steps) == (state_of(pair, there).status == "done" or not is_built)
-    assert {step.because for step in steps} <= {state_of(pair, there).reason}
+    assert {step.because for step in steps if step.kind in OF_PAIRS} <= {state_of(pair, there).reason}
 
 
 # --- words ---
@@ -424,7 +442,7 @@ def test_of_publishing_one_step_and_what_it_is_for() -> None:
     world = finished()
     world.given["configuration"] += 1
     [step] = plan(world.situation(), ALL)
-    assert (step.what, step.because) == ("warehouse and report", "configuration changed since they were made")
+    assert (step.what, step.because) == (PUBLISHED, "configuration changed since they were made")
     assert plan(world.situation(), replace(ALL, publish=False)) == ()
     gone = replace(world.situation(), published=Published(wanted={"configuration": 0}))
     assert [step.because for step in plan(gone, ALL)] == ["they are not there"]

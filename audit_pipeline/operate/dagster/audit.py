@@ -209,11 +209,11 @@ def _with_settled_day(request: AuditRequest, paths: DataPaths, on_step: Callable
 
 
 def _prepare(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> AuditRequest:
-    """Fetch, train and build where that is needed; the request without the benchmarks that could not be built."""
+    """Fetch, train, build and assess where that is needed; the request without the benchmarks that could not be."""
     partitions.register(runner.instance, benchmarks=[spec.name for spec in request.benchmarks])
     left = list(request.benchmarks)
     # One kind after the other, each seen in the light of the one before: what came out as it was changes nothing.
-    for kind in ("fetch", "train", "build"):
+    for kind in ("fetch", "train", "build", "assess"):
         asked = Asked(benchmarks=tuple(spec.name for spec in left), refresh=request.refresh and kind == "fetch")
         there = look(asked, runner.paths, specs=left, ask_hub=request.refresh and kind == "build")
         cannot = problems(there, asked.benchmarks)
@@ -233,7 +233,7 @@ def _prepare(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> Au
 
 def _failed_for(spec: BenchmarkSpec, failed: Mapping[str, AuditError]) -> str | None:
     made_of = [f"documents/{source}" for source in spec.sources]
-    made_of += [f"controls/{spec.control}", f"examples/{spec.name}"]
+    made_of += [f"controls/{spec.control}", f"examples/{spec.name}", f"split_quality/{spec.name}"]
     return next((str(failed[one]) for one in made_of if one in failed), None)
 
 

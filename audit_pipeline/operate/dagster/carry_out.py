@@ -22,6 +22,7 @@ from audit_pipeline.operate.situation import look
 from audit_pipeline.references.frequencies import countable_corpus
 
 Jobs = Callable[[str], dg.JobDefinition]
+SPLIT_QUALITY = dg.AssetKey("split_quality")
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Runner:
 
 
 def carry_out(step: Step, runner: Runner) -> str:
-    """Fetch, train, build or count; returns the run's id. Raises the AuditError that the run ended with."""
+    """Fetch, train, build, assess or count; returns the run's id. Raises the AuditError that the run ended with."""
     if step.kind == "fetch":
         runner.tell(f"fetching documents: {step.what}")
         return runner.run("refresh_sources", selection=[dg.AssetKey(["documents", step.what])])
@@ -52,6 +53,9 @@ def carry_out(step: Step, runner: Runner) -> str:
     if step.kind == "build":
         runner.tell(f"building benchmark: {step.what}")
         return runner.run("build_benchmarks", partition_key=step.what)
+    if step.kind == "assess":
+        runner.tell(f"assessing the split of {step.what}")
+        return runner.run("build_benchmarks", selection=[SPLIT_QUALITY], partition_key=step.what)
     if step.kind == "count":
         corpus, _, model = step.what.partition("|")
         runner.tell(f"counting tokens of {corpus} for {model}")
@@ -63,6 +67,7 @@ _PRODUCT: Mapping[Kind, str] = {
     "fetch": "documents",
     "train": "controls",
     "build": "examples",
+    "assess": "split_quality",
     "count": "token_frequencies",
 }
 

@@ -141,7 +141,8 @@ class Requested:
 
 @dataclass(frozen=True)
 class SeenBenchmarks:
-    """What was asked for: audits of pairs by benchmark, builds by benchmark, fetches by source.
+    """What was asked for: audits of pairs by benchmark, builds (or assessments of what is built) by benchmark, fetches
+    by source.
 
     Each is counted, and the count is part of the run's key: a cutoff that is moved and moved back is a change twice,
     and Dagster runs no key twice.
@@ -152,7 +153,7 @@ class SeenBenchmarks:
     fetches: Mapping[str, Requested] = field(default_factory=dict)
 
     def handled(self, benchmark: str) -> str | None:
-        """The digest of the build whose pairs were last asked for."""
+        """The build, and what was assessed of it, whose pairs were last asked for."""
         return self.pairs.get(benchmark, Requested()).version
 
 
@@ -180,7 +181,8 @@ def changed_benchmarks(
     auditing: str | None = None,
     broken: Broken = NOTHING_BROKEN,
 ) -> ChangedBenchmarks:
-    """Build exactly the benchmarks whose entry or documents changed, and then audit exactly their pairs.
+    """Build exactly the benchmarks whose entry or documents changed, assess exactly the splits that were assessed by
+    an earlier version, and then audit exactly their pairs.
 
     ``steps`` are the planner's for all benchmarks ``there`` are, and for the pairs of those that were not handled yet;
     ``models`` are those configured; ``busy`` says which unfinished run changes benchmarks just now: all waits for it,
@@ -202,6 +204,8 @@ def changed_benchmarks(
         return ChangedBenchmarks(add, waiting=busy, problems=tuple(told), seen=state)
     to_fetch = {step.what: step for step in steps if step.kind == "fetch"}
     to_build = {step.what: step for step in steps if step.kind == "build"}
+    # Every build assesses its split, too.
+    to_assess = {step.what: step for step in steps if step.kind == "assess" and step.what not in to_build}
     lacking = {name: there.sources[name].wanted or "" for name in to_fetch}
     # The others wait for what they are made of: it may come out as it was.
     builds_now = {
@@ -209,16 +213,17 @@ def changed_benchmarks(
         for name in to_build
         if (wanted := there.benchmarks[name].wanted) is not None
         and not to_fetch.keys() & set(there.benchmarks[name].sources)
-    }
+    } | {name: f"split of {there.benchmarks[name].built} by {there.code['split_quality']}" for name in to_assess}
     fetches, fresh_fetches = _asked(seen.fetches, lacking, broken.source)
     builds, fresh_builds = _asked(seen.builds, builds_now, broken.benchmark)
     came_to_nothing = [name for name in [*lacking, *builds_now] if name not in {*fresh_fetches, *fresh_builds}]
     told += [f"{name}: was asked for and did not come about, see its run" for name in came_to_nothing]
     ready = {
-        name: one.built
+        name: one.as_audited
         for name, one in there.benchmarks.items()
-        if one.built is not None and one.wanted is not None and name not in cannot and name not in to_build
-        if pairs.get(name, Requested()).version != one.built
+        if one.as_audited is not None and one.wanted is not None
+        if name not in cannot and name not in to_build and name not in to_assess
+        if pairs.get(name, Requested()).version != one.as_audited
     }
     waiting = "benchmarks are being built" if fresh_fetches or fresh_builds else auditing
     ranges: tuple[PairRange, ...] = ()
@@ -235,7 +240,9 @@ def changed_benchmarks(
     return ChangedBenchmarks(
         add_benchmarks=add,
         fetches=tuple(KeyedStep(to_fetch[name], _key("fetch", name, fetches[name])) for name in fresh_fetches),
-        builds=tuple(KeyedStep(to_build[name], _key("build", name, builds[name])) for name in fresh_builds),
+        builds=tuple(
+            KeyedStep((to_build | to_assess)[name], _key("build", name, builds[name])) for name in fresh_builds
+        ),
         pairs=ranges,
         waiting=waiting if ready or fresh_fetches or fresh_builds else None,
         problems=tuple(told),

@@ -16,6 +16,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.config.whole import Configuration, load_configuration
 from audit_pipeline.models.config import standing_models
 from audit_pipeline.operate.dagster import planning, situation
+from audit_pipeline.operate.dagster.carry_out import SPLIT_QUALITY
 from audit_pipeline.operate.dagster.in_process import bury_dead_runs
 from audit_pipeline.operate.dagster.jobs import JOBS
 from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_keys
@@ -113,7 +114,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     there = look(asked, paths, specs=specs.values())
     seen = planning.benchmarks_state(context.cursor)
     models = list(standing_models(config.models))
-    unhandled = [name for name, one in there.benchmarks.items() if one.built not in (None, seen.handled(name))]
+    unhandled = [name for name, one in there.benchmarks.items() if one.as_audited not in (None, seen.handled(name))]
     pairs = [Pair(benchmark, model) for benchmark in unhandled for model in models]
     found = planning.changed_benchmarks(
         seen,
@@ -144,6 +145,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
                 run_key=one.key,
                 job_name="build_benchmarks",
                 partition_key=one.step.what,
+                asset_selection=[SPLIT_QUALITY] if one.step.kind == "assess" else None,
                 tags={REASON_TAG: f"{one.step.what}: {one.step.because}"},
             )
             for one in found.builds

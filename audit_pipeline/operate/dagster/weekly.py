@@ -41,12 +41,13 @@ class Week:
     fetched: dict[str, bool] = field(default_factory=dict)
     built: list[str] = field(default_factory=list)
     not_built: list[str] = field(default_factory=list)
+    assessed: list[str] = field(default_factory=list)
     audited: dict[str, list[str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
     def nothing_new(self) -> bool:
-        return not (self.built or any(self.audited.values()) or any(self.fetched.values()))
+        return not (self.built or self.assessed or any(self.audited.values()) or any(self.fetched.values()))
 
     @property
     def summary(self) -> str:
@@ -58,6 +59,7 @@ class Week:
         else:
             built = ", ".join(self.built) or "none"
             what = f"sources changed: {', '.join(changed) or 'none'}; benchmarks built: {built}; pairs audited: {pairs}"
+            what += f"; splits assessed again: {', '.join(self.assessed)}" if self.assessed else ""
         return f"{what}; problems: {len(self.problems)}" if self.problems else what
 
 
@@ -81,7 +83,9 @@ def weekly_audit(
     partitions.register(instance, benchmarks=[spec.name for spec in specs], models=list(models))
     _fetch(specs, runner, week)
     _build(specs, runner, week)
-    _audit(specs, models, runner, week)
+    fit = _fit(specs, paths, week, tell)
+    _assess(fit, runner, week)
+    _audit(fit, models, runner, week)
     # Also where nothing is new: what could not be audited is told there, and the report shows that it was looked at.
     runner.run("publish")
     tell(week.summary)
@@ -149,11 +153,21 @@ def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
             _note(week, runner.tell, f"{step.what} could not be built: {error}")
 
 
+def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
+    """Assess the splits of what is built where the build did not: the code that does it changed since, for one."""
+    asked = Asked(benchmarks=tuple(spec.name for spec in specs))
+    for step in plan(as_built(look(asked, runner.paths, specs=specs)), asked):
+        try:
+            carry_out(step, runner)
+            week.assessed.append(step.what)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
+            _note(week, runner.tell, f"the split of {step.what} could not be assessed: {error}")
+
+
 def _audit(specs: Sequence[BenchmarkSpec], models: Mapping[str, ModelEntry], runner: Runner, week: Week) -> None:
-    fit = _fit(specs, runner.paths, week, runner.tell)
     for name, entry in models.items():
         try:
-            _audit_model(load_tokenizer(entry, runner.paths), fit, runner, week)
+            _audit_model(load_tokenizer(entry, runner.paths), specs, runner, week)
         except AuditError as error:
             _note(week, runner.tell, f"{name}: {error}")
 

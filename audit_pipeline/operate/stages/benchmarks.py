@@ -135,20 +135,49 @@ def assess_split(
     return SplitReport(benchmark, quality, KnownSplit(assessed, versions))
 
 
+@dataclass(frozen=True)
+class WrittenSplit:
+    """What lies there of a benchmark's assessed split: of which build (its digest), by which version of the code, and
+    the data versions of its tables, by table and name."""
+
+    benchmark: str | None
+    code: str | None
+    versions: Mapping[str, str]
+
+
+def split_as_written(name: str, paths: DataPaths) -> WrittenSplit | None:
+    """What was assessed last of a benchmark's split; None where a table is not there, or of another assessment, or not
+    as it was written. Raises DataError where a lineage entry is damaged."""
+    written = {table.name: written_there(paths, table, name) for table in _OF_SPLIT}
+    there = {table: one for table, one in written.items() if one is not None}
+    origins = {(one.benchmark_digest, one.code_version) for one in there.values()}
+    if len(there) < len(_OF_SPLIT) or len(origins) > 1:
+        return None
+    ((benchmark, code),) = origins
+    return WrittenSplit(benchmark, code, {f"{table}/{name}": one.data_version for table, one in there.items()})
+
+
+def split_named(name: str, upstream: Mapping[str, str]) -> tuple[tuple[str, str], ...] | None:
+    """The data versions of a benchmark's assessed split among those of what something was made of; None where they are
+    not all named: earlier versions did not."""
+    keys = [f"{table.name}/{name}" for table in _OF_SPLIT]
+    return tuple((key, upstream[key]) for key in keys) if upstream.keys() >= {*keys} else None
+
+
 def known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | None:
     """What was assessed of this very build by the code of now; None where nothing was.
 
     Raises DataError where one of its tables is not as it was written.
     """
-    name, versions = benchmark.name, {}
+    name = benchmark.name
     for table in _OF_SPLIT:
         store.require_as_written(paths, table, name, what=f"the {table.name} of {name}")
-        written = written_there(paths, table, name)
-        if written is None or (written.benchmark_digest, written.code_version) != (benchmark.digest, SPLIT_VERSION):
-            return None
-        versions[f"{table.name}/{name}"] = written.data_version
+    written = split_as_written(name, paths)
+    if written is None or (written.benchmark, written.code) != (benchmark.digest, SPLIT_VERSION):
+        return None
     scores, quality = (store.read(paths, table, name, what=f"the {table.name} of {name}") for table in _OF_SPLIT)
-    return KnownSplit(assessed_before(benchmark.design, benchmark.matched is not None, quality, scores), versions)
+    assessed = assessed_before(benchmark.design, benchmark.matched is not None, quality, scores)
+    return KnownSplit(assessed, written.versions)
 
 
 def split_of(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:
