@@ -55,8 +55,8 @@ from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_json, write_parquet
 from audit_pipeline.detectors.registry import is_default
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import build
-from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.schema import VIEWS, tables
 

@@ -42,7 +42,7 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.dagster import partitions
-from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query
 
 BENCHMARK = "kills_8"

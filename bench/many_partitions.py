@@ -53,8 +53,8 @@ from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.sensors import changed_benchmarks, new_models
 from audit_pipeline.operate.stages.benchmarks import build_benchmark, refresh_source
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.write import build_reports
-from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 
 TICK_SECONDS, REPORT_SECONDS, REPORT_BYTES = 10.0, 60.0, 20e6

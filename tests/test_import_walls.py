@@ -42,6 +42,8 @@ WALLS = {
     "evidence": {*ours_but("errors", "catalogue", "fetch", "metrics", "separability", "evidence"), *TORCH, "dagster"},
     "benchmarks": {*only("sources", "connectors")},
     "sources": {*only("connectors", "warehouse", "report", "operate")},
+    "warehouse": {*only("connectors", "report", "operate"), *TORCH, "dagster"},
+    "report": {*only("connectors", "sources", "operate"), *TORCH, "dagster"},
 }
 # Breaches that are known. There is none, and none may be added.
 BREACHES: set[tuple[str, str]] = set()

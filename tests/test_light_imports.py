@@ -35,7 +35,7 @@ def test_definitions_with_every_source_load_no_parser(call: str) -> None:
 
 
 def test_the_warehouse_loads_no_parser_and_no_client() -> None:
-    code = EVERYTHING.format(module="audit_pipeline.warehouse.build")
+    code = EVERYTHING.format(module="audit_pipeline.operate.stages.warehouse")
     assert loaded(code, *PARSERS, "torch", "dagster") == []
 
 

@@ -1,7 +1,7 @@
 """What became of a pair that a run could not do: one row per partition and run, kept beside the findings.
 
 What belongs here: writing and reading the table outcomes. What does not: deciding what a fault is and what is tried
-again (operate/dagster/), how outcomes and findings make up the coverage (warehouse/coverage.py).
+again (operate/dagster/), how outcomes and findings make up the coverage (operate/coverage.py).
 
 A pair that was done has no outcome: its findings say so. ``not_applicable`` means that the pair's input is missing or
 wrong (an AuditError: there is no such model, the benchmark is not fit to be audited); ``failed`` means anything else,

@@ -32,10 +32,10 @@ from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, write_findings
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.write import build_reports
 from audit_pipeline.scoring.given_scores import GivenScores, read_given
 from audit_pipeline.separability.assessed import assess
-from audit_pipeline.warehouse.build import build_warehouse
 
 CODE_VERSION = "2"
 _MARKER = "evaluated_scores.json"

@@ -2,7 +2,7 @@
 
 What belongs here: what there is and what is asked as plain data, and the pure functions from these two to the steps
 that are missing, each with its reason, and to the state of every pair. What does not: reading what there is
-(situation.py, warehouse/coverage.py), carrying steps out (operate/dagster/), and versions and digests themselves (each
+(situation.py, coverage.py), carrying steps out (operate/dagster/), and versions and digests themselves (each
 beside what it is the version of).
 
 The rule is the same for everything that is made: it is done again where what it was made of, or under, is not what

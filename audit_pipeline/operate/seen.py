@@ -2,7 +2,7 @@
 
 What belongs here: telling it from models' cards, from what the lineage says of earlier runs, and from the entries of
 the configuration. What does not: models that are loaded (situation.py), reading cards and lineage for many models at
-once (warehouse/coverage.py).
+once (coverage.py).
 
 Loading a model takes seconds, and of a new one every byte of its weights is read. Whoever looks at many models, or
 every half minute, takes the fingerprints that were seen last under its name: by any of its runs, or on its card when it

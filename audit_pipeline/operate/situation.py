@@ -2,7 +2,7 @@
 
 What belongs here: reading, for every kind of product, the version that it should have and the one that is there. What
 does not: comparing them (plan.py), the same facts of pairs read from the tables of a warehouse that is being built
-(warehouse/coverage.py), and what Dagster is busy with (operate/dagster/situation.py).
+(coverage.py), and what Dagster is busy with (operate/dagster/situation.py).
 """
 
 from __future__ import annotations

@@ -12,17 +12,18 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
-from audit_pipeline.catalogue.contracts import CONFIGURED_BENCHMARKS, CONFIGURED_MODELS, LINEAGE, RUN_TABLES
+from audit_pipeline.catalogue.contracts import CONFIGURED_BENCHMARKS, CONFIGURED_MODELS, COVERAGE, LINEAGE, RUN_TABLES
 from audit_pipeline.catalogue.data_folder import make_private
 from audit_pipeline.catalogue.lineage_files import Entry, digests_by_file, missing_files, with_files
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, unsegment
@@ -30,10 +31,10 @@ from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
-from audit_pipeline.warehouse.coverage import fill_coverage, look_at_present
 from audit_pipeline.warehouse.define import WrittenFile, check_keys, create_tables, create_views, fill_derived
 from audit_pipeline.warehouse.files import Listed, Unreadable, changed_since, damaged_files, list_files
 from audit_pipeline.warehouse.load import (
+    insert,
     keep_one_row_a_key,
     load_benchmark_manifests,
     load_model_cards,
@@ -67,6 +68,20 @@ class BuildReport:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """What whoever operates the audits makes of what there is: ``up_to_date``, whether each benchmark of the
+    configuration is built as its entry says (None: nobody can tell), and ``coverage``, the rows of that table, read
+    from the others when they are filled."""
+
+    up_to_date: Mapping[str, bool | None]
+    coverage: Callable[[duckdb.DuckDBPyConnection], pa.Table]
+
+
+Judge = Callable[[Path, DataPaths], Judgement]
+"""What judges, by the configuration in a folder, what a data folder holds (operate/coverage.py)."""
+
+
+@dataclass(frozen=True)
 class LineageGap:
     """Rows of one table, partition and run that do not join to exactly one lineage row, or an entry without its file;
     ``what`` says which."""
@@ -79,7 +94,7 @@ class LineageGap:
     what: str
 
 
-def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> BuildReport:
+def build_with(judge: Judge, paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> BuildReport:
     """Build the warehouse from what lies under the data folder and put it in the old one's place.
 
     Readers that have the old file open keep their snapshot. After any error the old warehouse is still there.
@@ -92,7 +107,7 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
     with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
-            filled = _fill(new, paths, config or config_dir(), include_text=include_text)
+            filled = _fill(new, judge, paths, config or config_dir(), include_text=include_text)
             size = new.stat().st_size
             moved_wal = _swap_in(new, paths.warehouse)
         except (duckdb.Error, OSError) as error:
@@ -153,13 +168,13 @@ class _Filled:
     unreadable: list[Unreadable]
 
 
-def _fill(new: Path, paths: DataPaths, config: Path, *, include_text: bool) -> _Filled:
+def _fill(new: Path, judge: Judge, paths: DataPaths, config: Path, *, include_text: bool) -> _Filled:
     """Fill a new file; again where a run replaced a file while it was read, so that no row is of another than its
     entry."""
     for _ in range(_ATTEMPTS):
         # Before the lineage is read: whatever file is there then has its entry.
         listed = {table.name: list_files(paths, table) for table in OF_FILES}
-        filled = _fill_from(listed, new, paths, config, include_text=include_text)
+        filled = _fill_from(listed, new, judge(config, paths), paths, config, include_text=include_text)
         changed = changed_since(listed.values())
         if not changed:
             return filled
@@ -170,7 +185,13 @@ def _fill(new: Path, paths: DataPaths, config: Path, *, include_text: bool) -> _
 
 
 def _fill_from(
-    listed: Mapping[str, Listed], new: Path, paths: DataPaths, config: Path, *, include_text: bool
+    listed: Mapping[str, Listed],
+    new: Path,
+    judgement: Judgement,
+    paths: DataPaths,
+    config: Path,
+    *,
+    include_text: bool,
 ) -> _Filled:
     unreadable: list[Unreadable] = []
     with duckdb.connect(str(new)) as connection:
@@ -190,17 +211,19 @@ def _fill_from(
         unreadable += load_model_cards(connection, paths)
         unreadable += load_benchmark_manifests(connection, paths)
         models, benchmarks = config / MODELS_FILE, config / BENCHMARKS_FILE
-        present = look_at_present(config, paths)
         unreadable += load_rows(connection, CONFIGURED_MODELS, models, lambda: configured_models(config))
         unreadable += load_rows(
-            connection, CONFIGURED_BENCHMARKS, benchmarks, lambda: configured_benchmarks(config, paths, present.there)
+            connection,
+            CONFIGURED_BENCHMARKS,
+            benchmarks,
+            lambda: configured_benchmarks(config, paths, judgement.up_to_date),
         )
         keep_one_row_a_key(connection)
         left_out = {one.path: one.reason for one in unreadable}
         read = [one for name in RUN_TABLES for one in _written(name, listed[name].identities.keys() - left_out.keys())]
         gone = missing_files(entries, lambda file: file not in left_out and _is_there(file, listed))
         fill_derived(connection, read, gone, left_out)
-        fill_coverage(connection, present, paths)
+        insert(connection, COVERAGE, judgement.coverage(connection))
         doubled = check_keys(connection, defined)
         create_views(connection)
         rows = {table.name: _count(connection, table.name) for table in defined}

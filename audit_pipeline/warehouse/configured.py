@@ -1,7 +1,8 @@
 """What the configuration asks to be audited, as rows of the warehouse.
 
 What belongs here: models.yaml and benchmarks.yaml as rows. What does not: reading and checking those files
-(models/config.py, benchmarks/config.py), what is to be done (operate/plan.py), the columns' meaning (schema.py).
+(models/config.py, benchmarks/config.py), whether what is built is up to date (build.py is handed that), the columns'
+meaning (schema.py).
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.operate.facts import Situation
-from audit_pipeline.operate.plan import is_as_configured
 
 _UNKNOWN = {"release_date": None, "training_cutoff": None, "on_request": False}
 
@@ -51,9 +50,10 @@ def configured_models(folder: Path) -> Configured:
     return Configured(rows, models.problems)
 
 
-def configured_benchmarks(folder: Path, paths: DataPaths, there: Situation) -> Configured:
-    """A row a benchmark of benchmarks.yaml, ``words`` null where its texts are of any length; ``there``: what is built.
+def configured_benchmarks(folder: Path, paths: DataPaths, up_to_date: Mapping[str, bool | None]) -> Configured:
+    """A row a benchmark of benchmarks.yaml, ``words`` null where its texts are of any length.
 
+    ``up_to_date``: whether a benchmark is built as its entry says; None, or no word of it: nobody can tell.
     A benchmark whose entry is broken has the row that it was built by, where it was. Raises AuditError where the file
     cannot be read.
     """
@@ -65,7 +65,7 @@ def configured_benchmarks(folder: Path, paths: DataPaths, there: Situation) -> C
             "words": spec.words,
             "design": spec.design,
             "description": spec.settings.description,
-            "is_up_to_date": is_as_configured(there.benchmarks[name]) if name in there.benchmarks else None,
+            "is_up_to_date": up_to_date.get(name),
             "on_request": spec.settings.on_request,
         }
         for name, spec in specs.items()

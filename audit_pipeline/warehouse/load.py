@@ -185,6 +185,13 @@ def _load_json(
     return unreadable
 
 
+def insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
+    """Rows that were made for the table, as they are."""
+    connection.register("given", rows)
+    connection.execute(f"INSERT INTO {table.name} BY NAME FROM given")
+    connection.unregister("given")
+
+
 def load_rows(
     connection: duckdb.DuckDBPyConnection, table: Table, file: Path, read: Callable[[], Configured]
 ) -> list[Unreadable]:

@@ -31,10 +31,10 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.write import build_reports
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")

@@ -25,9 +25,9 @@ from audit_pipeline.operate import console, doctor
 from audit_pipeline.operate.doctor import examine
 from audit_pipeline.operate.doctor_files import Ending
 from audit_pipeline.operate.looked_at import Finding
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK
 from audit_pipeline.token_statistics.run import compute
-from audit_pipeline.warehouse.build import build_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -401,8 +401,8 @@ def write_everything(folder: Folder) -> None:
 
 def make(root: Path) -> Path:
     """Write folder, warehouse and reports for looking at; the folder of the reports."""
+    from audit_pipeline.operate.stages.warehouse import build_warehouse
     from audit_pipeline.report.write import build_reports
-    from audit_pipeline.warehouse.build import build_warehouse
 
     paths = DataPaths(root)
     write_everything(Folder(paths))

@@ -15,11 +15,11 @@ from audit_pipeline.catalogue.contracts import LINEAGE, SCORES, Pair, canonical_
 from audit_pipeline.catalogue.integrity import with_row_sha256
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.evidence.options import Asked
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.html import ROOM, Scale
 from audit_pipeline.report.section_files import SectionFiles, sections
 from audit_pipeline.report.write import build_reports
-from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 from tests.warehouse.conftest import DAY, MODELS, Folder
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.numbers import interval, percent, probability
-from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 from tests.warehouse.conftest import DAY, Folder
 

@@ -16,12 +16,12 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import write as report_module
 from audit_pipeline.report.facts import flattened
 from audit_pipeline.report.numbers import interval, number, signed
 from audit_pipeline.report.write import SCHEMA, build_reports, json_copy, model_page
 from audit_pipeline.separability import blind_control
-from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
 from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, write_config

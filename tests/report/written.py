@@ -9,8 +9,8 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.write import ReportSummary, build_reports, json_copy
-from audit_pipeline.warehouse.build import build_warehouse
 from tests.warehouse.conftest import Folder
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}

@@ -35,7 +35,7 @@ from audit_pipeline.catalogue.outcomes import Status
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
 from audit_pipeline.operate.situation import CODE
-from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 Row = Mapping[str, object]
 

@@ -24,8 +24,9 @@ from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS, literal
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import read_json, read_table, write_json, write_table
 from audit_pipeline.errors import DataError
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import build
-from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
+from audit_pipeline.warehouse.build import lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
 from audit_pipeline.warehouse.schema import VIEWS, tables
 

@@ -17,9 +17,9 @@ from audit_pipeline.operate import situation
 from audit_pipeline.operate.facts import Asked
 from audit_pipeline.operate.plan import is_as_configured
 from audit_pipeline.operate.stages.benchmarks import refresh_source
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.registry import all_sources
-from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import query
 
 

@@ -14,15 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audit_pipeline.catalogue.contracts import COVERAGE
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.operate.coverage import Present, coverage_of
 from audit_pipeline.operate.facts import STATUSES, Benchmark, Situation
 from audit_pipeline.operate.situation import CODE
-from audit_pipeline.warehouse.build import build_warehouse
-from audit_pipeline.warehouse.coverage import Present, fill_coverage
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.define import create_tables, create_views, fill_derived
+from audit_pipeline.warehouse.load import insert as fill_table
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.schema import tables
 
@@ -292,7 +294,7 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
             ),
         )
     fill_derived(connection)
-    fill_coverage(connection, present(history), DataPaths(Path("nowhere")))
+    fill_table(connection, COVERAGE, coverage_of(connection, present(history), DataPaths(Path("nowhere"))))
 
 
 def present(history: History) -> Present:

@@ -11,8 +11,8 @@ import pytest
 
 from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import export as module
-from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.export import export, names
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import VIEWS, tables

@@ -10,7 +10,7 @@ import pytest
 from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import literal
-from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import OF_RUNS
 

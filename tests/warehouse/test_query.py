@@ -14,7 +14,7 @@ import pytest
 
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.operate.situation import CODE
-from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query
 
 from .conftest import DAY, Folder

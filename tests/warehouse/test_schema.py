@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from audit_pipeline.catalogue.table import Table
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import schema
-from audit_pipeline.warehouse.build import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query
 from audit_pipeline.warehouse.schema import BLIND_CONTROL, DEFINED, DERIVED, MACROS, OF_RUNS, tables
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from audit_pipeline.warehouse.build import build_warehouse, lineage_gaps
+from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.warehouse.build import lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
 
 from .conftest import CONTROLS, Folder

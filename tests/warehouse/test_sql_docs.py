@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query
 from audit_pipeline.warehouse.schema import MACROS
 

@@ -1,18 +1,21 @@
 """The last stage: the warehouse of all that was found, and what the UI shows of it and of the report.
 
-What belongs here: rebuilding it, whether it explains its numbers, and choosing what is shown. What does not: building
-it (warehouse/), writing the report (report/), and Dagster's own types (operate/dagster/metadata.py).
+What belongs here: building it with the planner's word on every pair, whether it explains its numbers, and choosing what
+is shown. What does not: reading and writing the files (warehouse/), writing the report (report/), and Dagster's own
+types (operate/dagster/metadata.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from pathlib import Path
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.operate.coverage import judge
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.report.write import ReportSummary
-from audit_pipeline.warehouse.build import BuildReport, LineageGap, build_warehouse, lineage_gaps
+from audit_pipeline.warehouse.build import BuildReport, LineageGap, build_with, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 
 _LISTED = 50
@@ -30,6 +33,11 @@ class RebuiltWarehouse:
         """Whether every row has its entry. An entry without its file is no number: a run that was killed at the wrong
         moment leaves one."""
         return not any(gap.rows for gap in self.gaps)
+
+
+def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> BuildReport:
+    """Build the warehouse with the planner's word on every pair (warehouse/build.py, build_with)."""
+    return build_with(judge, paths, include_text=include_text, config=config)
 
 
 def rebuild(paths: DataPaths, *, include_text: bool) -> RebuiltWarehouse:

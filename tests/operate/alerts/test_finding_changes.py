@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import ClaimLevel, SplitVerdict
 from audit_pipeline.operate.alerts.changes import Key, WatchedFinding, changes, from_text, read_findings, to_text
-from audit_pipeline.warehouse.build import build_warehouse
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 LOSS = WatchedFinding("tiny", "notes_32", "loss", "{}", 0.6, 0.55, 0.65, "screening only", "mild shift", True)
 MIN_K = replace(LOSS, detector="min_k", parameters='{"k":0.2}', auroc=0.62, low=0.57, high=0.67)

@@ -1,10 +1,11 @@
 """What became of every model on every benchmark: the planner's word on each pair, as a table.
 
 What belongs here: the facts of all pairs, read from the tables of the warehouse that is being built, and the rows of
-coverage. What does not: what follows from the facts (operate/plan.py), how the report lays it out (report/coverage.py).
+coverage. What does not: what follows from the facts (plan.py), building the warehouse, which is handed this
+(warehouse/build.py, stages/warehouse.py), how the report lays it out (report/).
 
 The pairs are those of the configuration, but for what is audited on request only, and those of any earlier run. Models
-are taken as they were seen last (operate/seen.py): nothing is loaded for a warehouse.
+are taken as they were seen last (seen.py): nothing is loaded for a warehouse.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.operate.facts import Asked, Audit, Benchmark, Situation, Written
-from audit_pipeline.operate.plan import state_of
+from audit_pipeline.operate.plan import is_as_configured, state_of
 from audit_pipeline.operate.seen import SeenModels, Sighting, seen_last
 from audit_pipeline.operate.situation import CODE, look, written
+from audit_pipeline.warehouse.build import Judgement
 
 _PAIRS = """
 SELECT configured_models.name AS model, configured_benchmarks.benchmark
@@ -75,9 +77,15 @@ class Present:
     models: Mapping[str, ModelEntry]
 
 
-def look_at_present(folder: Path, paths: DataPaths) -> Present:
-    """What the configuration in ``folder`` asks for and the data folder holds; a file of it that cannot be read, which
-    is named where its rows are read, asks for nothing."""
+def judge(folder: Path, paths: DataPaths) -> Judgement:
+    """What the planner makes of what the configuration in ``folder`` asks for and of what the data folder holds."""
+    present = _look(folder, paths)
+    up_to_date = {name: is_as_configured(one) for name, one in present.there.benchmarks.items()}
+    return Judgement(up_to_date, lambda connection: coverage_of(connection, present, paths))
+
+
+def _look(folder: Path, paths: DataPaths) -> Present:
+    """A file of the configuration that cannot be read, which is named where its rows are read, asks for nothing."""
     try:
         specs = load_benchmarks(folder)
         there = look(Asked(benchmarks=tuple(specs)), paths, specs=specs.values())
@@ -90,16 +98,14 @@ def look_at_present(folder: Path, paths: DataPaths) -> Present:
     return Present(there, models)
 
 
-def fill_coverage(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> None:
-    """Fill the table from those that are filled already."""
+def coverage_of(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> pa.Table:
+    """The rows of the table coverage, from the tables that are filled already."""
     pairs = [Pair(row["benchmark"], row["model"]) for row in _rows(connection, _PAIRS)]
     there = _situation(connection, pairs, present, paths)
     models = {row["name"] for row in _rows(connection, "SELECT name FROM configured_models")}
     benchmarks = {row["benchmark"] for row in _rows(connection, "SELECT benchmark FROM configured_benchmarks")}
     rows = [_row(pair, there, is_configured=pair.model in models and pair.benchmark in benchmarks) for pair in pairs]
-    connection.register("given", pa.Table.from_pylist(rows, schema=COVERAGE.schema))
-    connection.execute(f"INSERT INTO {COVERAGE.name} BY NAME FROM given")
-    connection.unregister("given")
+    return pa.Table.from_pylist(rows, schema=COVERAGE.schema)
 
 
 def _row(pair: Pair, there: Situation, *, is_configured: bool) -> Mapping[str, object]:
