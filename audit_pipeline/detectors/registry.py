@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline import detectors
 from audit_pipeline.catalogue.contracts import SCORES, canonical_json
+from audit_pipeline.config.by_module import by_name
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
 from audit_pipeline.errors import ConfigError
@@ -23,8 +24,10 @@ from audit_pipeline.errors import ConfigError
 
 def _found() -> dict[str, Detector]:
     """Every detector that a module of this package holds, by module and place in it: a new one needs no entry here."""
-    modules = [importlib.import_module(f"{detectors.__name__}.{one.name}") for one in _modules()]
-    return {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Detector)}
+    modules = (importlib.import_module(f"{detectors.__name__}.{one.name}") for one in _modules())
+    return by_name(
+        modules, what="detectors", is_one=lambda one: isinstance(one, Detector), name_of=lambda one: one.name
+    )
 
 
 def _modules() -> list[pkgutil.ModuleInfo]:

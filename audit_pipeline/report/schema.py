@@ -43,6 +43,7 @@ _HEAD: Mapping[str, Mapping[str, Any]] = {
     "written_with": {"type": "string", "description": "version of Corpus Audit that wrote the report"},
     "layout": {"type": "string", "description": "digest of the code that lays the report out"},
     "includes_text": {"type": "boolean", "description": "whether excerpts of audited texts are quoted"},
+    "whole_sha256": {"type": "string", "description": "digest of the page before rows were left out for its size"},
 }
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import duckdb
 
+from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import DataError
@@ -110,13 +111,12 @@ def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: Page, wr
     )
 
 
-def document_of(page: Page, written_at: datetime) -> dict[str, Any]:
+def said_by(page: Page) -> dict[str, Any]:
     """What a page says, as JSON: the rows of every section under its name, and how many of each are not listed."""
     head = {
         "schema_version": SCHEMA_VERSION,
         "kind": page.kind,
         "title": page.title,
-        "written_at": written_at,
         "written_with": version("corpus-audit"),
         "layout": layout_digest(),
         "includes_text": page.includes_text,
@@ -126,12 +126,16 @@ def document_of(page: Page, written_at: datetime) -> dict[str, Any]:
 
 def _write(path: Path, page: Page, names: Mapping[str, str], now: datetime) -> int:
     """Write page and JSON copy unless both are there and say the same; how many pages were written."""
-    if path.exists() and _without_time(_read(json_copy(path))) == _without_time(document_of(page, now)):
+    said = said_by(page)
+    # Of the page as it is before it is shortened.
+    whole = digest(said)
+    if path.exists() and _says(_read(json_copy(path)), said, whole):
         return 0
-    page, html = _fitting(page, lambda one: render(one, written_at=now, pages=names).encode())
+    fitting, html = _fitting(page, lambda one: render(one, written_at=now, pages=names).encode())
     _put(path, html)
+    copy = plain({"written_at": now, "whole_sha256": whole, **(said if fitting is page else said_by(fitting))})
     # Last: a page without its copy is written again.
-    _put(json_copy(path), json.dumps(document_of(page, now), ensure_ascii=False).encode())
+    _put(json_copy(path), json.dumps(copy, ensure_ascii=False).encode())
     return 1
 
 
@@ -174,9 +178,14 @@ def _read(path: Path) -> object:
         return None
 
 
-def _without_time(document: object) -> object:
-    """What a JSON copy says but for the time; None where it is none."""
-    return {**document, "written_at": None} if isinstance(document, dict) else None
+def _says(copy: object, said: Mapping[str, Any], whole: str) -> bool:
+    """Whether a JSON copy says this, at whatever time. Of a page that was shortened the rows are not there to be
+    compared: the digest of the ``whole`` page tells."""
+    if not isinstance(copy, dict):
+        return False
+    if copy.get("left_out") != said["left_out"]:
+        return bool(copy.get("whole_sha256") == whole)
+    return {key: one for key, one in copy.items() if key not in ("written_at", "whole_sha256")} == said
 
 
 def _remove_others(folder: Path, pages: set[Path]) -> None:

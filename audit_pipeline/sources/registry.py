@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from audit_pipeline import sources
+from audit_pipeline.config.by_module import by_name
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Source
@@ -25,9 +26,9 @@ _CONNECTORS = "audit_pipeline.connectors"
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Every source by name; a new one needs no entry here."""
-    modules = [importlib.import_module(name) for name in _modules()]
-    return {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Source)}
+    """Every source by name; a new one needs no entry here. Raises ConfigError where two have one name."""
+    modules = (importlib.import_module(name) for name in _modules())
+    return by_name(modules, what="sources", is_one=lambda one: isinstance(one, Source), name_of=lambda one: one.name)
 
 
 def _modules() -> Iterator[str]:

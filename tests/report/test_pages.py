@@ -261,6 +261,7 @@ def test_a_page_that_grows_too_large_has_fewer_sections(audited: Folder, monkeyp
     assert cut.paths[TINY].stat().st_size < 0.9 * size
     page = cut.pages[TINY]
     assert {link.removeprefix("#") for link in page.having("href") if link.startswith("#")} <= set(page.having("id"))
+    assert build_reports(audited.paths.warehouse, audited.paths.reports).written == 0, "it says the same as before"
 
     monkeypatch.setattr(report_module, "MAX_BYTES", 10)
     monkeypatch.setattr(report_module, "layout_digest", lambda: "a third")

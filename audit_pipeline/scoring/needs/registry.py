@@ -10,6 +10,7 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from audit_pipeline.config.by_module import by_name
 from audit_pipeline.scoring import needs
 from audit_pipeline.scoring.needs.provider import Provider
 
@@ -17,10 +18,12 @@ from audit_pipeline.scoring.needs.provider import Provider
 def _found() -> dict[str, type[Provider[Any]]]:
     """The providers in the modules of this package: a new one needs no entry here."""
     names = [one.name for one in pkgutil.iter_modules(needs.__path__)]
-    modules = [importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry"]
-    values = [value for module in modules for value in vars(module).values()]
-    classes: list[type[Provider[Any]]] = [one for one in values if isinstance(one, type) and Provider in one.__mro__]
-    return {one.need.name: one for one in classes if one is not Provider}
+    modules = (importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry")
+    return by_name(modules, what="needs", is_one=_is_provider, name_of=lambda one: one.need.name)
+
+
+def _is_provider(value: object) -> bool:
+    return isinstance(value, type) and Provider in value.__mro__ and value is not Provider
 
 
 PROVIDERS: Mapping[str, type[Provider[Any]]] = _found()
