@@ -68,12 +68,14 @@ Versions = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Split:
-    """What was assessed of a benchmark's split: of which build (its digest), by which version of the code, and the
-    versions of the tables that say so, by name. All None where nothing was assessed, or a file of it is damaged."""
+    """What was assessed of a benchmark's split: of which build (its digest), by which version of the code and which
+    run, and the versions of the tables that say so, by name. All None where nothing was assessed, or a file of it is
+    damaged."""
 
     benchmark: str | None = None
     code: str | None = None
     versions: Versions | None = None
+    run_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Audit:
 class Published:
     """Warehouse and report. ``wanted``: what they would be made with now (configuration, code and the like, each with
     its digest); ``there``: what they were made with, None where one of them is missing or damaged. ``runs``: those
-    whose findings they hold; ``at``: when they were made."""
+    whose findings and assessments of splits they hold; ``at``: when they were made."""
 
     wanted: Mapping[str, object] = field(default_factory=dict)
     there: Mapping[str, object] | None = None

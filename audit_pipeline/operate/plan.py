@@ -295,6 +295,9 @@ def _why_publish(there: Situation, asked: Asked, before: Sequence[Step]) -> str 
     audits = [there.audits[pair] for pair in asked.pairs if pair in there.audits]
     if {audit.evaluations.run_id for audit in audits if audit.evaluations is not None} - made.runs:
         return "they do not hold the latest findings"
+    splits = [one.split for one in there.benchmarks.values() if one.split is not None]
+    if {split.run_id for split in splits if split.run_id is not None} - made.runs:
+        return "they do not hold what was assessed of a split last"
     if made.at is not None and any(audit.outcome is not None and audit.outcome.at > made.at for audit in audits):
         return "they do not say what the latest runs could not do"
     return None

@@ -182,7 +182,9 @@ def _split(benchmark: str, paths: DataPaths) -> facts.Split:
     except DataError:
         # A lineage entry is damaged: the split is assessed again.
         found = None
-    return facts.Split() if found is None else facts.Split(found.benchmark, found.code, tuple(found.versions.items()))
+    if found is None:
+        return facts.Split()
+    return facts.Split(found.benchmark, found.code, tuple(found.versions.items()), found.run_id)
 
 
 def _needs(entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> facts.Model:
@@ -302,12 +304,14 @@ def _published(asked: Asked, paths: DataPaths) -> facts.Published:
 
 
 def _published_runs(paths: DataPaths) -> frozenset[str] | None:
-    """The runs whose findings the warehouse holds; None where there is none that can be read."""
+    """The runs whose findings and splits the warehouse holds; None where there is none that can be read."""
     if not paths.warehouse.exists():
         return None
     try:
         with open_read_only(paths.warehouse) as connection:
-            found = connection.execute("SELECT DISTINCT run_id FROM evaluations").fetchall()
+            found = connection.execute(
+                "SELECT run_id FROM evaluations UNION SELECT run_id FROM split_quality"
+            ).fetchall()
     except (DataError, duckdb.Error):
         # A damaged warehouse is built again.
         return None

@@ -43,11 +43,13 @@ from tiny_models import save_model
 
 from assets import scores
 from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.catalogue.lineage import Step
 from audit_pipeline.catalogue.paths import model_page
 from audit_pipeline.cli import main
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.operate import situation
+from audit_pipeline.operate.stages.benchmarks import assess_split
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import Missing
 from audit_pipeline.sources.registry import all_sources
@@ -683,6 +685,23 @@ def test_coverage_says_of_a_pair_what_its_audit_says(
         told(audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run", "--json"))
     )["plans"]
     assert plan["because"] == why
+
+
+def test_a_split_of_an_earlier_version_is_assessed_again_and_coverage_and_dry_run_say_so(
+    audited_copy: Workspace,
+) -> None:
+    paths, why = audited_copy.paths, "the code that assesses the split changed since"
+    assess_split(read_built(paths, "made_8"), paths, Step.now("older", "split_quality", "0"))
+    told(audited_copy.run("report"))
+    statement = "SELECT status, reason FROM coverage WHERE (model, benchmark) = ('tiny', 'made_8')"
+    said = json.loads(told(audited_copy.run("sql", statement, "--format", "json")))
+    assert said == {"status": "stale", "reason": why}
+    # It comes out as it was: nothing that was made of it is made again, and the warehouse holds it.
+    assert again(audited_copy, because=why) == ["• assessing the split of made_8", PUBLISHED]
+    assert json.loads(told(audited_copy.run("sql", statement, "--format", "json"))) == {
+        "status": "done",
+        "reason": None,
+    }
 
 
 def test_what_is_done_is_audited_again_where_that_is_asked(audited_copy: Workspace) -> None:

@@ -174,12 +174,14 @@ class World:
         self.hour += 1
         if step.kind == "publish":
             runs = frozenset(one.run_id for (kind, _), one in self.rows.items() if kind == "evaluate")
+            runs |= {split.run_id for split in self.splits.values()}
             self.published = Published(there={"configuration": self.given["configuration"]}, runs=runs, at=self.now)
         elif step.kind in OF_PAIRS:
             self._audit(step)
         elif step.kind == "assess":
             built, code = self.made["build", step.what], str(self.given["code split_quality"])
-            self.splits[step.what] = Split(built, code, (("split_quality", digest(built, code)),))
+            versions = (("split_quality", digest(built, code)),)
+            self.splits[step.what] = Split(built, code, versions, f"run {self.hour}")
         else:
             now = {
                 "fetch": lambda: self.version(f"source {step.what}"),
@@ -448,3 +450,34 @@ def test_of_publishing_one_step_and_what_it_is_for() -> None:
     assert [step.because for step in plan(gone, ALL)] == ["they are not there"]
     old = replace(gone, published=Published({"configuration": 0}, {"configuration": 0}, frozenset({"another run"})))
     assert [step.because for step in plan(old, ALL)] == ["they do not hold the latest findings"]
+
+
+@pytest.mark.parametrize(
+    ("split", "why"),
+    [
+        (Split(), "the split has not been assessed, or a file of it is damaged or gone"),
+        (Split("earlier", "0", (), "run 1"), "the split was assessed on another build of the benchmark"),
+    ],
+)
+def test_a_split_that_is_not_that_of_what_is_built_is_assessed_and_its_pairs_evaluated(split: Split, why: str) -> None:
+    there = finished().situation()
+    benchmarks = {**there.benchmarks, "b1": replace(there.benchmarks["b1"], split=split)}
+    steps = plan(replace(there, benchmarks=benchmarks), replace(ALL, publish=False))
+    assert [(step.kind, step.what, step.because) for step in steps] == [
+        ("assess", "b1", why),
+        ("evaluate", "b1|m1", why),
+    ]
+
+
+def test_a_split_that_comes_out_as_it_was_ends_there_and_one_that_does_not_is_evaluated_on() -> None:
+    there, pair = finished().situation(), PAIRS[0]
+    known = there.benchmarks["b1"].split
+    assert known is not None
+    for versions, run, expected in (
+        (known.versions, known.run_id, []),
+        (known.versions, "another", [("publish", "they do not hold what was assessed of a split last")]),
+        ((("split_quality", "another"),), known.run_id, [("evaluate", "the split was assessed again since")]),
+    ):
+        benchmark = replace(there.benchmarks["b1"], split=replace(known, versions=versions, run_id=run))
+        steps = plan(replace(there, benchmarks={"b1": benchmark}), Asked(pairs=(pair,), publish=True))
+        assert [(step.kind, step.because) for step in steps][: len(expected) or None] == expected

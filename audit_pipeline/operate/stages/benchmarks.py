@@ -137,12 +137,13 @@ def assess_split(
 
 @dataclass(frozen=True)
 class WrittenSplit:
-    """What lies there of a benchmark's assessed split: of which build (its digest), by which version of the code, and
-    the data versions of its tables, by table and name."""
+    """What lies there of a benchmark's assessed split: of which build (its digest), by which version of the code and
+    which run, and the data versions of its tables, by table and name."""
 
     benchmark: str | None
     code: str | None
     versions: Mapping[str, str]
+    run_id: str
 
 
 def split_as_written(name: str, paths: DataPaths) -> WrittenSplit | None:
@@ -150,11 +151,11 @@ def split_as_written(name: str, paths: DataPaths) -> WrittenSplit | None:
     as it was written. Raises DataError where a lineage entry is damaged."""
     written = {table.name: written_there(paths, table, name) for table in _OF_SPLIT}
     there = {table: one for table, one in written.items() if one is not None}
-    origins = {(one.benchmark_digest, one.code_version) for one in there.values()}
+    origins = {(one.benchmark_digest, one.code_version, one.run_id) for one in there.values()}
     if len(there) < len(_OF_SPLIT) or len(origins) > 1:
         return None
-    ((benchmark, code),) = origins
-    return WrittenSplit(benchmark, code, {f"{table}/{name}": one.data_version for table, one in there.items()})
+    ((benchmark, code, run_id),) = origins
+    return WrittenSplit(benchmark, code, {f"{table}/{name}": one.data_version for table, one in there.items()}, run_id)
 
 
 def split_named(name: str, upstream: Mapping[str, str]) -> tuple[tuple[str, str], ...] | None:

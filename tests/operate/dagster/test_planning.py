@@ -27,7 +27,7 @@ from audit_pipeline.operate.dagster.planning import (
     neighbours,
     new_models,
 )
-from audit_pipeline.operate.facts import Asked, Benchmark, Situation, Source, Step
+from audit_pipeline.operate.facts import Asked, Benchmark, Situation, Source, Split, Step
 from audit_pipeline.operate.plan import plan as steps_of
 
 BUILT = {"b1": "d1", "b2": "d2", "b3": "d3"}
@@ -156,7 +156,8 @@ def changed(seen: SeenBenchmarks, now: dict[str, Benchmark], **changes: Any) -> 
         "done": set(),
         **changes,
     }
-    there = Situation(sources={"s": Source(arguments.pop("source_version"), None)}, benchmarks=now)
+    sources, code = {"s": Source(arguments.pop("source_version"), None)}, {"split_quality": "2"}
+    there = Situation(sources=sources, benchmarks=now, code=code)
     steps = [*steps_of(there, Asked(benchmarks=tuple(now))), *of_pairs(now, arguments["models"], arguments.pop("done"))]
     return changed_benchmarks(seen, there, steps, **arguments)
 
@@ -176,6 +177,21 @@ def test_an_edited_cutoff_asks_for_exactly_that_partition_and_then_its_pairs() -
     assert [(run.first, run.last) for run in built.pairs] == [(Pair("b2", "m1"), Pair("b2", "m2"))]
     after = changed(built.seen, {**NOW, "b2": Benchmark("e2", "e2")})
     assert (after.builds, after.pairs, after.waiting) == ((), (), None)
+
+
+def test_a_split_of_an_earlier_version_is_assessed_once_and_pairs_follow_where_it_came_out_different() -> None:
+    def assessed(code: str, version: str) -> dict[str, Benchmark]:
+        return {"b1": Benchmark("d1", "d1", split=Split("d1", code, (("split_quality/b1", version),), "run"))}
+
+    handled = changed(SEEN, assessed("2", "v1")).seen
+    older = changed(handled, assessed("1", "v1"))
+    assert [(one.step.kind, one.step.what) for one in older.builds] == [("assess", "b1")]
+    assert older.pairs == ()
+    assert changed(older.seen, assessed("1", "v1")).builds == (), "it was asked for"
+    same = changed(older.seen, assessed("2", "v1"))
+    assert (same.builds, same.pairs) == ((), ())
+    other = changed(older.seen, assessed("2", "v2"))
+    assert [(run.first, run.last) for run in other.pairs] == [(Pair("b1", "m1"), Pair("b1", "m2"))]
 
 
 def test_a_cutoff_that_is_moved_and_moved_back_is_built_and_audited_twice_more() -> None:
