@@ -292,6 +292,11 @@ def _why_publish(there: Situation, asked: Asked, before: Sequence[Step]) -> str 
         return "they are not there"
     if changed := [name for name in made.wanted if made.wanted[name] != made.there.get(name)]:
         return f"{', '.join(changed)} changed since they were made"
+    return _what_they_lack(there, asked)
+
+
+def _what_they_lack(there: Situation, asked: Asked) -> str | None:
+    made = there.published
     audits = [there.audits[pair] for pair in asked.pairs if pair in there.audits]
     if {audit.evaluations.run_id for audit in audits if audit.evaluations is not None} - made.runs:
         return "they do not hold the latest findings"

@@ -227,6 +227,7 @@ def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
     assert steps(built, "made_8") == {
         "fetch": {SOURCE: "its documents are not there"},
         "build": {"made_8": f"the source {SOURCE} is fetched first"},
+        "assess": {"made_8": "the split has not been assessed, or a file of it is damaged or gone"},
     }
 
 
