@@ -11,7 +11,7 @@ import dagster as dg
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.build import ControlReport, build_control
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
 from audit_pipeline.controls.study import run_study
@@ -70,7 +70,7 @@ def controlled_contamination(
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Train one control's two models, unless they are there as its entry has them."""
     entry = load_controls().named(context.partition_key)
-    step = Step.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
+    step = LineageStep.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
 
     def tell(role: str, done: int, steps: int, loss: float) -> None:
         if done % _LOG_STEPS == 0 or done == steps:
@@ -125,7 +125,7 @@ def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Mo
     """Run one study; its models are thrown away, its numbers kept."""
     study = load_studies().named(context.partition_key)
     control = load_controls().named(study.control)
-    step = Step.now(context.run.run_id, "control_study", CODE_VERSION)
+    step = LineageStep.now(context.run.run_id, "control_study", CODE_VERSION)
     table = run_study(study, control, data.paths, step, device=models.device, tell=context.log.info)
     found = [
         (row["setting"], row["value"], row["seed"], row["detector"], row["auroc"])

@@ -9,7 +9,7 @@ import dagster as dg
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import DOCUMENTS
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.automation import WEEKLY
 from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData
@@ -44,7 +44,7 @@ def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
         if to_be_set is not None:
             context.log.info(f"{source.name} is not configured: {to_be_set}")
             return _not_configured(to_be_set)
-        step = Step.now(context.run.run_id, key.to_user_string(), code_version)
+        step = LineageStep.now(context.run.run_id, key.to_user_string(), code_version)
         report = with_retries(
             lambda: refresh_source(source.name, data.paths, step), f"fetching {source.name}", context.log
         )

@@ -87,9 +87,9 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     paths = data_to_write()
     from audit_pipeline.definitions import defs
     from audit_pipeline.operate.dagster import forgetting
-    from audit_pipeline.operate.removal import Target
+    from audit_pipeline.operate.removal import RemovalTarget
 
-    target = Target("benchmark", benchmark) if benchmark is not None else Target("model", model or "")
+    target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
     if dry_run:
         _show_forgotten(forgetting.plan_to_forget(target, defs(), paths), dry_run=True)
     else:

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, CONTROLS, digest, text_sha256
 from audit_pipeline.catalogue.integrity import digests_of_folder
-from audit_pipeline.catalogue.lineage import Step, package_versions, record
+from audit_pipeline.catalogue.lineage import LineageStep, package_versions, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.controls.config import ControlEntry
@@ -55,7 +55,7 @@ class ControlReport:
 
 
 def build_control(
-    entry: ControlEntry, paths: DataPaths, step: Step, *, device: str | None = None, tell: Tell | None = None
+    entry: ControlEntry, paths: DataPaths, step: LineageStep, *, device: str | None = None, tell: Tell | None = None
 ) -> ControlReport:
     """Train the model that is exposed to the members, and its twin, unless they are there as the entry has them.
 

@@ -110,7 +110,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Achieved:
+class AchievedRates:
     """The false- and true-positive rate of a threshold on texts that did not choose it."""
 
     fpr: Rate
@@ -226,7 +226,7 @@ def thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Thresh
     return [largest_accuracy(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
 
 
-def achieved(threshold: float | None, evaluated: ScoredTexts) -> Achieved:
+def achieved(threshold: float | None, evaluated: ScoredTexts) -> AchievedRates:
     """The rates of ``threshold`` on the labelled ones of ``evaluated``, which must not have chosen it.
 
     Where ``threshold`` is None the rates are None and only the texts are counted.
@@ -239,7 +239,7 @@ def achieved(threshold: float | None, evaluated: ScoredTexts) -> Achieved:
             rates.append(grouped_rate(side.scores >= threshold, side.groups))
     fpr, tpr = rates
     named = (("FPR", fpr), ("TPR", tpr))
-    return Achieved(fpr, tpr, "; ".join(f"{name}: {interval_in_words(rate)}" for name, rate in named))
+    return AchievedRates(fpr, tpr, "; ".join(f"{name}: {interval_in_words(rate)}" for name, rate in named))
 
 
 def _decimal(alpha: float) -> Fraction:

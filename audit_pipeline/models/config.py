@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from audit_pipeline.catalogue.paths import partition_problem
-from audit_pipeline.config.entries import Entries, EntryFile, Lead
+from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validating import StrictSettings, beside, validated
@@ -108,9 +108,9 @@ FILE = EntryFile(
     "it says which models are audited",
     _entry,
     leads=(
-        Lead(("control", "name"), "control"),
-        Lead(("reference_model",), "model", or_elsewhere=True),
-        Lead(("reference_corpus",), "corpus"),
+        EntryReference(("control", "name"), "control"),
+        EntryReference(("reference_model",), "model", or_elsewhere=True),
+        EntryReference(("reference_corpus",), "corpus"),
     ),
 )
 

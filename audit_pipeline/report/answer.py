@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from audit_pipeline.metrics.metrics import ALL_EQUAL
 from audit_pipeline.report.documents import of_documents, runs_against_training
-from audit_pipeline.report.known import Documents, Estimate, OneOfSeveral, Sides
+from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
     CHANCE,
@@ -32,7 +32,7 @@ from audit_pipeline.report.words import (
     SEPARABLE,
     SOUND,
     STATISTICAL,
-    Origin,
+    ScoreOrigin,
     Words,
 )
 
@@ -44,10 +44,10 @@ def answer_words(
     split_verdict: str | None,
     auroc: Estimate | None,
     margin: Estimate | None,
-    documents: Documents | None,
+    documents: ShelfDocuments | None,
     every: Sequence[OneOfSeveral] = (),
     whole_set: str | None = None,
-    origin: Origin | None = None,
+    origin: ScoreOrigin | None = None,
 ) -> Words:
     """The answer, from what is known of the detector that was named beforehand, or of ``every`` one where none was.
 
@@ -56,7 +56,7 @@ def answer_words(
     A shelf's documents come first: they are what was asked about. Else the AUROC of labelled members against
     non-members, or of audited against held-out texts.
     """
-    known = origin or Origin()
+    known = origin or ScoreOrigin()
     aurocs = [auroc, *(one.auroc for one in every)]
     if _all_equal(aurocs) and (documents is not None or split_verdict != SEPARABLE):
         return _EQUAL
@@ -107,7 +107,7 @@ def _names(sides: Sides) -> tuple[str, str]:
     )
 
 
-def _separable(auroc: Estimate | None, sides: Sides, origin: Origin) -> Words:
+def _separable(auroc: Estimate | None, sides: Sides, origin: ScoreOrigin) -> Words:
     first, second = _names(sides)
     lower = auroc is not None and auroc.high is not None and auroc.high < CHANCE
     return Words(
@@ -119,7 +119,7 @@ def _separable(auroc: Estimate | None, sides: Sides, origin: Origin) -> Words:
     )
 
 
-def _reversed(words: str, origin: Origin) -> Words:
+def _reversed(words: str, origin: ScoreOrigin) -> Words:
     return Words(
         "reversed_difference",
         origin.opposite,
@@ -128,7 +128,7 @@ def _reversed(words: str, origin: Origin) -> Words:
 
 
 def _of_every(
-    every: Sequence[OneOfSeveral], claim_level: str, split_verdict: str | None, sides: Sides, origin: Origin
+    every: Sequence[OneOfSeveral], claim_level: str, split_verdict: str | None, sides: Sides, origin: ScoreOrigin
 ) -> Words:
     first, second = _names(sides)
     known = [one.auroc for one in every if one.auroc.value is not None]
@@ -166,7 +166,12 @@ def _of_every(
 
 
 def _of_sides(
-    auroc: Estimate, margin: Estimate | None, claim_level: str, split_verdict: str | None, sides: Sides, origin: Origin
+    auroc: Estimate,
+    margin: Estimate | None,
+    claim_level: str,
+    split_verdict: str | None,
+    sides: Sides,
+    origin: ScoreOrigin,
 ) -> Words:
     first, second = _names(sides)
     if split_verdict == SEPARABLE:
@@ -198,7 +203,7 @@ def _of_sides(
     )
 
 
-def _of_a_difference(words: str, margin: Estimate | None, claim_level: str, origin: Origin) -> Words:
+def _of_a_difference(words: str, margin: Estimate | None, claim_level: str, origin: ScoreOrigin) -> Words:
     """What a claim level allows to say of an AUROC above chance; ``words`` say which scores are higher."""
     if claim_level == SOUND:
         return Words(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from audit_pipeline.evidence.headline import PREFERRED
-from audit_pipeline.report.words import Outcome
+from audit_pipeline.report.words import AnswerKind
 
 MAX_ANSWERS = 300
 MAX_SECTIONS = 12
@@ -22,7 +22,7 @@ MAX_PICTURED = 40
 CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
 """The threshold that the first screen quotes a rate of: the first of these that there is."""
 
-_WEIGHT: dict[Outcome, int] = {
+_WEIGHT: dict[AnswerKind, int] = {
     "sound_evidence_of_training": 0,
     "evidence_of_training": 0,
     "documents_stand_out": 1,

@@ -40,7 +40,7 @@ from audit_pipeline.report.numbers import (
     signed,
     things,
 )
-from audit_pipeline.report.page import Page
+from audit_pipeline.report.page import ReportPage
 from audit_pipeline.report.pictures import SIDE_NAMES, roc_pictures, spread_pictures, study_pictures
 from audit_pipeline.report.section_files import sections
 from audit_pipeline.report.summary import is_evidence, is_told_first
@@ -78,7 +78,7 @@ def _files(folder: Traversable, below: str = "") -> Iterator[tuple[str, Traversa
             yield path, one
 
 
-def render(page: Page, *, written_at: datetime, pages: Mapping[str, str]) -> str:
+def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str]) -> str:
     """The page as HTML; ``pages`` are the file names of models' pages, beside this one, by model."""
     return (
         _environment()

@@ -29,7 +29,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Documents:
+class ShelfDocuments:
     """What a shelf's documents came to, by the detector that answers, or by every detector where none was named.
 
     ``tested`` documents, of which ``standing_out`` do; ``tests`` p-values by ``detectors``, of which ``can_stand_out``
@@ -50,7 +50,7 @@ class Documents:
 
 @dataclass(frozen=True)
 class OneOfSeveral:
-    """What one of several detectors came to, where none was named to answer; ``direction`` as of Documents."""
+    """What one of several detectors came to, where none was named to answer; ``direction`` as of ShelfDocuments."""
 
     detector: str
     auroc: Estimate

@@ -20,7 +20,7 @@ from audit_pipeline.report.words import (
     SOUND,
     STATISTICAL,
     TEST_IN_WORDS,
-    Origin,
+    ScoreOrigin,
 )
 
 TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
@@ -35,7 +35,7 @@ def whole_set_words(
     p_values_so_far: int,
     claim_level: str,
     direction: str | None = None,
-    origin: Origin | None = None,
+    origin: ScoreOrigin | None = None,
 ) -> tuple[TestOutcome, str]:
     """The result of a test of a whole set: its kind, and in one line.
 
@@ -43,7 +43,7 @@ def whole_set_words(
     most 0.05: who tests a set until something is found has to pay for it. ``direction``: as of CORPUS_TESTS.
     """
     name = _capital(TEST_IN_WORDS.get(test, test.replace("_", " ")))
-    known = origin or Origin()
+    known = origin or ScoreOrigin()
     if refused is not None or p_value is None:
         return "refused", f"{name}: refused, so there is no p-value."
     if direction == OPPOSITE:

@@ -32,7 +32,7 @@ class FileProgress:
 
 
 @dataclass(frozen=True)
-class Weight:
+class PassWeight:
     """What a pass over the texts takes beside a plain one: so many times the tokens, and the time."""
 
     tokens: float = 1.0
@@ -49,7 +49,7 @@ class Pace:
     of: it is done at once.
     """
 
-    def __init__(self, passes: Sequence[Weight], tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, passes: Sequence[PassWeight], tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
         self._passes, self._tell, self._clock = passes, tell, clock
         self._expected = Expected(0, estimated=True)
         self._texts_before = self._chunk = self._chunks = 0

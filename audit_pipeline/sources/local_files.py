@@ -21,13 +21,22 @@ from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.arrow import saved_as
 from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, chosen_column, column_names, text_of, text_problem
-from audit_pipeline.sources.base import FILE_NAME, Collection, Document, Harvest, LeftOut, Missing, Section, Source
+from audit_pipeline.sources.base import (
+    FILE_NAME,
+    Collection,
+    Document,
+    Harvest,
+    LeftOutDocument,
+    MissingPart,
+    Source,
+    SourceSection,
+)
 
 NAME = "local_files"
 WHOLE_FILES = (".txt", ".md")
 
 
-class LocalFilesSettings(Section):
+class LocalFilesSettings(SourceSection):
     """A folder or file of the user's own, and which columns hold what."""
 
     path: Path | None = None
@@ -69,18 +78,18 @@ def harvest_path(settings: LocalFilesSettings) -> Harvest:
         raise SourceError(f"{NAME} has no path: {settings.to_be_set}")
     collection = settings.collection
     if not root.exists():
-        return Harvest((), (Missing(collection, f"{root}: no such file or folder", collection),))
+        return Harvest((), (MissingPart(collection, f"{root}: no such file or folder", collection),))
     documents: list[Document] = []
-    missing: list[Missing] = []
-    left_out: list[LeftOut] = []
+    missing: list[MissingPart] = []
+    left_out: list[LeftOutDocument] = []
     for name, path, problem in sorted(_files(root)):
         if problem is not None:
-            left_out.append(LeftOut(name, problem))
+            left_out.append(LeftOutDocument(name, problem))
             continue
         try:
             found, unusable = _documents(name, path, settings)
         except DataError as error:
-            missing.append(Missing(name, str(error), collection, name))
+            missing.append(MissingPart(name, str(error), collection, name))
         else:
             documents += found
             left_out += unusable
@@ -118,13 +127,15 @@ def _kind_problem(path: Path) -> str | None:
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
-def _documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
+def _documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOutDocument]]:
     if path.suffix.lower() in WHOLE_FILES:
         return _whole_document(name, path, settings)
     return _row_documents(name, path, settings)
 
 
-def _whole_document(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
+def _whole_document(
+    name: str, path: Path, settings: LocalFilesSettings
+) -> tuple[list[Document], list[LeftOutDocument]]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -133,11 +144,11 @@ def _whole_document(name: str, path: Path, settings: LocalFilesSettings) -> tupl
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     problem = text_problem(text)
     if problem is not None:
-        return [], [LeftOut(name, f"its text {problem}")]
+        return [], [LeftOutDocument(name, f"its text {problem}")]
     return [_document(settings, name, path, Path(name).stem, text.replace("\r\n", "\n"), None, None)], []
 
 
-def _row_documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
+def _row_documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOutDocument]]:
     file = read_rows(path)
     columns = column_names(file.rows)
     text_column = chosen_column(path, columns, settings.text_column)
@@ -145,13 +156,13 @@ def _row_documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple
         if column is not None and column not in columns:
             raise DataError(f"{path}: no column '{column}'; the columns are: {', '.join(columns)}")
     documents: list[Document] = []
-    left_out = [LeftOut(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped]
+    left_out = [LeftOutDocument(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped]
     for row in file.rows:
         row_name = f"{name}#{row.index}"
         try:
             documents.append(_row_document(row_name, path, row, text_column, settings))
         except _UnusableRowError as unusable:
-            left_out.append(LeftOut(row_name, f"{row.location}: {unusable}"))
+            left_out.append(LeftOutDocument(row_name, f"{row.location}: {unusable}"))
     return documents, left_out
 
 

@@ -23,7 +23,7 @@ from pydantic import field_validator
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
 from audit_pipeline.fetch.index import Index, configured_index
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, Section, Source, together
+from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart, Source, SourceSection, together
 from audit_pipeline.sources.rst_text import plain_text, section_titles
 
 NAME = "release_notes"
@@ -31,7 +31,7 @@ NAME = "release_notes"
 ProjectName = Literal["django", "pytest", "sqlalchemy"]
 
 
-class ReleaseNotesSettings(Section):
+class ReleaseNotesSettings(SourceSection):
     """The projects whose release notes are taken."""
 
     projects: tuple[ProjectName, ...] = ("django", "pytest", "sqlalchemy")
@@ -93,10 +93,10 @@ def _project_harvest(project: Project, index: Index, downloads: Path) -> Harvest
         archive = fetch_archive(project.distribution, index, downloads)
         harvest = harvest_archive(project, archive)
     except SourceError as error:
-        return Harvest((), (Missing(project.collection, str(error), project.collection),))
+        return Harvest((), (MissingPart(project.collection, str(error), project.collection),))
     if not harvest.documents:
         return Harvest(
-            (), (Missing(project.collection, f"{archive.path.name} holds no dated release", project.collection),)
+            (), (MissingPart(project.collection, f"{archive.path.name} holds no dated release", project.collection),)
         )
     return harvest
 
@@ -106,24 +106,24 @@ def harvest_archive(project: Project, archive: Archive) -> Harvest:
     members = read_members(
         archive.path, lambda name: name.startswith(project.documentation) and name.endswith(project.suffix)
     )
-    missing = [Missing(f"{project.collection}/{name}", reason) for name, reason in members.refused]
+    missing = [MissingPart(f"{project.collection}/{name}", reason) for name, reason in members.refused]
     if archive.fault:
-        missing.append(Missing(project.collection, archive.fault))
+        missing.append(MissingPart(project.collection, archive.fault))
     pages: dict[str, str] = {}
     for name in sorted(members.files):
         try:
             pages[name] = members.files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            missing.append(Missing(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}"))
+            missing.append(MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}"))
     titles = _titles(pages, project)
     documents: list[Document] = []
-    left_out: list[LeftOut] = []
+    left_out: list[LeftOutDocument] = []
     for name in filter(project.is_notes, pages):
         for release in project.releases(name.removeprefix(project.documentation), pages[name]):
             text = plain_text(release.markup, titles) if release.problem is None else ""
             problem = release.problem or ("no text" if not text else None)
             if problem:
-                left_out.append(LeftOut(f"{project.title} {release.version}", problem))
+                left_out.append(LeftOutDocument(f"{project.title} {release.version}", problem))
             else:
                 documents.append(_document(project, release, text))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))

@@ -23,7 +23,7 @@ from audit_pipeline.catalogue.lineage import latest_is_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, document_id
+from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart, document_id
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import all_sources, source_named
 
@@ -36,8 +36,8 @@ class SourceReport:
     documents: int
     by_collection: Mapping[str, int]
     kept: Mapping[str, int]
-    missing: tuple[Missing, ...]
-    left_out: tuple[LeftOut, ...]
+    missing: tuple[MissingPart, ...]
+    left_out: tuple[LeftOutDocument, ...]
     data_version: str
     retrieved_at: datetime
     path: Path
@@ -164,30 +164,30 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
     }
 
 
-def _each_once(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
+def _each_once(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOutDocument]]:
     """The first document of each identity, and the others named."""
     first: dict[str, Document] = {}
-    duplicates: list[LeftOut] = []
+    duplicates: list[LeftOutDocument] = []
     for document in documents:
         identity = document_id(source, document)
         if identity in first:
-            duplicates.append(LeftOut(identity, "a second document of this name; the first is kept"))
+            duplicates.append(LeftOutDocument(identity, "a second document of this name; the first is kept"))
         else:
             first[identity] = document
     return list(first.values()), duplicates
 
 
-def _earlier(source: str, paths: DataPaths, missing: Iterable[Missing]) -> tuple[pa.Table, tuple[Missing, ...]]:
+def _earlier(source: str, paths: DataPaths, missing: Iterable[MissingPart]) -> tuple[pa.Table, tuple[MissingPart, ...]]:
     """The documents there were, read only where a missing part asks for them; and what to say if they are broken."""
     if not paths.documents(source).exists() or all(item.collection is None for item in missing):
         return DOCUMENTS.empty_table(), ()
     try:
         return read_documents(paths, source), ()
     except DataError as error:
-        return DOCUMENTS.empty_table(), (Missing("documents of earlier runs", str(error)),)
+        return DOCUMENTS.empty_table(), (MissingPart("documents of earlier runs", str(error)),)
 
 
-def _kept(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[Missing, ...]) -> pa.Table:
+def _kept(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:
     """The rows of ``earlier`` that were in a missing part and did not arrive by another way."""
     arrived = set(fresh.column("document_id").to_pylist())
     identities: list[str] = earlier.column("document_id").to_pylist()
@@ -204,8 +204,8 @@ def _count(table: pa.Table) -> dict[str, int]:
     return dict(sorted(Counter(table.column("collection").to_pylist()).items()))
 
 
-def _nothing(source: str, missing: tuple[Missing, ...], left_out: tuple[LeftOut, ...]) -> str:
-    entries: list[Missing | LeftOut] = [*missing, *left_out]
+def _nothing(source: str, missing: tuple[MissingPart, ...], left_out: tuple[LeftOutDocument, ...]) -> str:
+    entries: list[MissingPart | LeftOutDocument] = [*missing, *left_out]
     reasons = [f"{item.part}: {item.reason}" for item in entries]
     more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
     return f"the source {source} yielded nothing; {'; '.join(reasons[:3]) or 'no document was found'}{more}"

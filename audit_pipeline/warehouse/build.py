@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
 from audit_pipeline.catalogue.contracts import CONFIGURED_BENCHMARKS, CONFIGURED_MODELS, LINEAGE, RUN_TABLES
 from audit_pipeline.catalogue.data_folder import make_private
-from audit_pipeline.catalogue.lineage_files import Entry, digests_by_file, missing_files, with_files
+from audit_pipeline.catalogue.lineage_files import LineageEntry, digests_by_file, missing_files, with_files
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, unsegment
 from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.errors import DataError
@@ -32,7 +32,7 @@ from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
 from audit_pipeline.warehouse.coverage import fill_coverage, look_at_present
 from audit_pipeline.warehouse.define import WrittenFile, check_keys, create_tables, create_views, fill_derived
-from audit_pipeline.warehouse.files import Listed, Unreadable, changed_since, damaged_files, list_files
+from audit_pipeline.warehouse.files import ListedFiles, UnreadableTableFile, changed_since, damaged_files, list_files
 from audit_pipeline.warehouse.load import (
     keep_one_row_a_key,
     load_benchmark_manifests,
@@ -51,7 +51,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class BuildReport:
+class WarehouseReport:
     """What a build did: rows by table, files left out, and where a .wal of somebody's session was moved to, if any.
 
     ``doubled``: by table, how many rows have a key that another row has too; none is as it should be.
@@ -60,7 +60,7 @@ class BuildReport:
     path: Path
     rows: Mapping[str, int]
     doubled: Mapping[str, int]
-    unreadable: tuple[Unreadable, ...]
+    unreadable: tuple[UnreadableTableFile, ...]
     moved_wal: Path | None
     bytes: int
     seconds: float
@@ -79,7 +79,7 @@ class LineageGap:
     what: str
 
 
-def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> BuildReport:
+def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> WarehouseReport:
     """Build the warehouse from what lies under the data folder and put it in the old one's place.
 
     Readers that have the old file open keep their snapshot. After any error the old warehouse is still there.
@@ -100,7 +100,7 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
                 f"the warehouse could not be built, the earlier one is unchanged: {one_line(error)} "
                 f"(is the disk full, or {paths.root} not writable?)"
             ) from error
-    return BuildReport(
+    return WarehouseReport(
         paths.warehouse,
         filled.rows,
         filled.doubled,
@@ -111,7 +111,7 @@ def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path
     )
 
 
-def read_lineage(paths: DataPaths) -> tuple[list[Entry], list[Unreadable]]:
+def read_lineage(paths: DataPaths) -> tuple[list[LineageEntry], list[UnreadableTableFile]]:
     """What every lineage entry says of its file, and the entries that are damaged; no warehouse is built for it."""
     with duckdb.connect() as connection:
         create_tables(connection, [LINEAGE])
@@ -150,7 +150,7 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
 class _Filled:
     rows: Mapping[str, int]
     doubled: Mapping[str, int]
-    unreadable: list[Unreadable]
+    unreadable: list[UnreadableTableFile]
 
 
 def _fill(new: Path, paths: DataPaths, config: Path, *, include_text: bool) -> _Filled:
@@ -170,9 +170,9 @@ def _fill(new: Path, paths: DataPaths, config: Path, *, include_text: bool) -> _
 
 
 def _fill_from(
-    listed: Mapping[str, Listed], new: Path, paths: DataPaths, config: Path, *, include_text: bool
+    listed: Mapping[str, ListedFiles], new: Path, paths: DataPaths, config: Path, *, include_text: bool
 ) -> _Filled:
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableTableFile] = []
     with duckdb.connect(str(new)) as connection:
         # It would be drawn on standard output, into a pipe too.
         connection.execute("SET enable_progress_bar = false")
@@ -208,13 +208,13 @@ def _fill_from(
     return _Filled(rows, doubled, sorted(unreadable, key=lambda one: one.path))
 
 
-def _entries(connection: duckdb.DuckDBPyConnection) -> list[Entry]:
-    names = [field.name for field in dataclasses.fields(Entry)]
+def _entries(connection: duckdb.DuckDBPyConnection) -> list[LineageEntry]:
+    names = [field.name for field in dataclasses.fields(LineageEntry)]
     rows = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM lineage").fetchall()  # noqa: S608 - names of a dataclass
-    return [Entry(*row) for row in rows]
+    return [LineageEntry(*row) for row in rows]
 
 
-def _is_there(file: Path, listed: Mapping[str, Listed]) -> bool:
+def _is_there(file: Path, listed: Mapping[str, ListedFiles]) -> bool:
     return any(file in one.identities for one in listed.values()) or file.exists()
 
 

@@ -12,7 +12,7 @@ import pytest
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
 
 from audit_pipeline.benchmarks.build import (
-    BuildReport,
+    BenchmarkReport,
     benchmark_digest,
     build,
     count_examples,
@@ -169,7 +169,7 @@ def test_nothing_is_written_where_the_caller_refuses_the_report(tmp_path: Path) 
     paths = DataPaths(tmp_path)
     seen = []
 
-    def refuse(report: BuildReport) -> None:
+    def refuse(report: BenchmarkReport) -> None:
         seen.append(report.digest)
         raise DataError("no")
 

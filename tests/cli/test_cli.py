@@ -49,7 +49,7 @@ from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.operate import situation
 from audit_pipeline.sources import local_files
-from audit_pipeline.sources.base import Missing
+from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.sources.registry import all_sources
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
@@ -765,7 +765,7 @@ def test_refresh_fetches_again_and_rebuilds_what_changed(audited_copy: Workspace
 
 
 def test_what_a_source_lacks_and_which_rows_are_skipped_is_told(workspace: Workspace) -> None:
-    workspace.hold(*made_documents(2, 40, ["alder"]), missing=[Missing("birch", "no route to host", "birch")])
+    workspace.hold(*made_documents(2, 40, ["alder"]), missing=[MissingPart("birch", "no route to host", "birch")])
     result = workspace.run("benchmarks", "--build", "made_8")
     told(result)
     assert f"• missing from {SOURCE}: birch: no route to host" in result.stderr.splitlines()

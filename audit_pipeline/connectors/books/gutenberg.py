@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.books.fetching import ask_for_books
 from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text, cleaned
 from audit_pipeline.connectors.books.matter import gutenberg_head, plain_text
 from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
 from audit_pipeline.connectors.books.source import GutenbergSettings
 from audit_pipeline.connectors.polite import PoliteClient
+from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
 
 MEBIBYTE = 1024 * 1024
 LICENCE = "public domain in the USA (Project Gutenberg License)"
@@ -59,7 +59,7 @@ class Catalogue:
     """The texts by number, the rows that cannot be read, and what the numbers of other kinds are (Sound, Dataset)."""
 
     books: Mapping[int, CatalogueBook]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutDocument, ...]
     other_kinds: Mapping[int, str]
 
 
@@ -79,21 +79,21 @@ def harvest_gutenberg(
         page = client.get(settings.catalogue, limit=_MOST_CATALOGUE_BYTES, max_age=CATALOGUE_AGE)
         catalogue = read_catalogue(page.text())
     except SourceError as error:
-        return Harvest((), (Missing(f"{collection}: the catalogue", str(error), collection),))
+        return Harvest((), (MissingPart(f"{collection}: the catalogue", str(error), collection),))
     chosen, left_out = choose(catalogue, settings, frozenset(entries))
     documents: list[Document] = []
-    missing: list[Missing] = []
+    missing: list[MissingPart] = []
     left_out = [*catalogue.left_out, *left_out]
     places = ((str(book.number), addresses(book.number, settings)) for book in chosen)
     for (name, answer), book in zip(ask_for_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
         part = f"{collection} {name} ({book.title})"
         if isinstance(answer, str):
-            missing.append(Missing(part, answer, collection, name))
+            missing.append(MissingPart(part, answer, collection, name))
             continue
         try:
             documents.append(_document(book, answer, entries.get(name), collection))
         except UnusableBookError as unusable:
-            left_out.append(LeftOut(part, str(unusable)))
+            left_out.append(LeftOutDocument(part, str(unusable)))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
@@ -108,7 +108,7 @@ def read_catalogue(text: str) -> Catalogue:
     if absent:
         raise SourceError(f"this is not the catalogue of Project Gutenberg: it has no column {', '.join(absent)}")
     books: dict[int, CatalogueBook] = {}
-    left_out: list[LeftOut] = []
+    left_out: list[LeftOutDocument] = []
     other_kinds: dict[int, str] = {}
     while True:
         place = f"pg_catalog.csv:{reader.line_num + 1}"
@@ -117,13 +117,13 @@ def read_catalogue(text: str) -> Catalogue:
         except StopIteration:
             return Catalogue(books, tuple(left_out), other_kinds)
         except csv.Error as error:
-            left_out.append(LeftOut(place, f"broken CSV: {error}"))
+            left_out.append(LeftOutDocument(place, f"broken CSV: {error}"))
             continue
         if not record:
             continue
         row = dict(zip(header, record, strict=False))
         if len(record) != len(header) or not re.fullmatch(r"[0-9]{1,9}", row["Text#"].strip()):
-            left_out.append(LeftOut(place, f"not a row of the catalogue: {', '.join(record)[:80]}"))
+            left_out.append(LeftOutDocument(place, f"not a row of the catalogue: {', '.join(record)[:80]}"))
         elif row["Type"].strip() != "Text":
             other_kinds[int(row["Text#"])] = row["Type"].strip()
         else:
@@ -153,7 +153,7 @@ def _author(name: str | None) -> str | None:
 
 def choose(
     catalogue: Catalogue, settings: GutenbergSettings, dated: frozenset[str] = frozenset()
-) -> tuple[list[CatalogueBook], list[LeftOut]]:
+) -> tuple[list[CatalogueBook], list[LeftOutDocument]]:
     """The books to ask for, at most ``settings.limit``, and what is to be said of the others that were meant.
 
     With ``ids`` those, in their order. Else the books of one of the languages, one of the subjects and one of the
@@ -173,23 +173,23 @@ def choose(
     return fitting[: settings.limit], _over_limit(len(fitting), settings)
 
 
-def _listed(catalogue: Catalogue, settings: GutenbergSettings) -> tuple[list[CatalogueBook], list[LeftOut]]:
+def _listed(catalogue: Catalogue, settings: GutenbergSettings) -> tuple[list[CatalogueBook], list[LeftOutDocument]]:
     found: list[CatalogueBook] = []
-    left_out: list[LeftOut] = []
+    left_out: list[LeftOutDocument] = []
     for number in dict.fromkeys(settings.ids):
         if number in catalogue.books:
             found.append(catalogue.books[number])
         else:
             kind = catalogue.other_kinds.get(number)
             reason = f"no text but: {kind}" if kind else "not in the catalogue"
-            left_out.append(LeftOut(f"{settings.collection} {number}", reason))
+            left_out.append(LeftOutDocument(f"{settings.collection} {number}", reason))
     return found[: settings.limit], [*left_out, *_over_limit(len(found), settings)]
 
 
-def _over_limit(fitting: int, settings: GutenbergSettings) -> list[LeftOut]:
+def _over_limit(fitting: int, settings: GutenbergSettings) -> list[LeftOutDocument]:
     over = fitting - settings.limit
     reason = f"{over} more books fit; books.gutenberg.limit is {settings.limit}"
-    return [LeftOut(f"{settings.collection}: the catalogue", reason)] if over > 0 else []
+    return [LeftOutDocument(f"{settings.collection}: the catalogue", reason)] if over > 0 else []
 
 
 def _names_one(names: Iterable[str], wanted: Sequence[str]) -> bool:
@@ -216,7 +216,7 @@ def original_publication(text: str) -> Dating | None:
     return between_years(years_in(line[1])) if line else None
 
 
-def _document(book: CatalogueBook, page: Page, entry: BookEntry | None, collection: str) -> Document:
+def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str) -> Document:
     try:
         text = cleaned(page.text())
     except SourceError as error:

@@ -17,7 +17,7 @@ from audit_pipeline.connectors.books.source import NAME, BooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import harvest_standard_ebooks
 from audit_pipeline.connectors.polite import PoliteClient, Politeness
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Harvest, LeftOut, Missing, together
+from audit_pipeline.sources.base import Harvest, LeftOutDocument, MissingPart, together
 
 
 def harvest(settings: BooksSettings, downloads: Path) -> Harvest:
@@ -46,7 +46,7 @@ def _library_harvest(settings: BooksSettings, cache: Path) -> Harvest:
             collections.append(settings.gutenberg.collection)
         if settings.standard_ebooks.asked_for:
             collections.append(settings.standard_ebooks.collection)
-        return Harvest((), tuple(Missing(f"{name}: the dates", str(error), name) for name in collections))
+        return Harvest((), tuple(MissingPart(f"{name}: the dates", str(error), name) for name in collections))
     harvests = [Harvest((), (), tuple(left_out))]
     if settings.gutenberg.mirror is not None:
         with PoliteClient(cache, _politeness(settings, settings.gutenberg.seconds_between)) as client:
@@ -57,7 +57,7 @@ def _library_harvest(settings: BooksSettings, cache: Path) -> Harvest:
     return together(harvests)
 
 
-def _dates(path: Path | None) -> tuple[Mapping[str, BookEntry], list[LeftOut]]:
+def _dates(path: Path | None) -> tuple[Mapping[str, BookEntry], list[LeftOutDocument]]:
     if path is None:
         return {}, []
     entries, left_out = read_metadata(path, "id")

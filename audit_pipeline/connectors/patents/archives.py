@@ -27,7 +27,7 @@ from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeadersParserException
 
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, MEBIBYTE, RawPage
-from audit_pipeline.sources.base import LeftOut, Missing
+from audit_pipeline.sources.base import LeftOutDocument, MissingPart
 
 SUFFIXES = (".html", ".htm", ".html.gz", ".htm.gz", ".warc", ".warc.gz")
 
@@ -38,7 +38,7 @@ _CHUNK = 64 * 1024
 _MOST_FAULTS = 100
 _HTML = ("text/html", "application/xhtml+xml")
 
-Found = RawPage | LeftOut | Missing
+Found = RawPage | LeftOutDocument | MissingPart
 
 
 def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[Found]:
@@ -48,11 +48,11 @@ def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[Found]:
     their end: the caller knows whose documents they may hold.
     """
     if not root.exists():
-        yield Missing(root.name, f"{root}: no such file or folder")
+        yield MissingPart(root.name, f"{root}: no such file or folder")
         return
     for name, path, problem in _files(root):
         if problem is not None:
-            yield LeftOut(name, problem)
+            yield LeftOutDocument(name, problem)
             continue
         try:
             if _is_warc(path):
@@ -60,7 +60,7 @@ def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[Found]:
             else:
                 yield _page(name, path, largest)
         except OSError as error:
-            yield Missing(name, f"{path}: cannot be read ({error.strerror or error})")
+            yield MissingPart(name, f"{path}: cannot be read ({error.strerror or error})")
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
@@ -93,34 +93,34 @@ def _too_large(largest: int) -> str:
     return f"larger than {largest} bytes"
 
 
-def _page(name: str, path: Path, largest: int) -> RawPage | LeftOut:
+def _page(name: str, path: Path, largest: int) -> RawPage | LeftOutDocument:
     with path.open("rb") as raw:
         try:
             compressed = path.suffix.lower() == ".gz"
             file = gzip.GzipFile(fileobj=raw) if compressed else raw
             content = file.read(largest + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            return LeftOut(name, f"broken gzip: {error}")
-    return RawPage(name, content) if len(content) <= largest else LeftOut(name, _too_large(largest))
+            return LeftOutDocument(name, f"broken gzip: {error}")
+    return RawPage(name, content) if len(content) <= largest else LeftOutDocument(name, _too_large(largest))
 
 
 def _warc_pages(name: str, path: Path, largest: int) -> Iterator[Found]:
     others: Counter[str] = Counter()
     if path.stat().st_size == 0:
-        yield LeftOut(name, "an empty file")
+        yield LeftOutDocument(name, "an empty file")
         return
     with path.open("rb") as file:
         if file.read(len(_GZIP)) == _GZIP:
             for place, member in _gzip_members(file):
                 if isinstance(member, str):
-                    yield Missing(f"{name}@{place}", f"broken record: {member}")
+                    yield MissingPart(f"{name}@{place}", f"broken record: {member}")
                 else:
                     yield from _record_pages(f"{name}@{place}", io.BytesIO(member), largest, others)
         else:
             file.seek(0)
             yield from _record_pages(name, file, largest, others)
     for kind, count in sorted(others.items()):
-        yield LeftOut(name, f"{kind}: {count}")
+        yield LeftOutDocument(name, f"{kind}: {count}")
 
 
 def _gzip_members(file: BinaryIO) -> Iterator[tuple[int, bytes | str]]:
@@ -186,14 +186,14 @@ def _record_pages(name: str, stream: BinaryIO, largest: int, others: Counter[str
             url = str(record.rec_headers.get_header("WARC-Target-URI") or "").strip("<>")
             content = _body(record, largest)
             if len(content) > largest:
-                yield LeftOut(url or name, _too_large(largest))
+                yield LeftOutDocument(url or name, _too_large(largest))
             elif _is_cut_short(record):
-                yield Missing(url or name, f"broken record: cut short, in {name}")
+                yield MissingPart(url or name, f"broken record: cut short, in {name}")
             else:
                 yield RawPage(url or name, content, url or None, _charset(record))
     except (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, zlib.error, ValueError) as error:
         reason = str(error).strip().splitlines()
-        yield Missing(name, f"broken record: {reason[0] if reason else type(error).__name__}")
+        yield MissingPart(name, f"broken record: {reason[0] if reason else type(error).__name__}")
 
 
 def _records(stream: BinaryIO) -> Iterator[ArcWarcRecord]:

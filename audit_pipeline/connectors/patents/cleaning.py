@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from audit_pipeline.sources.base import Section
+from audit_pipeline.sources.base import SourceSection
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -57,7 +57,7 @@ _KEPT_CONTROLS = "\n\t"
 _LOST_CHARACTER = 0xFFFD
 
 
-class CleaningRules(Section):
+class CleaningRules(SourceSection):
     """Parameters of the cleaning; the defaults of the thresholds are EvalWeb's."""
 
     repeated_line_from: Annotated[int, Field(ge=1, strict=True)] | None = Field(

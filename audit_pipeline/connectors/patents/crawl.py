@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, NOT_A_PATENT, RawPage
 from audit_pipeline.connectors.patents.record import page_address, publication_number
 from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
+from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import LeftOut, Missing
+from audit_pipeline.sources.base import LeftOutDocument, MissingPart
 
 SITE = "https://patents.google.com"
 _LARGEST_LIST = 64 * 1024 * 1024
@@ -28,7 +28,7 @@ _ENOUGH_FAILURES = 3
 _ABOUT_ONE_PAGE = frozenset((400, 404, 410))
 _FIELD = b"publicationNumber"
 
-Found = RawPage | LeftOut | Missing
+Found = RawPage | LeftOutDocument | MissingPart
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class NumberList:
     """The publication numbers of a list in its order, each once, and lines that are none."""
 
     numbers: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutDocument, ...]
 
 
 def politeness(contact: str, seconds_between: float) -> Politeness:
@@ -63,21 +63,21 @@ def read_numbers(path: Path, countries: Sequence[str], limit: int | None = None)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
     numbers: dict[str, None] = {}
-    left_out: list[LeftOut] = []
+    left_out: list[LeftOutDocument] = []
     for place, line in enumerate(lines, start=1):
         text = line.partition("#")[0].strip()
         number = publication_number(text)
         if not text:
             continue
         if number is None:
-            left_out.append(LeftOut(f"{path.name}:{place}", f"no publication number: {text[:40]!r}"))
+            left_out.append(LeftOutDocument(f"{path.name}:{place}", f"no publication number: {text[:40]!r}"))
         elif number[:2] not in countries:
-            left_out.append(LeftOut(f"{path.name}:{place}", f"not of {', '.join(countries)}: {number}"))
+            left_out.append(LeftOutDocument(f"{path.name}:{place}", f"not of {', '.join(countries)}: {number}"))
         else:
             numbers[number] = None
     wanted = tuple(numbers)[:limit]
     if len(wanted) < len(numbers):
-        left_out.append(LeftOut(path.name, f"numbers over the limit of {limit}: {len(numbers) - len(wanted)}"))
+        left_out.append(LeftOutDocument(path.name, f"numbers over the limit of {limit}: {len(numbers) - len(wanted)}"))
     return NumberList(wanted, tuple(left_out))
 
 
@@ -104,10 +104,10 @@ def crawled_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE
             yield RawPage(number, page.content, page.url, page.charset)
 
 
-def _missing(number: str, reason: str) -> Missing:
-    return Missing(number, reason, number[:2], number)
+def _missing(number: str, reason: str) -> MissingPart:
+    return MissingPart(number, reason, number[:2], number)
 
 
-def _no_patent(page: Page) -> str | None:
+def _no_patent(page: FetchedPage) -> str | None:
     """Why an answer is no patent page: a site that is busy may say so in a page of its own."""
     return None if _FIELD in page.content else f"the answer is {NOT_A_PATENT}"

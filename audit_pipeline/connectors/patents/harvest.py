@@ -24,12 +24,12 @@ from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError
 from audit_pipeline.connectors.patents.source import LICENCE, NAME, PatentsSettings
 from audit_pipeline.connectors.polite import PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
 
 LANGUAGE = "zh"
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
 
-Found = Patent | LeftOut | Missing
+Found = Patent | LeftOutDocument | MissingPart
 
 
 def harvest(settings: PatentsSettings, downloads: Path) -> Harvest:
@@ -47,18 +47,18 @@ def harvest(settings: PatentsSettings, downloads: Path) -> Harvest:
 def harvest_inputs(settings: PatentsSettings, downloads: Path, today: date, site: str = SITE) -> Harvest:
     """As ``harvest``, with ``today`` as the day after which no date can lie, and the crawl's ``site``."""
     patents: list[tuple[Patent, str]] = []
-    missing: list[Missing] = []
-    left_out: list[LeftOut] = []
+    missing: list[MissingPart] = []
+    left_out: list[LeftOutDocument] = []
     for found in _found(settings, downloads, today, site):
-        if isinstance(found, Missing):
+        if isinstance(found, MissingPart):
             missing += _of_every_country(found, settings)
-        elif isinstance(found, LeftOut):
+        elif isinstance(found, LeftOutDocument):
             left_out.append(found)
         else:
             try:
                 patents.append((found, cleaned_text(found, settings)))
             except UnusablePatentError as problem:
-                left_out.append(LeftOut(found.number, str(problem)))
+                left_out.append(LeftOutDocument(found.number, str(problem)))
     groups = grouped([patent for patent, _ in patents])
     documents = [_document(patent, text, group) for (patent, text), group in zip(patents, groups, strict=True)]
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
@@ -100,14 +100,14 @@ def _crawled(
     try:
         listed = read_numbers(path, settings.countries, settings.limit)
     except SourceError as error:
-        yield Missing(path.name, str(error))
+        yield MissingPart(path.name, str(error))
         return
     yield from listed.left_out
     with PoliteClient(downloads / NAME, politeness(contact, settings.seconds_between)) as client:
         yield from _parsed(crawled_pages(listed.numbers, client, site), today)
 
 
-def _parsed(pages: Iterable[RawPage | LeftOut | Missing], today: date) -> Iterator[Found]:
+def _parsed(pages: Iterable[RawPage | LeftOutDocument | MissingPart], today: date) -> Iterator[Found]:
     for page in pages:
         if not isinstance(page, RawPage):
             yield page
@@ -115,10 +115,10 @@ def _parsed(pages: Iterable[RawPage | LeftOut | Missing], today: date) -> Iterat
         try:
             yield parse_page(page, today)
         except UnusablePatentError as problem:
-            yield LeftOut(page.name, str(problem))
+            yield LeftOutDocument(page.name, str(problem))
 
 
-def _of_every_country(item: Missing, settings: PatentsSettings) -> list[Missing]:
+def _of_every_country(item: MissingPart, settings: PatentsSettings) -> list[MissingPart]:
     """A part that may have held any document, as missing from every collection, so that earlier ones are kept."""
     if item.collection is not None:
         return [item]

@@ -19,7 +19,7 @@ from audit_pipeline.connectors.wikipedia.pages import pages_in_words
 from audit_pipeline.connectors.wikipedia.parquet import harvest_parquet
 from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, together
+from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart, together
 
 
 def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
@@ -42,7 +42,7 @@ def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
     return replace(found, documents=documents, left_out=(*found.left_out, *repeated))
 
 
-def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[Missing, ...], tuple[LeftOut, ...]]:
+def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[MissingPart, ...], tuple[LeftOutDocument, ...]]:
     if settings.dates is None:
         return CreationDates(), (), ()
     try:
@@ -50,15 +50,17 @@ def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[Missing, .
             return dates_from_history(settings.dates), (), ()
         dates, refused = read_dates(settings.dates)
     except DataError as error:
-        return CreationDates(), (Missing(settings.dates.name, str(error), settings.collection),), ()
+        return CreationDates(), (MissingPart(settings.dates.name, str(error), settings.collection),), ()
     return dates, (), refused
 
 
-def _each_once(documents: Iterable[Document]) -> tuple[tuple[Document, ...], tuple[LeftOut, ...]]:
+def _each_once(documents: Iterable[Document]) -> tuple[tuple[Document, ...], tuple[LeftOutDocument, ...]]:
     first: dict[str, Document] = {}
     repeated = 0
     for document in documents:
         repeated += document.name in first
         first.setdefault(document.name, document)
-    counted = (LeftOut(pages_in_words(repeated), "met twice, by page id; the first is taken"),) if repeated else ()
+    counted = (
+        (LeftOutDocument(pages_in_words(repeated), "met twice, by page id; the first is taken"),) if repeated else ()
+    )
     return tuple(first.values()), counted

@@ -27,7 +27,7 @@ from urllib3.exceptions import HTTPError
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, TransientError
-from audit_pipeline.fetch.retry import Patience, may_pass, retrying, seconds_asked_for, status_may_pass
+from audit_pipeline.fetch.retry import RetryPolicy, may_pass, retrying, seconds_asked_for, status_may_pass
 
 WEBHOOK = "CORPUS_AUDIT_WEBHOOK"
 INSECURE = "CORPUS_AUDIT_WEBHOOK_INSECURE"
@@ -37,8 +37,8 @@ TIMEOUT = 10.0
 SHORT_TIMEOUT = 5.0
 LOCK_TIMEOUT = 30.0
 _OK, _REDIRECTED = 200, 300
-PATIENCE = Patience(attempts=4, first=0.5, longest=5.0)
-_ONCE = Patience(attempts=1, first=0.0)
+PATIENCE = RetryPolicy(attempts=4, first=0.5, longest=5.0)
+_ONCE = RetryPolicy(attempts=1, first=0.0)
 # The loggers that name the path of a request, which holds the secret.
 _TALKATIVE = ("urllib3.connectionpool", "urllib3.util.retry")
 

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process
-from audit_pipeline.operate.facts import Asked, Kind, Step
+from audit_pipeline.operate.facts import Kind, PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import plan
 from audit_pipeline.operate.situation import look
 from audit_pipeline.references.frequencies import countable_corpus
@@ -40,7 +40,7 @@ class Runner:
         return in_process.run_job(self.jobs(job), self.instance, tags=self.tags, on_wait=self.tell, **target)
 
 
-def carry_out(step: Step, runner: Runner) -> str:
+def carry_out(step: PlannedStep, runner: Runner) -> str:
     """Fetch, train, build or count; returns the run's id. Raises the AuditError that the run ended with."""
     if step.kind == "fetch":
         runner.tell(f"fetching documents: {step.what}")
@@ -67,13 +67,13 @@ _PRODUCT: Mapping[Kind, str] = {
 }
 
 
-def product(step: Step) -> str:
+def product(step: PlannedStep) -> str:
     """What a step makes, in one word."""
     return f"{_PRODUCT[step.kind]}/{step.what.partition('|')[0]}"
 
 
 def ensure(
-    asked: Asked, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
+    asked: PlanRequest, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
 ) -> dict[str, str]:
     """Carry out the steps of these kinds, one kind after the other, that what is asked takes.
 
@@ -102,4 +102,4 @@ def ensure_frequencies(model: TokenizedModel, runner: Runner) -> dict[str, str]:
     Returns the runs by what they made. Raises the AuditError that kept it from being counted.
     """
     countable_corpus(model.entry)
-    return ensure(Asked(models=(model.entry.name,)), ("fetch", "count"), runner, models=[model])
+    return ensure(PlanRequest(models=(model.entry.name,)), ("fetch", "count"), runner, models=[model])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.facts import OF_PAIRS, Situation, Step
+from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, Situation
 from audit_pipeline.operate.plan import problems
 
 
@@ -33,7 +33,7 @@ def _no(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenEntries:
     """Of a name of each kind: whether its entry is in the configuration, but cannot be used as it stands."""
 
     model: Callable[[str], bool] = _no
@@ -41,7 +41,7 @@ class Broken:
     source: Callable[[str], bool] = _no
 
 
-NOTHING_BROKEN = Broken()
+NOTHING_BROKEN = BrokenEntries()
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ def new_models(
     benchmarks: Mapping[str, str | None],
     registered_models: Sequence[str],
     registered_benchmarks: Sequence[str],
-    steps: Sequence[Step],
+    steps: Sequence[PlannedStep],
     busy: str | None = None,
-    broken: Broken = NOTHING_BROKEN,
+    broken: BrokenEntries = NOTHING_BROKEN,
 ) -> NewModels:
     """One range run over all benchmarks for every model that is new or another than it was.
 
@@ -124,19 +124,19 @@ def new_models(
 class KeyedStep:
     """A step to request, and its run's key: the same is never run twice."""
 
-    step: Step
+    step: PlannedStep
     key: str
 
 
 @dataclass(frozen=True)
-class Requested:
+class LastRequest:
     """What was last asked for under one name (None: it came about), and how often anything was."""
 
     version: str | None = None
     times: int = 0
 
-    def again(self, version: str) -> Requested:
-        return Requested(version, self.times + 1)
+    def again(self, version: str) -> LastRequest:
+        return LastRequest(version, self.times + 1)
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ class SeenBenchmarks:
     and Dagster runs no key twice.
     """
 
-    pairs: Mapping[str, Requested] = field(default_factory=dict)
-    builds: Mapping[str, Requested] = field(default_factory=dict)
-    fetches: Mapping[str, Requested] = field(default_factory=dict)
+    pairs: Mapping[str, LastRequest] = field(default_factory=dict)
+    builds: Mapping[str, LastRequest] = field(default_factory=dict)
+    fetches: Mapping[str, LastRequest] = field(default_factory=dict)
 
     def handled(self, benchmark: str) -> str | None:
         """The digest of the build whose pairs were last asked for."""
-        return self.pairs.get(benchmark, Requested()).version
+        return self.pairs.get(benchmark, LastRequest()).version
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,13 @@ class ChangedBenchmarks:
 def changed_benchmarks(
     seen: SeenBenchmarks,
     there: Situation,
-    steps: Sequence[Step],
+    steps: Sequence[PlannedStep],
     models: Collection[str],
     registered_models: Sequence[str],
     registered_benchmarks: Sequence[str],
     busy: str | None = None,
     auditing: str | None = None,
-    broken: Broken = NOTHING_BROKEN,
+    broken: BrokenEntries = NOTHING_BROKEN,
 ) -> ChangedBenchmarks:
     """Build exactly the benchmarks whose entry or documents changed, and then audit exactly their pairs.
 
@@ -193,8 +193,8 @@ def changed_benchmarks(
     """
     add = tuple(name for name in there.benchmarks if name not in registered_benchmarks)
     # What has no partition was never audited, or was forgotten with all its findings.
-    pairs = dict(seen.pairs) | {name: Requested(None, seen.pairs.get(name, Requested()).times) for name in add}
-    pairs |= {name: Requested(None, one.times) for name, one in seen.pairs.items() if broken.benchmark(name)}
+    pairs = dict(seen.pairs) | {name: LastRequest(None, seen.pairs.get(name, LastRequest()).times) for name in add}
+    pairs |= {name: LastRequest(None, one.times) for name, one in seen.pairs.items() if broken.benchmark(name)}
     cannot = problems(there, there.benchmarks)
     told = [f"{name}: {problem}" for name, problem in cannot.items()]
     if busy is not None:
@@ -218,13 +218,13 @@ def changed_benchmarks(
         name: one.built
         for name, one in there.benchmarks.items()
         if one.built is not None and one.wanted is not None and name not in cannot and name not in to_build
-        if pairs.get(name, Requested()).version != one.built
+        if pairs.get(name, LastRequest()).version != one.built
     }
     waiting = "benchmarks are being built" if fresh_fetches or fresh_builds else auditing
     ranges: tuple[PairRange, ...] = ()
     handled = pairs
     if ready and waiting is None:
-        pairs = pairs | {name: pairs.get(name, Requested()).again(version) for name, version in ready.items()}
+        pairs = pairs | {name: pairs.get(name, LastRequest()).again(version) for name, version in ready.items()}
         handled = handled if any(map(broken.model, registered_models)) else pairs
         audited = [name for name in registered_models if name in models]
         due = {step.pair.benchmark for step in steps if step.kind in OF_PAIRS and step.pair.model in audited}
@@ -244,17 +244,17 @@ def changed_benchmarks(
 
 
 def _asked(
-    before: Mapping[str, Requested], wanted: Mapping[str, str], broken: Callable[[str], bool]
-) -> tuple[dict[str, Requested], list[str]]:
+    before: Mapping[str, LastRequest], wanted: Mapping[str, str], broken: Callable[[str], bool]
+) -> tuple[dict[str, LastRequest], list[str]]:
     """What is asked for now, and the names among it that are new; what is no longer wanted came about."""
     asked = {
-        name: one if name in wanted or broken(name) else Requested(None, one.times) for name, one in before.items()
+        name: one if name in wanted or broken(name) else LastRequest(None, one.times) for name, one in before.items()
     }
-    fresh = [name for name, version in wanted.items() if asked.get(name, Requested()).version != version]
-    return asked | {name: asked.get(name, Requested()).again(wanted[name]) for name in fresh}, fresh
+    fresh = [name for name, version in wanted.items() if asked.get(name, LastRequest()).version != version]
+    return asked | {name: asked.get(name, LastRequest()).again(wanted[name]) for name in fresh}, fresh
 
 
-def _key(what: str, name: str, asked: Requested) -> str:
+def _key(what: str, name: str, asked: LastRequest) -> str:
     return digest(what, name, asked.version, asked.times)[:32]
 
 
@@ -300,7 +300,7 @@ def benchmarks_state(cursor: str | None) -> SeenBenchmarks:
     try:
         content = json.loads(cursor) if cursor else {"pairs": {}, "builds": {}, "fetches": {}}
         pairs, builds, fetches = (
-            {name: Requested(version, int(times)) for name, (version, times) in content[what].items()}
+            {name: LastRequest(version, int(times)) for name, (version, times) in content[what].items()}
             for what in ("pairs", "builds", "fetches")
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:

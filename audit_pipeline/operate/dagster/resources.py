@@ -87,7 +87,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
                 torch.cuda.empty_cache()
 
 
-class ProgressTeller(dg.ConfigurableResource):  # type: ignore[type-arg]
+class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Progress as log lines of the run and, where ``terminal`` is set, as a bar on standard error."""
 
     terminal: bool = False

@@ -15,9 +15,9 @@ from typing import TypeVar
 import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from audit_pipeline.fetch.retry import Patience, causes, may_pass, retrying
+from audit_pipeline.fetch.retry import RetryPolicy, causes, may_pass, retrying
 
-PATIENCE = Patience(attempts=4, first=2.0, longest=60.0, jitter=1.0)
+PATIENCE = RetryPolicy(attempts=4, first=2.0, longest=60.0, jitter=1.0)
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ from audit_pipeline.operate.dagster import planning, situation
 from audit_pipeline.operate.dagster.in_process import bury_dead_runs
 from audit_pipeline.operate.dagster.jobs import JOBS
 from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_keys
-from audit_pipeline.operate.dagster.planning import Broken, PairRange
+from audit_pipeline.operate.dagster.planning import BrokenEntries, PairRange
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.tags import REASON_TAG
-from audit_pipeline.operate.facts import Asked
+from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import plan
 from audit_pipeline.operate.situation import look
 
@@ -44,9 +44,9 @@ def _added(dimension: str, names: tuple[str, ...]) -> list[dg.AddDynamicPartitio
     return [dg.AddDynamicPartitionsRequest(dimension, list(names))] if names else []
 
 
-def _broken(config: Configuration) -> Broken:
+def _broken(config: Configuration) -> BrokenEntries:
     """Which names are in the configuration, but cannot be used; what a broken family is drawn from is not known."""
-    return Broken(
+    return BrokenEntries(
         config.models.is_broken,
         config.benchmarks.is_broken,
         lambda source: bool(config.benchmarks.problems) or config.sources.is_broken(source),
@@ -109,7 +109,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     _bury(context)
     config = load_configuration()
     specs = standing(config.benchmarks)
-    asked = Asked(benchmarks=tuple(specs))
+    asked = PlanRequest(benchmarks=tuple(specs))
     there = look(asked, paths, specs=specs.values())
     seen = planning.benchmarks_state(context.cursor)
     models = list(standing_models(config.models))

@@ -26,7 +26,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.carry_out import Jobs, Runner, carry_out, ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.facts import OF_PAIRS, Asked, Situation
+from audit_pipeline.operate.facts import OF_PAIRS, PlanRequest, Situation
 from audit_pipeline.operate.plan import as_built, plan, problems, state_of
 from audit_pipeline.operate.situation import look
 
@@ -34,7 +34,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass
-class Week:
+class WeeklySummary:
     """What a weekly audit came to: what changed, what was audited, and what went wrong, each in words."""
 
     rolled: list[str] = field(default_factory=list)
@@ -63,14 +63,14 @@ class Week:
 
 def weekly_audit(
     jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Tell, tags: Mapping[str, str]
-) -> Week:
+) -> WeeklySummary:
     """Move relative cutoffs on to ``today``, fetch, build what changed, audit what is not done, and publish.
 
     Each step is a run of its own, with ``tags``. A source, benchmark or model that fails is among the problems, and
     the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
     where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
     """
-    week, runner = Week(), Runner(jobs, instance, paths, tell, tags=tags)
+    week, runner = WeeklySummary(), Runner(jobs, instance, paths, tell, tags=tags)
     in_process.bury_dead_runs(instance)
     _roll(paths, today, week, tell)
     config = load_configuration()
@@ -88,7 +88,7 @@ def weekly_audit(
     return week
 
 
-def _roll(paths: DataPaths, today: date, week: Week, tell: Tell) -> None:
+def _roll(paths: DataPaths, today: date, week: WeeklySummary, tell: Tell) -> None:
     before = load_benchmarks()
     if not any(spec.is_relative for spec in before.values()):
         return
@@ -103,8 +103,8 @@ def _roll(paths: DataPaths, today: date, week: Week, tell: Tell) -> None:
     tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
 
 
-def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
-    asked = Asked(benchmarks=tuple(spec.name for spec in specs), refresh=True)
+def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
+    asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=True)
     there = look(asked, runner.paths, specs=specs)
     for source in there.sources.values():
         # A broken section was told with the rest of the configuration.
@@ -129,8 +129,8 @@ def _version(source: str, paths: DataPaths) -> str | None:
         return None
 
 
-def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
-    asked = Asked(benchmarks=tuple(spec.name for spec in specs))
+def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
+    asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
     there = look(asked, runner.paths, specs=specs, ask_hub=True)
     for name, problem in problems(there, asked.benchmarks).items():
         week.not_built.append(name)
@@ -149,7 +149,9 @@ def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
             _note(week, runner.tell, f"{step.what} could not be built: {error}")
 
 
-def _audit(specs: Sequence[BenchmarkSpec], models: Mapping[str, ModelEntry], runner: Runner, week: Week) -> None:
+def _audit(
+    specs: Sequence[BenchmarkSpec], models: Mapping[str, ModelEntry], runner: Runner, week: WeeklySummary
+) -> None:
     fit = _fit(specs, runner.paths, week, runner.tell)
     for name, entry in models.items():
         try:
@@ -158,9 +160,9 @@ def _audit(specs: Sequence[BenchmarkSpec], models: Mapping[str, ModelEntry], run
             _note(week, runner.tell, f"{name}: {error}")
 
 
-def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
+def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     name = model.entry.name
-    asked = Asked(pairs=tuple(Pair(spec.name, name) for spec in specs))
+    asked = PlanRequest(pairs=tuple(Pair(spec.name, name) for spec in specs))
 
     def look_again() -> Situation:
         return as_built(look(asked, runner.paths, specs=specs, entries=[model.entry], models={name: model}))
@@ -181,7 +183,7 @@ def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: 
         week.audited[name] = [pair.benchmark for pair in pending if state_of(pair, there).status == "done"]
 
 
-def _count(model: TokenizedModel, runner: Runner, week: Week) -> None:
+def _count(model: TokenizedModel, runner: Runner, week: WeeklySummary) -> None:
     try:
         ensure_frequencies(model, runner)
     except ConfigError as error:
@@ -191,7 +193,7 @@ def _count(model: TokenizedModel, runner: Runner, week: Week) -> None:
         _note(week, runner.tell, f"the tokens of {model.entry.reference_corpus} could not be counted: {error}")
 
 
-def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: Week, tell: Tell) -> list[BenchmarkSpec]:
+def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Tell) -> list[BenchmarkSpec]:
     fit = []
     for spec in specs:
         try:
@@ -204,6 +206,6 @@ def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: Week, tell: Tel
     return fit
 
 
-def _note(week: Week, tell: Tell, problem: str) -> None:
+def _note(week: WeeklySummary, tell: Tell, problem: str) -> None:
     week.problems.append(problem)
     tell(problem)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue.contracts import KIND_VERSIONS, TOKEN_STATISTICS, Pair, digest
-from audit_pipeline.catalogue.lineage import Step, record
+from audit_pipeline.catalogue.lineage import LineageStep, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import AuditError, DataError, TransientError
@@ -84,7 +84,7 @@ def run_tokens(
     model: TokenizedModel,
     paths: DataPaths,
     forward: Callable[[], ForwardPass],
-    step: Step,
+    step: LineageStep,
     *,
     kinds: Sequence[Kind],
     logits_budget: int,

@@ -25,7 +25,7 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.scoring.neighbours.proposer import Cost, distinct, generator_of, scoring_cost
+from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
 from audit_pipeline.token_statistics.run import Kind
 
 NAME = "masked-model"
@@ -94,7 +94,7 @@ class MaskedModelProposer:
         model = (identity.model_fingerprint, identity.tokenizer_fingerprint)
         return digest(NAME, _VERSION, *model, self._share, self._candidates)
 
-    def cost(self, texts: Sequence[str], n: int) -> Cost:
+    def cost(self, texts: Sequence[str], n: int) -> NeighbourCost:
         """One pass of the masked model a masked word; needs its files, not its weights.
 
         A text whose candidates coincide may need more words than are counted here.
@@ -106,7 +106,7 @@ class MaskedModelProposer:
             masked = min(len(words), step * max(1, math.ceil(n / self._candidates / step)))
             passes += masked
             tokens += masked * (min(len(ids), self._room) + len(self._prefix) + len(self._suffix))
-        return Cost(self._entry.name, passes, tokens, *scoring_cost(texts, n))
+        return NeighbourCost(self._entry.name, passes, tokens, *scoring_cost(texts, n))
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         """As Proposer.propose; each distinct text is worked on once, and never in a batch with another."""

@@ -31,7 +31,7 @@ from audit_pipeline.operate.dagster.in_process import (
     dead_runs,
     process_identity,
 )
-from audit_pipeline.operate.looked_at import Finding
+from audit_pipeline.operate.doctor_checks import DoctorCheck
 
 POOL = "gpu"
 
@@ -60,7 +60,7 @@ WEEKLY = dg.ScheduleDefinition(name="weekly", job=made_job, cron_schedule="0 0 *
 DEFINITIONS = dg.Definitions(jobs=[made_job], sensors=[eager, shy, switched], schedules=[WEEKLY])
 
 
-def look(workspace: Workspace) -> dict[str, Finding]:
+def look(workspace: Workspace) -> dict[str, DoctorCheck]:
     return {finding.what: finding for finding in examine_dagster(workspace.paths, DEFINITIONS)}
 
 
