@@ -6,7 +6,7 @@ not: whether any of it is right (tests/).
     python bench/many_partitions.py [--models 100] [--benchmarks 50] [--no-services]
 
 The benchmarks are built from made-up texts as any are, and the models' folders are real (five tiny ones, under many
-names). Scores, evaluations, lineage and outcomes are made up, one file a pair as an audit writes them, and Dagster is
+names). Scores, evaluations, lineage and outcomes are made up, one file per pair as an audit writes them, and Dagster is
 told of each pair's token statistics, scores and evaluations, with pictures as large as real ones. Everything lies in
 memory where the machine has room there. Ends with exit code 1 where a tick takes ten seconds or more, or the report
 more than a minute or 20 MB.

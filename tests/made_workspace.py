@@ -72,7 +72,7 @@ def made_document(collection: str, name: str, published: date | None, text: str)
 def made_documents(
     per_side: int, words: int, collections: Iterable[str] = COLLECTIONS, *, also: Iterable[str] = ()
 ) -> tuple[Document, ...]:
-    """``per_side`` documents a side in each collection."""
+    """``per_side`` documents per side in each collection."""
     return tuple(
         made_document(
             collection,
@@ -122,7 +122,7 @@ class Workspace:
         (self.config / f"{name}.yaml").write_text(text, encoding="utf-8")
 
     def write_models(self, **entries: Mapping[str, Any]) -> None:
-        """One entry a model; a name's underscores are hyphens."""
+        """One entry per model; a name's underscores are hyphens."""
         models = {
             name.replace("_", "-"): {
                 key: str(value) if isinstance(value, Path) else value for key, value in one.items()

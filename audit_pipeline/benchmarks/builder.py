@@ -29,7 +29,7 @@ class BuilderInputs(Generic[Content]):
     """What a benchmark is built from, read: its content, the versions of where it came from, and what is known of that.
 
     ``origin`` says in words where rows were read; None for documents, whose sources have names. ``provenance`` has an
-    entry a source or place: ids, versions, licences, kinds of date.
+    entry per source or place: ids, versions, licences, kinds of date.
     """
 
     content: Content

@@ -94,7 +94,7 @@ def files_with_entries(paths: DataPaths) -> list[Path]:
 
 
 def _file_of(entry: LineageEntry, paths: DataPaths) -> Path | None:
-    # A table that this version does not know is a later version's, which adds a file a run to each as a rule.
+    # A table that this version does not know is a later version's, which adds a file per run to each as a rule.
     table = TABLES.get(entry.table)
     if table is None:
         return paths.run_file(entry.table, entry.partition, entry.run_id)

@@ -1,7 +1,7 @@
 """A polite client for the web: one request at a time, with pauses, robots.txt, retries and a store of every answer.
 
 What belongs here: how a page is asked for, how often, and how much of it is taken. What does not: which pages a source
-asks for, and what they say (one module a source), and where answers are kept (responses.py).
+asks for, and what they say (one module per source), and where answers are kept (responses.py).
 
 requests speaks HTTP, tenacity repeats (fetch/retry.py), protego reads robots.txt, SQLite keeps the answers (a
 transaction each, so a killed crawl loses none of them), filelock keeps two processes from asking at once. What is ours
@@ -94,7 +94,7 @@ class Politeness:
 
 
 class PoliteClient:
-    """Asks for pages one at a time and keeps every answer in ``folder`` (one folder a source).
+    """Asks for pages one at a time and keeps every answer in ``folder`` (one folder per source).
 
     ``seconds_between`` two requests to a host, counted across processes that share the folder; longer where the
     host's robots.txt says so. Use it as a context manager. ``sleep`` is for tests.

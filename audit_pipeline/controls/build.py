@@ -40,7 +40,7 @@ from audit_pipeline.models.convert import read_with_transformers
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 
-Tell = Callable[[Role, int, int, float], None]
+OnControlStep = Callable[[Role, int, int, float], None]
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,14 @@ class ControlReport:
 
 
 def build_control(
-    entry: ControlEntry, paths: DataPaths, step: LineageStep, *, device: str | None = None, tell: Tell | None = None
+    entry: ControlEntry,
+    paths: DataPaths,
+    step: LineageStep,
+    *,
+    device: str | None = None,
+    tell: OnControlStep | None = None,
 ) -> ControlReport:
-    """Train the model that is exposed to the members, and its twin, unless they are there as the entry has them.
+    """Train the model that is exposed to the members, and the control model, unless they are there as stated.
 
     Raises DataError where there are no documents, or too few windows in them.
     """
@@ -104,7 +109,7 @@ def train_into(
     device: str,
     paths: DataPaths,
     roles: Sequence[Role] = (EXPOSED, TWIN),
-    tell: Tell | None = None,
+    tell: OnControlStep | None = None,
 ) -> dict[str, Any]:
     """Train the models of ``roles`` into ``folder``/<role> (safetensors and tokenizer), ``texts`` beside them.
 

@@ -37,7 +37,7 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 
 RESAMPLES = 1000
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def run_study(
     step: LineageStep,
     *,
     device: str | None = None,
-    tell: Tell = print,
+    tell: Log = print,
 ) -> pa.Table:
     """Train and measure every condition, and keep the results (schema CONTROL_STUDIES); models are thrown away.
 

@@ -11,7 +11,7 @@ members; 1: all of them. Two tests are planned for:
   (Noether 1987, Journal of the American Statistical Association 82), and by resampling the scores at hand;
 - the count of flagged texts: a one-sided exact binomial test against the threshold's false-positive rate.
 
-Both take texts as independent, one a document. Windows of one document count for less.
+Both take texts as independent, one per document. Windows of one document count for less.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PowerReport:
             f"tell such a rate at all, and {self.groups_to_certify} for a threshold certified with {CONFIDENCE:.0%} "
             f"confidence. By {self.source} (AUROC {self.auroc:.3f}), to see with {100 * self.power:.3g}% power that "
             f"{100 * self.effect:.3g}% of the audited texts are members: {by_mean}; {by_count}. Texts count as "
-            "independent, one a document."
+            "independent, one per document."
         )
 
 
@@ -211,7 +211,7 @@ def power_report(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> PowerReport:
-    """What an audit needs, from the scores at hand of members and of non-members (one a document, [n] each).
+    """What an audit needs, from the scores at hand of members and of non-members (one per document, [n] each).
 
     ``effect``: the contamination rate to be seen, above 0 and up to 1. ``n_held_out``: the non-members that the mean
     score is compared with; as many as are audited where None. ``sizes``: the numbers of texts of the curve. Raises

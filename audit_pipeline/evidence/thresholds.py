@@ -1,6 +1,6 @@
 """Thresholds from a calibration split, and what they achieve on texts that chose nothing.
 
-What belongs here: the three rules, the draw of one text a group that two of them need, and rates at a threshold with
+What belongs here: the three rules, the draw of one text per group that two of them need, and rates at a threshold with
 their intervals. What does not: p-values of groups (conformal.py), shares of members (contamination_rate.py), metrics
 that need no threshold (metrics.py).
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from audit_pipeline.fetch.opened import InputFile, faults_told
+from audit_pipeline.fetch.opened import InputFile, faults_as_errors
 from audit_pipeline.fetch.rows import (
     Row,
     Skipped,
@@ -55,7 +55,7 @@ class RowStream:
         Raises UnreadableFileError where the file, or the rest of it, cannot be read, and where it holds no row.
         """
         empty = True
-        with faults_told(self.file):
+        with faults_as_errors(self.file):
             for entry in self.read(columns):
                 empty = False
                 yield entry

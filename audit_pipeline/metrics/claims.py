@@ -73,8 +73,8 @@ def few_texts(n_members: int, n_nonmembers: int) -> str | None:
 def rests_on(level: str | None, stated_by: str | None, blind: float | None) -> str | None:
     """Whose word a claim level rests on; None where it claims nothing, or is more than somebody's word.
 
-    ``stated_by`` said how the two sides came about; ``blind`` is the blind control's AUROC, None where it was not read,
-    so that nothing has been able to contradict.
+    ``stated_by`` said how the two sides came about; ``blind`` is the blind control's AUROC, None where it was not
+    computed, so that nothing has been able to contradict.
     """
     return None if level in (None, "screening only") or blind is not None else stated_by
 

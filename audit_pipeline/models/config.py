@@ -39,7 +39,7 @@ class InstalledFile(StrictSettings):
 
 
 class TrainedHere(StrictSettings):
-    """A model of a control (config/controls.yaml): the one that is exposed to the members, or its twin."""
+    """A model of a control (config/controls.yaml): the one that is exposed to the members, or the other (role twin)."""
 
     name: str = Field(description="the control")
     role: Role
@@ -59,7 +59,7 @@ class ModelEntry(StrictSettings):
     start_token: str | None = Field(default=None, description="None: the family's default, else bos, else eos")
     start_token_policy: StartTokenPolicy = "always"
     window: Annotated[int, Field(ge=2)] | None = Field(
-        default=None, description="tokens a pass; None: the context length"
+        default=None, description="tokens per pass; None: the context length"
     )
     stride: Annotated[int, Field(ge=1)] | None = Field(default=None, description="None: half a window")
     release_date: date | None = None

@@ -91,7 +91,7 @@ def answer_words(
 _EQUAL = Words(
     "not_defined",
     "No answer: all scores are equal.",
-    "Every text has the same score, so the scores tell nothing apart. Is it the right column?",
+    "Every text has the same score, so the scores separate nothing. Is it the right column?",
 )
 
 
@@ -113,7 +113,7 @@ def _separable(auroc: Estimate | None, sides: Sides, origin: ScoreOrigin) -> Wor
     return Words(
         "separable",
         "No conclusion: the texts give themselves away.",
-        "The two sides can be told apart without the model, by their words alone. Whatever the detector finds may"
+        "The two sides can be separated without the model, by their words alone. Whatever the detector finds may"
         " be that difference, so this says nothing about the training data."
         + (f" {first.capitalize()} score lower than {second}. {origin.asked_in_passing}" if lower else ""),
     )
@@ -151,7 +151,7 @@ def _of_every(
         return Words(
             "no_difference",
             "No difference found by any detector.",
-            f"None of {things(len(every), 'detector', 'detectors')} tells {first} from {second} better than chance."
+            f"None of {things(len(every), 'detector', 'detectors')} separates {first} from {second} better than chance."
             f"{against} That clears nobody: text that was trained on can go unnoticed.",
         )
     values = [one.value for one in known if one.value is not None]
@@ -159,9 +159,9 @@ def _of_every(
         "no_detector_named",
         f"No detector was named beforehand: all {count(len(every))} are shown, and none is the answer.",
         f"Their AUROCs run from {number(min(values))} to {number(max(values))}. The best of several looks better than"
-        f" it is, so nothing is concluded from one of them.{against} What allows for all of them: tests of the whole"
-        " set, and “q of all” where documents were tested. The detector that is to answer is named before anything is"
-        " looked at: --headline NAME.",
+        f" it is, so nothing is concluded from one of them.{against} Tests of the whole set allow for all of"
+        " them, and so does “q of all” where documents were tested. Name the headline detector before you look at any"
+        " result: --headline NAME.",
     )
 
 
@@ -188,7 +188,7 @@ def _of_sides(
     if auroc.low > CHANCE:
         words = f"The scores of {first} are higher than those of {second}"
         return _of_a_difference(words, margin, claim_level, origin)
-    words = f"The detector does not tell {first} from {second} better than chance."
+    words = f"The detector does not separate {first} from {second} better than chance."
     if claim_level == SOUND:
         return Words(
             "no_difference",
@@ -208,7 +208,7 @@ def _of_a_difference(words: str, margin: Estimate | None, claim_level: str, orig
     if claim_level == SOUND:
         return Words(
             "sound_evidence_of_training",
-            "The model tells texts it was trained on from texts it was not"
+            "The model distinguishes texts that it was trained on from texts that it was not"
             + (", if what was stated is so." if origin.stated_by else "."),
             f"{words}, beyond chance. {origin.chance('which texts are members')}: nothing but membership differs"
             " between the two sides.",

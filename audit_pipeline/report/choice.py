@@ -3,8 +3,8 @@
 What belongs here: the limits and the order of what matters. What does not: reading the views (page.py), what is
 said of what is left out (sections/).
 
-A section takes two pictures and as many tables, an answer a line of a table: with thousands of pairs a page would take
-an hour to write and nobody could open it. What is left out is all in the warehouse.
+A section takes two pictures and as many tables, and an answer is one line of a table. With thousands of pairs a page
+would take an hour to write and nobody could open it. What is left out is all in the warehouse.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def _of_standing_out(
         f"{some} {'stands' if documents.standing_out == 1 else 'stand'} out: worth a closer look.",
         "That says where to look. It is no evidence: the documents that they are compared with may differ from them"
         + (
-            " in more than training, and can be told from them without the model."
+            " in more than training, and can be separated from them without the model."
             if split_verdict == SEPARABLE
             else " in more than training."
         ),

@@ -43,7 +43,7 @@ from audit_pipeline.report.numbers import (
 from audit_pipeline.report.page import ReportPage
 from audit_pipeline.report.pictures import SIDE_NAMES, roc_pictures, spread_pictures, study_pictures
 from audit_pipeline.report.section_files import sections
-from audit_pipeline.report.summary import is_evidence, is_told_first
+from audit_pipeline.report.summary import is_evidence, is_shown_first
 from audit_pipeline.report.words import STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
 
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
@@ -130,7 +130,7 @@ def _environment() -> jinja2.Environment:
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
     )
-    environment.tests.update(told_first=is_told_first, evidence=is_evidence)
+    environment.tests.update(shown_first=is_shown_first, evidence=is_evidence)
     environment.globals.update(
         side_names=SIDE_NAMES,
         scale_of=Scale.of,

@@ -74,7 +74,7 @@ class RateRow:
 
 @dataclass(frozen=True)
 class StudyPanel:
-    """AUROC over the values of one setting, a line a detector; ``lines`` has one interval a value for each."""
+    """AUROC over the values of one setting, a line per detector; ``lines`` has one interval per value for each."""
 
     setting: str
     values: Sequence[str]

@@ -1,4 +1,4 @@
-"""From the results of a study to the panels of its picture: one a setting, a line a detector.
+"""From the results of a study to the panels of its picture: one per setting, a line per detector.
 
 What belongs here: putting rows in order and averaging seeds. What does not: drawing (interval_plots.py).
 """

@@ -62,7 +62,7 @@ def whole_set_words(
     return "found", f"{name}: a difference worth a closer look, and no evidence ({p})."
 
 
-def is_told_first(test: Row) -> bool:
+def is_shown_first(test: Row) -> bool:
     """Whether a test belongs on the first screen: not where dataset inference is refused for the benchmark's design."""
     is_for_design = test["design"] not in ("exchangeable", "randomised")
     return not (test["test"] == "dataset_inference" and test["outcome"] == "refused" and is_for_design)
@@ -82,7 +82,7 @@ def summary_of(answers: Sequence[Row], pairs: int, tests: Sequence[Row] = ()) ->
 
     ``answers``: the rows of those that are shown, of so many ``pairs``.
     """
-    told = [test for test in tests if is_told_first(test)]
+    told = [test for test in tests if is_shown_first(test)]
     of_tests = _summary_of_tests(told)
     if not pairs:
         return of_tests or ("No test of a whole set could be made." if tests else "Nothing has been audited yet.")
@@ -165,15 +165,15 @@ def instrument_words(checks: Sequence[Row]) -> str:
     chosen = next((check for check in known if check["answers"]), next(iter(known), None))
     if chosen is None:
         return "The instrument check has no result: no detector has an AUROC on it."
-    exposed, twin = Estimate(**chosen["exposed"]), Estimate(**chosen["twin"])
+    exposed, control = Estimate(**chosen["exposed"]), Estimate(**chosen["twin"])
     works = exposed.low is not None and exposed.low > CHANCE
-    clean = twin.low is None or twin.high is None or twin.low <= CHANCE <= twin.high
+    clean = control.low is None or control.high is None or control.low <= CHANCE <= control.high
     reached = (
         f"In a small model trained here on texts drawn by chance, {chosen['detector']} reaches an AUROC of"
-        f" {number(exposed.value)}; in its twin, which saw none of them, {number(twin.value)}."
+        f" {number(exposed.value)}; in the control model, which saw none of them, {number(control.value)}."
     )
     if works and clean:
         return f"The instrument works. {reached} Texts were seen several times: in large models they leave less behind."
     if works:
-        return f"The instrument reacts, and to more than training. {reached} The twin should be at 0.5."
+        return f"The instrument reacts, and to more than training. {reached} In the control model it should be at 0.5."
     return f"The instrument does not find what is there. {reached} A result at chance means little then."

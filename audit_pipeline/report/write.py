@@ -1,4 +1,4 @@
-"""Writes the reports: a page a model, one across models, a JSON copy beside each, and the schema of the copies.
+"""Writes the reports: a page per model, one across models, a JSON copy beside each, and the schema of the copies.
 
 What belongs here: which files there are, and writing them. What does not: what they say (page.py), how they look
 (html.py, sections/), what the schema says (schema.py).
@@ -45,7 +45,7 @@ MAX_BYTES = 3_000_000
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """What the written reports are of, shown or left out; ``findings``: one a model, benchmark and detector.
+    """What the written reports are of, shown or left out; ``findings``: one per model, benchmark and detector.
 
     ``path`` is the report across models and ``pages`` are those of the models; ``written`` counts the pages that had
     to be written again, ``bytes`` are those of the report across models.

@@ -140,7 +140,7 @@ class _Run:
 def _run_other_models(
     texts: TextStream, session: Session, loaded: _OneAtATime, bounds: ChunkLimits, told: ProgressListener
 ) -> dict[str, RunSummary]:
-    """Over the whole file first: one model at a time is in memory, and changing them once a chunk would take hours."""
+    """Over the whole file first: one model at a time is in memory, and a change of model per chunk would take hours."""
     if not session.runs_other_models:
         return {}
     done = [

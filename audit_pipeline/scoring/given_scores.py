@@ -6,8 +6,8 @@ What belongs here: which columns there may be, what they mean, which rows cannot
 What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text. Only labels
 that are not understood are told as they are spelt, cut (fetch/labels.py).
 
-One row a text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there are
-some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
+One row per text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there
+are some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
 ``parameters``, ``example_id``, ``split`` (calibration | evaluation), ``collection``, ``text``, ``published``.
 """
 
@@ -121,7 +121,7 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
         notes.append("there is no column 'group': every text was taken to be independent of all others")
     has_text = any(text.text for text in texts.values())
     if not has_text:
-        notes.append("there is no column 'text': what the texts alone give away (the blind control) was not read")
+        notes.append("there is no column 'text': the blind control, which needs the texts, was not computed")
     left_out = Counter(one.reason for one in skipped)
     left_out.update(problem for _, problem in scored.values() if problem is not None)
     splits = _splits(list(texts.values()), calibration, seed)

@@ -39,7 +39,7 @@ class PassWeight:
     time: float = 1.0
 
 
-Tell = Callable[[FileProgress], None]
+OnFileProgress = Callable[[FileProgress], None]
 
 
 class Pace:
@@ -49,7 +49,9 @@ class Pace:
     of: it is done at once.
     """
 
-    def __init__(self, passes: Sequence[PassWeight], tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, passes: Sequence[PassWeight], tell: OnFileProgress, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._passes, self._tell, self._clock = passes, tell, clock
         self._expected = Expected(0, estimated=True)
         self._texts_before = self._chunk = self._chunks = 0

@@ -23,10 +23,10 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
     ForwardOf,
+    OnProgress,
     Provider,
     Read,
     ScoringScope,
-    Tell,
     TextWithStatistics,
     UserInputs,
 )
@@ -173,7 +173,7 @@ class Session:
         return total
 
     def run_other_models(
-        self, texts: Sequence[str], forward_of: ForwardOf, *, on_progress: Tell | None = None
+        self, texts: Sequence[str], forward_of: ForwardOf, *, on_progress: OnProgress | None = None
     ) -> Mapping[str, RunSummary]:
         """Bring the caches of other models up to ``texts``, by need.
 
@@ -189,7 +189,7 @@ class Session:
         *,
         kinds: Sequence[Kind] = ("base",),
         logits_budget: int = 0,
-        on_progress: Tell | None = None,
+        on_progress: OnProgress | None = None,
     ) -> PassesSummary:
         """Bring the cache of the audited model up to ``texts``; it is loaded only where something of it is missing."""
         asked = [kind for one in self._met(other_model=False) for kind in one.kinds]
@@ -226,7 +226,7 @@ class Session:
         return statistics.scores(self.selection, ids, texts, before)
 
     def _compute(
-        self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None, *, other_model: bool
+        self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None, *, other_model: bool
     ) -> dict[str, RunSummary]:
         done = {one.need.name: one.compute(texts, forward_of, on_progress) for one in self._met(other_model)}
         return {name: summary for name, summary in done.items() if summary is not None}

@@ -1,4 +1,4 @@
-"""Release notes of Python projects, from their source distributions: one document a release.
+"""Release notes of Python projects, from their source distributions: one document per release.
 
 What belongs here: what may be set, where each project keeps its notes, how it writes a release's version and date, and
 what is left out. What does not: fetching archives (fetch/pypi.py) and turning markup into prose (rst_text.py).
@@ -286,7 +286,7 @@ PROJECTS: Mapping[str, Project] = {
 
 SOURCE = Source(
     NAME,
-    "Release notes of Python projects, from their newest source distributions; one document a release.",
+    "Release notes of Python projects, from their newest source distributions; one document per release.",
     "; ".join(f"{project.title}: {project.licence}" for project in PROJECTS.values()),
     ReleaseNotesSettings,
     fetch,

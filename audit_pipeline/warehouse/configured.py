@@ -31,7 +31,7 @@ class Configured:
 
 
 def configured_models(folder: Path) -> Configured:
-    """A row a model of models.yaml; raises ConfigError where the file cannot be read."""
+    """One row per model of models.yaml; raises ConfigError where the file cannot be read."""
     models = load_models(folder)
     rows: list[Mapping[str, object]] = [
         {
@@ -52,7 +52,7 @@ def configured_models(folder: Path) -> Configured:
 
 
 def configured_benchmarks(folder: Path, paths: DataPaths, there: Situation) -> Configured:
-    """A row a benchmark of benchmarks.yaml, ``words`` null where its texts are of any length; ``there``: what is built.
+    """One row per benchmark of benchmarks.yaml, ``words`` null for any length; ``there``: what is built.
 
     A benchmark whose entry is broken has the row that it was built by, where it was. Raises AuditError where the file
     cannot be read.

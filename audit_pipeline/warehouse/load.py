@@ -154,14 +154,14 @@ def keep_one_row_a_key(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def load_model_cards(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[UnreadableTableFile]:
-    """One row a model's card."""
+    """One row per card of a model."""
     folder = paths.model_card("any").parent
     cards = [path for path in sorted(folder.glob("*.json")) if path != paths.digest_cache]
     return _load_json(connection, MODELS, cards, _model_row)
 
 
 def load_benchmark_manifests(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[UnreadableTableFile]:
-    """One row a benchmark's manifest."""
+    """One row per manifest of a benchmark."""
     manifest = paths.benchmark_manifest("any")
     manifests = sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
     return _load_json(connection, BENCHMARKS, manifests, _benchmark_row)

@@ -46,7 +46,7 @@ def documents(count: int = 8, words: int = 180) -> pa.Table:
 
 
 def table_of(texts: Sequence[str]) -> pa.Table:
-    """A document a text."""
+    """One document per text."""
     rows = []
     for number, text in enumerate(texts):
         rows.append(

@@ -162,7 +162,7 @@ def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pyt
     second.run(undisturbed, "undisturbed", report=False)
     writes, expected = disk.written, numbers(undisturbed, "second")
     texts = len(read_built(undisturbed, second.pair.benchmark).texts)
-    assert writes > texts, "a part a text, and the rest"
+    assert writes > texts, "a part per text, and the rest"
     assert len(expected) > 22 * texts
 
     for left in range(writes):

@@ -110,7 +110,7 @@ def test_scores_are_a_pure_function_of_the_cache_so_their_version_stays(workspac
     first, second = (score_pair(PAIR, model, workspace.paths, step(run)) for run in ("one", "two"))
     assert first.data_version == second.data_version
     kept = [workspace.paths.run_file("scores", PAIR.partition, run) for run in ("one", "two")]
-    assert all(path.exists() for path in kept), "append-only: one file a run"
+    assert all(path.exists() for path in kept), "append-only: one file per run"
 
 
 def test_without_any_statistics_nothing_is_scored(workspace: Workspace) -> None:

@@ -172,7 +172,7 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
 
 
 def given_to(folder: Folder, *benchmarks: str, settings: bool = True) -> None:
-    """Make benchmarks into tables of scores that were handed over, a file a model."""
+    """Make benchmarks into tables of scores that were handed over, a file per model."""
     for benchmark in benchmarks:
         path = folder.paths.benchmark_manifest(benchmark)
         write_json(path, {**read_json(path), "design": "selected", "spec": {"builder": "given"}})

@@ -29,7 +29,7 @@ def test_the_first_batch_tells_what_the_whole_file_will_take() -> None:
     pace.begin(50, Expected(200, estimated=True))
     clock.now += 10
     pace(inner(100, 1000, 10.0))
-    # A tenth of 50 texts in 10 s: 195 texts are left, at half a text a second; 20 tokens a text.
+    # A tenth of 50 texts in 10 s: 195 texts are left, at half a text a second; 20 tokens per text.
     assert told == [FileProgress(5, 200, True, 100, 4000, 10.0, 390.0)]
 
 

@@ -220,7 +220,7 @@ def test_a_file_that_breaks_off_leaves_no_table(score: Score, tmp_path: Path, ou
 def test_the_reference_model_runs_over_the_whole_file_before_the_audited_one(
     score: Score, tiny: Tiny, tmp_path: Path, out: Path
 ) -> None:
-    """One model at a time is in memory: changing them once a chunk would load each of them once a chunk."""
+    """One model at a time is in memory: changing them once per chunk would load each of them once per chunk."""
     other = save_model(tmp_path / "other", "llama", seed=1)
     model = tiny("llama")[0]
     entry = model.entry.model_copy(update={"reference_model": str(other)})
@@ -269,11 +269,11 @@ def test_the_cache_is_not_read_again_for_every_chunk(
     monkeypatch.setattr(cache_module, "open_parquet", counted)
     score(file, ["loss"], bounds=FEW, forward_of=never)
     assert len(set(read)) == 1
-    assert len(read) <= 1 + 8, "once to look through it, and once a chunk for its rows"
+    assert len(read) <= 1 + 8, "once to look through it, and once per chunk for its rows"
 
 
 def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> None:
-    """Four times the rows: what Python holds at most is the same but for a few bytes a text."""
+    """Four times the rows: what Python holds at most is the same but for a few bytes per text."""
     rows = [{"text": f"{SENTENCES[n % 6]} {n % 50}", "label": n % 2} for n in range(6000)]
     peaks = []
     for count in (1500, 6000):

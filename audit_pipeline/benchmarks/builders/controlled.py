@@ -75,7 +75,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -
 
 
 def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
-    """Members and held-out texts as examples; those of the twin and the surrounding ones are asked of nobody."""
+    """Members and held-out texts as examples; the texts of the other roles are not audited."""
     rows = texts.to_pylist()
     asked = [
         LabelledText.of(row, row["text"], MEMBER if row["exposed"] else NON_MEMBER)

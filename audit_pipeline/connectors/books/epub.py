@@ -59,7 +59,7 @@ class EpubError(DataError):
 
 @dataclass(frozen=True)
 class EpubLimits:
-    """The most that is read of an EPUB: bytes of the file, of one member, of all of them; members; tags a chapter."""
+    """The most that is read of an EPUB: bytes of the file, of one member, of all of them; members; tags per chapter."""
 
     file: int = 256 * MEBIBYTE
     member: int = 8 * MEBIBYTE

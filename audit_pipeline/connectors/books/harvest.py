@@ -1,4 +1,4 @@
-"""Books: a folder of the user's own, Project Gutenberg and Standard Ebooks, one document a book.
+"""Books: a folder of the user's own, Project Gutenberg and Standard Ebooks, one document per book.
 
 What belongs here: which of the three are read, and who asks. What does not: what may be set (source.py), and how each
 is read (files.py, gutenberg.py, standard_ebooks.py).

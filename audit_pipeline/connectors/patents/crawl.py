@@ -49,7 +49,7 @@ def politeness(contact: str, seconds_between: float) -> Politeness:
 
 
 def read_numbers(path: Path, countries: Sequence[str], limit: int | None = None) -> NumberList:
-    """The numbers in the text file at ``path``: one a line, with or without separators; # begins a comment.
+    """The numbers in the text file at ``path``: one per line, with or without separators; # begins a comment.
 
     Lines that hold none, numbers of other countries and what is over ``limit`` are left out.
     Raises SourceError where the file cannot be read.

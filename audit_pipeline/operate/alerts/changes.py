@@ -92,7 +92,7 @@ def read_findings(warehouse: Path) -> dict[FindingKey, WatchedFinding]:
 
 
 def changes(old: State, new: State) -> list[FindingChange]:
-    """One change a pair that differs, by model and benchmark.
+    """One change per pair that differs, by model and benchmark.
 
     A pair differs by a first finding, one that is gone or became stale, another claim level or split verdict, or an
     AUROC outside of its old interval by which it moved more than ``SMALLEST_MOVE``. That an audit was repeated with

@@ -78,7 +78,7 @@ class AuditOutcome:
     not_applicable: dict[str, str] = field(default_factory=dict)
     failed: PairsFailedError | None = None
     left_out: dict[str, str] = field(default_factory=dict)
-    buried: list[str] = field(default_factory=list)
+    dead_runs: list[str] = field(default_factory=list)
 
 
 def audit(
@@ -100,7 +100,7 @@ def audit(
         in_process.open_instance(paths) as instance,
     ):
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
-        outcome = AuditOutcome(buried=in_process.bury_dead_runs(instance))
+        outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
         _audit(entry, request, runner, outcome)
         return outcome
 
@@ -159,7 +159,7 @@ def _refuse_strangers(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) ->
 def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]) -> str:
     """Run a study of a control, then warehouse and report; returns the run's id."""
     with in_process.open_instance(paths) as instance:
-        in_process.bury_dead_runs(instance)
+        in_process.mark_dead_runs_failed(instance)
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
         control = load_controls().named(load_studies().named(study_name).control)
         ensure(PlanRequest(sources=control.sources), ("fetch",), runner)
@@ -177,7 +177,7 @@ def prepare(
     names = [spec.name for spec in request.benchmarks]
     with work_claims.audit_of(paths, benchmarks=names), in_process.open_instance(paths) as instance:
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
-        outcome = AuditOutcome(buried=in_process.bury_dead_runs(instance))
+        outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
         _prepare(request, runner, outcome)
     return outcome
 
@@ -187,7 +187,7 @@ def publish(
 ) -> str:
     """Rebuild warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
     with in_process.open_instance(paths) as instance:
-        in_process.bury_dead_runs(instance)
+        in_process.mark_dead_runs_failed(instance)
         return _publish(Runner(definitions.resolve_job_def, instance, paths, on_step), include_text=include_text)
 
 

@@ -46,7 +46,7 @@ def carry_out(step: PlannedStep, runner: Runner) -> str:
         runner.tell(f"fetching documents: {step.what}")
         return runner.run("refresh_sources", selection=[dg.AssetKey(["documents", step.what])])
     if step.kind == "train":
-        runner.tell(f"training the control {step.what}: one model on its members, its twin on other texts")
+        runner.tell(f"training the control {step.what}: one model on its members, the control model on other texts")
         resources = {"models": {"device": runner.device}} if runner.device is not None else None
         return runner.run("train_controls", partition_key=step.what, resources=resources)
     if step.kind == "build":

@@ -63,7 +63,7 @@ class Forgotten:
     users: Sequence[str]
     configured: bool | None
     aside: Sequence[Path]
-    buried: Sequence[str] = field(default_factory=list)
+    dead_runs: Sequence[str] = field(default_factory=list)
 
 
 def plan_to_forget(given: RemovalTarget, definitions: dg.Definitions, paths: DataPaths) -> Forgotten:
@@ -90,7 +90,7 @@ def forget(
     Raises AuditError for a name that nobody knows, and, with everything as it was, while a run uses it.
     """
     with in_process.open_instance(paths) as instance, ExitStack() as claimed:
-        buried = in_process.bury_dead_runs(instance)
+        dead_runs = in_process.mark_dead_runs_failed(instance)
         order = list(instance.get_dynamic_partitions(given.dimension))
         target = _known(given, order, paths)
         claimed.enter_context(work_claims.removal_of(target, paths))
@@ -111,7 +111,7 @@ def forget(
             users=users_of(target, order, instance, definitions),
             configured=_configured(target),
             aside=kept_aside(paths),
-            buried=buried,
+            dead_runs=dead_runs,
         )
 
 

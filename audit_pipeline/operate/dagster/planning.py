@@ -186,7 +186,7 @@ def changed_benchmarks(
     ``models`` are those configured; ``busy`` says which unfinished run changes benchmarks just now: all waits for it,
     so that nothing is built twice, and that benchmarks that changed together share one run, in which each model is
     loaded once; ``auditing`` says which one audits pairs: it may be at the same ones, so pairs wait for it.
-    A fetch (one a setting of its source) or build that failed is named among the problems and not requested again.
+    A fetch (one per setting of its source) or build that failed is named among the problems and not requested again.
 
     What is ``broken`` has not gone: what was asked for it still counts, and when it is mended its pairs are looked at
     again, for those that came to be due meanwhile. So nothing counts as handled while a model is broken.

@@ -50,7 +50,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
     def entry(self, name: str) -> ModelEntry:
-        """The configured entry of that name, or the one of a hub id or path; models.yaml is read once a run."""
+        """The configured entry of that name, or the one of a hub id or path; models.yaml is read once per run."""
         if self._configured is None:
             self._configured = load_models()
         return resolve_model(name, self._configured)

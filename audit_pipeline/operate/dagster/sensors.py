@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.config.whole import Configuration, load_configuration
 from audit_pipeline.models.config import standing_models
 from audit_pipeline.operate.dagster import planning, situation
-from audit_pipeline.operate.dagster.in_process import bury_dead_runs
+from audit_pipeline.operate.dagster.in_process import mark_dead_runs_failed
 from audit_pipeline.operate.dagster.jobs import JOBS
 from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_keys
 from audit_pipeline.operate.dagster.planning import BrokenEntries, PairRange
@@ -53,9 +53,9 @@ def _broken(config: Configuration) -> BrokenEntries:
     )
 
 
-def _bury(context: dg.SensorEvaluationContext) -> None:
+def _mark_dead_runs_failed(context: dg.SensorEvaluationContext) -> None:
     """A run whose process was killed would be waited for, and would hold its pool, for ever."""
-    for run_id in bury_dead_runs(context.instance):
+    for run_id in mark_dead_runs_failed(context.instance):
         context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
 
 
@@ -68,7 +68,7 @@ def _bury(context: dg.SensorEvaluationContext) -> None:
 def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/models.yaml."""
     paths, instance = data.paths, context.instance
-    _bury(context)
+    _mark_dead_runs_failed(context)
     config = load_configuration()
     specs = standing(config.benchmarks)
     seen = planning.models_state(context.cursor)
@@ -106,7 +106,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
 def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/benchmarks.yaml and the documents."""
     paths, instance = data.paths, context.instance
-    _bury(context)
+    _mark_dead_runs_failed(context)
     config = load_configuration()
     specs = standing(config.benchmarks)
     asked = PlanRequest(benchmarks=tuple(specs))

@@ -30,7 +30,7 @@ from audit_pipeline.operate.facts import OF_PAIRS, PlanRequest, Situation
 from audit_pipeline.operate.plan import as_built, plan, problems, state_of
 from audit_pipeline.operate.situation import look
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass
@@ -62,7 +62,7 @@ class WeeklySummary:
 
 
 def weekly_audit(
-    jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Tell, tags: Mapping[str, str]
+    jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Log, tags: Mapping[str, str]
 ) -> WeeklySummary:
     """Move relative cutoffs on to ``today``, fetch, build what changed, audit what is not done, and publish.
 
@@ -71,7 +71,7 @@ def weekly_audit(
     where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
     """
     week, runner = WeeklySummary(), Runner(jobs, instance, paths, tell, tags=tags)
-    in_process.bury_dead_runs(instance)
+    in_process.mark_dead_runs_failed(instance)
     _roll(paths, today, week, tell)
     config = load_configuration()
     for problem in (one for name in OF_AUDITS for one in config.problems_of(name)):
@@ -88,7 +88,7 @@ def weekly_audit(
     return week
 
 
-def _roll(paths: DataPaths, today: date, week: WeeklySummary, tell: Tell) -> None:
+def _roll(paths: DataPaths, today: date, week: WeeklySummary, tell: Log) -> None:
     before = load_benchmarks()
     if not any(spec.is_relative for spec in before.values()):
         return
@@ -193,7 +193,7 @@ def _count(model: TokenizedModel, runner: Runner, week: WeeklySummary) -> None:
         _note(week, runner.tell, f"the tokens of {model.entry.reference_corpus} could not be counted: {error}")
 
 
-def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Tell) -> list[BenchmarkSpec]:
+def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Log) -> list[BenchmarkSpec]:
     fit = []
     for spec in specs:
         try:
@@ -206,6 +206,6 @@ def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, 
     return fit
 
 
-def _note(week: WeeklySummary, tell: Tell, problem: str) -> None:
+def _note(week: WeeklySummary, tell: Log, problem: str) -> None:
     week.problems.append(problem)
     tell(problem)

@@ -15,10 +15,10 @@ from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
     ForwardOf,
+    OnProgress,
     Provider,
     Read,
     ScoringScope,
-    Tell,
     TextWithStatistics,
 )
 from audit_pipeline.token_statistics.run import Plan, RunSummary, compute, plan, read_statistics
@@ -51,7 +51,7 @@ class LowercaseProvider(Provider[TextStatistics]):
     def plan(self, texts: Sequence[str]) -> Plan:
         return plan(self._model, lowercased(texts), self._where)
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None) -> RunSummary:
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         forward = partial(forward_of, self._model)
         return compute(self._model, lowercased(texts), self._where, forward, on_progress=on_progress)
 

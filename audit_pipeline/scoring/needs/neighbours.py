@@ -17,10 +17,10 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
     ForwardOf,
+    OnProgress,
     Provider,
     Read,
     ScoringScope,
-    Tell,
     TextWithStatistics,
     UserInputs,
 )
@@ -58,7 +58,7 @@ class NeighboursProvider(Provider[Sequence[TextStatistics]]):
     def cost(self, texts: Sequence[str]) -> str:
         return f"neighbour: {self._proposer.cost(texts, self._n).summary}"
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None) -> RunSummary:
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         flat = [one for own in self._propose(texts) for one in own]
         return compute(self._model, flat, self._where, partial(forward_of, self._model), on_progress=on_progress)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ForwardOf = Callable[[TokenizedModel], "ForwardPass"]
 """Loads a model; called only where something of it is not in the cache."""
-Tell = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 BY_ITSELF = "the text is scored in the context of an input: it has no pass of its own"
 """Why a detector that compares a text with a changed one cannot score it: it needs the text alone (Zhang et al. 2025,
@@ -132,6 +132,6 @@ class Provider(Protocol[T]):
         """What is worth telling a user before it is run, in words; None where it costs little."""
         return None
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None) -> RunSummary | None:
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary | None:
         """Run what is not cached of ``texts``, whose own pass has been run; None where there is nothing to run."""
         return None

@@ -15,7 +15,14 @@ from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.scoring.needs.provider import ForwardOf, Provider, Read, ScoringScope, Tell, TextWithStatistics
+from audit_pipeline.scoring.needs.provider import (
+    ForwardOf,
+    OnProgress,
+    Provider,
+    Read,
+    ScoringScope,
+    TextWithStatistics,
+)
 from audit_pipeline.token_statistics.run import RunSummary, compute, read_statistics
 
 _NOT_RUN = Lacking("the reference model has not been run on the text: run the audit again")
@@ -65,7 +72,7 @@ class ReferenceProvider(Provider[TextStatistics]):
         version = f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"
         return {f"{self.source}/{self._model.entry.name}": version}
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None) -> RunSummary:
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         return compute(self._model, texts, self._where, partial(forward_of, self._model), on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:

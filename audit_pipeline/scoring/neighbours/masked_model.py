@@ -45,7 +45,7 @@ _READ_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, Safete
 
 
 class MaskedModelProposer:
-    """Replaces one word a neighbour by a masked language model's candidate for its place.
+    """Replaces one word per neighbour by a masked language model's candidate for its place.
 
     Each of a ``share`` of the text's words, at random, is masked alone, so that the model sees all other words, and the
     ``candidates`` likeliest words other than the original are taken. Best first means by Mattern et al.'s score of a
@@ -71,7 +71,7 @@ class MaskedModelProposer:
         device: str | None = None,
     ) -> None:
         if not 0 < share <= 1 or candidates < 1:
-            raise ValueError("the share of words is above 0 and at most 1, and there is at least one candidate a word")
+            raise ValueError("the share of words is above 0 and at most 1, and every word has at least one candidate")
         # float32 always: in bfloat16 candidates would tie, and the ties break as the hardware likes.
         self._entry = entry.model_copy(update={"dtype": "float32", "trust_remote_code": False})
         self._paths = paths

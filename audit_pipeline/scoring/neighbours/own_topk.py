@@ -29,7 +29,7 @@ _REPLACEMENT_CHARACTER = "\ufffd"
 
 
 class OwnTopkProposer:
-    """Replaces one token a neighbour by one of the audited model's own top-k tokens there, drawn by its probability.
+    """Replaces one token per neighbour by one of the audited model's own top-k tokens there, drawn by its probability.
 
     Positions come in random order, each once before any comes again; at each, tokens other than the text's own are
     drawn without replacement from the top k, at temperature 1. The new token's characters take the place of the old

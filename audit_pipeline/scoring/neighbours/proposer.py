@@ -18,7 +18,7 @@ from audit_pipeline.token_statistics.run import Kind
 
 @dataclass(frozen=True)
 class NeighbourCost:
-    """What proposing n neighbours a text and scoring them takes, known before anything is run.
+    """What proposing n neighbours per text and scoring them takes, known before anything is run.
 
     ``passes`` and ``tokens`` are those of making the neighbours, by the model ``model``; 0 where all is cached.
     ``neighbours`` is how many there can be at most. The audited model runs over them afterwards: ``neighbour_words``

@@ -284,9 +284,9 @@ def test_a_dead_run_of_this_machine_does_not_stop_it(
     result = audited.run("forget", "--benchmark", "made_9")
     assert told(result)
     assert "marked 1 dead run(s)" in result.stderr
-    buried = instance.get_run_by_id(run)
-    assert buried is not None
-    assert buried.status is dg.DagsterRunStatus.FAILURE
+    dead = instance.get_run_by_id(run)
+    assert dead is not None
+    assert dead.status is dg.DagsterRunStatus.FAILURE
     living = {**tags, PARTITION: "made_8|tiny", PROCESS_TAG: process_identity(psutil.Process())}
     started(instance, "audit_pairs", living, definitions)
     assert "in use by run" in error_of(audited.run("forget", "--benchmark", "made_8"))
