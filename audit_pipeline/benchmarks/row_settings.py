@@ -93,7 +93,7 @@ class RowsSettings(FamilySettings):
     path_variable: Text | None = Field(default=None, description="environment variable that, where set, is the path")
     package: PackageFile | None = None
     where: Where = Field(default=(), description="only rows that have these values in these columns")
-    id_column: Text | None = Field(default=None, description="names the document of a row; None: told by its beginning")
+    id_column: Text | None = Field(default=None, description="names a row's document; None: its beginning does")
     language: Language = "en"
 
     @model_validator(mode="after")

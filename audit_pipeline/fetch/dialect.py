@@ -80,7 +80,7 @@ def _best(sample: str, possible: Sequence[str], sniffed: Dialect | None, complet
     if len(best) != 1:
         named = " and ".join(USUAL[one] for one in possible)
         raise ValueError(
-            f"its header holds {named}, and its rows do not tell which of them stands between fields: "
+            f"its header holds {named}, and its rows do not show which of them stands between fields: "
             "save it as .tsv, .jsonl or .parquet"
         )
     return best[0]

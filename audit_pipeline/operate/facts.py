@@ -1,4 +1,4 @@
-"""What there is, what is asked and what is to be done, as plain data: the words that the planner is told and tells in.
+"""What there is, what is asked and what is to be done, as plain data: what the planner gets, and what it gives.
 
 What belongs here: the facts of every kind of product, each with the version that it should have and the one that is
 there, and steps. What does not: what follows from them (plan.py), reading them (situation.py, warehouse/coverage.py).

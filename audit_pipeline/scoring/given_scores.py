@@ -203,7 +203,7 @@ def _identities(rows: Sequence[Row], columns: set[str], file: Path) -> list[str]
         identities.append(f"{counted[detector]:07d}")
     if len(set(counted.values())) > 1:
         raise DataError(
-            f"{file}: the detectors have unequally many rows and there is no column 'example_id', so it cannot be told "
+            f"{file}: the detectors have unequally many rows and there is no column 'example_id', so nothing says "
             "which rows are of one text; add it"
         )
     return identities

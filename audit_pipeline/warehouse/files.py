@@ -81,7 +81,7 @@ def _require(path: Path, table: Table, digests: Collection[str]) -> None:
         digests = [named] if named else []
     # Not known_sha256: what is read now is compared now, however long this process has been running.
     if digests and not file_sha256(path).startswith(tuple(digests)):
-        raise DamagedError("it is not as it was written: its sha256 is not the one that its entry, or its name, tells")
+        raise DamagedError("it is not as it was written: its sha256 is not the one in its entry, or in its name")
 
 
 def _is(path: Path, identity: FileIdentity) -> bool:

@@ -191,7 +191,7 @@ def test_sides_that_words_alone_tell_apart_are_warned_of(workspace: Workspace, r
     assert "matched sides" not in metadata
     check = run.checks(run_id)["split_quality", "sides_alike"]
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert str(check.description).startswith("The two sides can be told apart without any model")
+    assert str(check.description).startswith("The two sides can be separated without any model")
 
 
 def test_what_nobody_has_labelled_is_assessed_without_two_sides(workspace: Workspace, run: Runner) -> None:

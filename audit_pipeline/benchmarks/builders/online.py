@@ -49,7 +49,7 @@ class OnlineSettings(RowsSettings):
     inputs: Count | None = Field(default=None, description="at most so many; None: as many as there are pairs")
     order: Literal["member_last", "random"] = Field(
         default="member_last",
-        description="the paper's, where a chunk's place tells its side; or by a coin of the seed's",
+        description="the paper's, where a chunk's place reveals its side; or drawn at random by the seed",
     )
     design: DesignOfSides
 

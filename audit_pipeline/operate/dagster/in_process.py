@@ -167,7 +167,7 @@ def _is_alive(identity: str) -> bool:
 
 
 def wait_for_pools(job: dg.JobDefinition, instance: dg.DagsterInstance, on_wait: Callable[[str], None]) -> None:
-    """Return when every pool that ``job`` takes a slot of has one to give; a holder that dies meanwhile is marked failed.
+    """Return when every pool that ``job`` takes a slot of has one to give; a holder that dies is marked failed.
 
     ``on_wait`` is told once of each pool that has to be waited for.
     """
