@@ -27,7 +27,7 @@ from audit_pipeline.fetch.rows import Skipped
 
 MAX_NAMED = 20
 
-# What changes no example: words about the benchmark, the words that a date was told in (the date itself is in), and
+# What changes no example: words about the benchmark, the words that a date was given in (the date itself is in), and
 # where rows lie (their version says what they are).
 _NOT_IN_DIGEST = ("description", "licence", "date_kind", "path", "path_variable", "relative", "on_request")
 _SIDES = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}

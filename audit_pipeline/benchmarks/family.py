@@ -54,7 +54,7 @@ class FamilySettings(StrictSettings):
     takes_any_length: ClassVar[bool] = False
     # Whether the design follows from how the texts are drawn, so that nobody has to be believed.
     design_follows: ClassVar[bool] = False
-    # Keys that hold a date, or words that are told by today; and the day that stands for one that cannot be read, so
+    # Keys that hold a date, or words relative to today; and the day that stands for one that cannot be read, so
     # that the rest of the entry is looked at all the same.
     cutoffs: ClassVar[Mapping[str, date]] = {}
     # Keys that name a source, a control or the like.

@@ -46,7 +46,7 @@ class Reading:
     """How a builder reads a row: its text, its label, and what else must be true.
 
     ``columns`` are those that some row must have. ``lengths`` are the accepted numbers of words, None: any.
-    ``beginning`` is the number of words that tell which document a row without an id is of; None: all of them.
+    ``beginning`` is the number of words that say which document a row without an id is of; None: all of them.
     """
 
     text: Callable[[Row], tuple[str, str | None]]

@@ -25,7 +25,7 @@ REWRITTEN = tuple(table.name for table in TABLES.values() if table.kept == "rewr
 
 @dataclass(frozen=True)
 class LineageEntry:
-    """What of a lineage row tells which file it explains."""
+    """What of a lineage row says which file it explains."""
 
     table: str
     partition: str

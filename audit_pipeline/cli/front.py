@@ -53,7 +53,7 @@ class _Front(click.Group):
 
 @contextmanager
 def _damage_reported() -> Iterator[None]:
-    """What is damaged and made again is told at once, in one line."""
+    """What is damaged and made again is reported at once, in one line."""
     with warnings.catch_warnings():
         shown = warnings.showwarning
 

@@ -138,7 +138,7 @@ def score(
             beside=UserInputs(frequencies=frequencies, proposer=proposer, seed=seed, device=device),
             label_column=label_column,
             overrides=overrides,
-            told=ProgressListener(tell_step, on_progress),
+            listener=ProgressListener(tell_step, on_progress),
         )
     tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
@@ -181,7 +181,7 @@ def _opened(file: Path, text_column: str | None, label_column: str) -> TextStrea
 def _show_separation(scores: FileScores) -> None:
     """AUROC of each detector's default setting, where the file labels both sides."""
     labelled = scores.labelled
-    for words in (labelled.labels.told("taken as unknown"), labelled.problem):
+    for words in (labelled.labels.in_words("taken as unknown"), labelled.problem):
         if words is not None:
             tell(words)
     rows = [

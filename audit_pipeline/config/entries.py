@@ -16,7 +16,7 @@ import yaml
 
 from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem, told
+from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem, in_one_line
 from audit_pipeline.config.reading import KeyValue, YamlFile, line_of, pairs_of, read_yaml
 from audit_pipeline.errors import ConfigError
 
@@ -74,7 +74,7 @@ class Entries(Mapping[str, E]):
     def require_not_broken(self, name: str) -> None:
         """Raise ConfigError, with all that is wrong with it, where the entry of that name cannot be used."""
         if self.is_broken(name):
-            raise ConfigError(told(self._problems[name]))
+            raise ConfigError(in_one_line(self._problems[name]))
 
     def named(self, name: str) -> E:
         """The entry of that name; raises ConfigError where it is broken, or where there is none, with the nearest."""

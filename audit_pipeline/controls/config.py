@@ -185,7 +185,7 @@ STUDIES_FILE = EntryFile(
 def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:
     """The controls of controls.yaml; none where there is no such file.
 
-    Raises ConfigError, naming the file, where none of it can be told.
+    Raises ConfigError, naming the file, where none of it can be read.
     """
     return FILE.load(folder)
 

@@ -38,7 +38,7 @@ class Expected:
 class RowStream:
     """The rows of one file, readable or skipped with a reason, in their order.
 
-    ``read`` reads the file anew each time; it is told which columns are wanted (None: all), and a format that keeps
+    ``read`` reads the file anew each time; it gets the columns that are wanted (None: all), and a format that keeps
     columns apart leaves the others out. ``columns`` are the file's, where it names them in one place, ``count`` is the
     number of its rows, where it says it. ``note`` says how the file was read, where that is not plain from its name.
     """

@@ -76,7 +76,7 @@ def bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Flo
 def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:
     """How many independent texts bound the share of ``hits`` ([n], 0 to 1) as well as these n texts of ``groups`` do.
 
-    n with one text per group; 0 where several texts are all of one group, whose variance nothing tells.
+    n with one text per group; 0 where several texts are all of one group, whose variance is not known.
     """
     called = np.asarray(hits, dtype=np.float64)
     n = len(called)

@@ -116,7 +116,7 @@ FILE = EntryFile(
 
 
 def load_models(folder: Path | None = None) -> Entries[ModelEntry]:
-    """The entries of models.yaml; raises ConfigError, naming the file, where none of it can be told."""
+    """The entries of models.yaml; raises ConfigError, naming the file, where none of it can be read."""
     return FILE.load(folder)
 
 

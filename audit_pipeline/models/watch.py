@@ -105,7 +105,7 @@ FILE = EntryFile(
 def load_watched(folder: Path | None = None) -> Entries[tuple[str, ...]]:
     """The owners and collections that watch.yaml lists, under ``hub``; nothing where there is no such file.
 
-    Raises ConfigError, naming the file, where none of it can be told.
+    Raises ConfigError, naming the file, where none of it can be read.
     """
     return FILE.load(folder)
 

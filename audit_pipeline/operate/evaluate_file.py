@@ -76,7 +76,7 @@ def evaluate_file(asked: EvaluateOptions) -> Evaluated:
     design = asked.design or ("selected" if MEMBER in given.examples["label"].to_pylist() else "unlabelled")
     version = table_version(given.examples)
     before = _built_before(paths, pair.benchmark)
-    # Another file with scores of the same texts: what tells them apart without a model is known.
+    # Another file with scores of the same texts: how far they differ without a model is known.
     same_texts = before is not None and (before.digest, before.design) == (version, design)
     known = known_split(before, paths) if before is not None and same_texts else None
     assessed = known.assessed if known is not None else assess(as_compared(given.examples), design, asked.language)

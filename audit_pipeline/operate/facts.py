@@ -64,10 +64,10 @@ class ControlFacts:
 
 @dataclass(frozen=True)
 class BenchmarkFacts:
-    """A benchmark. ``wanted``: the digest that it would have if it were built now, None where that cannot be told;
+    """A benchmark. ``wanted``: the digest that it would have if it were built now, None where that is not known;
     ``built``: that of what is built, None where nothing is.
 
-    ``problem``: why it cannot be told, where it is not for a source or control that is not there yet.
+    ``problem``: why it is not known, where it is not for a source or control that is not there yet.
     ``is_removed``: whether it is no longer in the configuration. ``is_whole``: whether what lies beside the examples is
     as it was written.
     """

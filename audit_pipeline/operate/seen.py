@@ -1,7 +1,7 @@
 """Models as they were seen last: how each would be run now, as far as that is known without opening any of its files.
 
-What belongs here: telling it from models' cards, from what the lineage says of earlier runs, and from the entries of
-the configuration. What does not: models that are loaded (situation.py), reading cards and lineage for many models at
+What belongs here: finding it out from models' cards, from what the lineage says of earlier runs, and from the entries
+of the configuration. What does not: models that are loaded (situation.py), reading cards and lineage for many models at
 once (warehouse/coverage.py).
 
 Loading a model takes seconds, and of a new one every byte of its weights is read. Whoever looks at many models, or

@@ -96,7 +96,7 @@ def steps_at_a_glance(
 ) -> tuple[PlannedStep, ...] | None:
     """The planner's steps for the model on these benchmarks, told without a heavy package and without writing.
 
-    None where they cannot be told so; the audit itself then says what is wrong, where something is.
+    None where they are not known; the audit itself then says what is wrong, where something is.
     """
     model = _known_model(entry, paths)
     if model is None:
@@ -163,7 +163,7 @@ def _benchmarks(
         built, wanted, problem = built_digest(spec, paths), None, None
         made_of = [sources[name].there for name in spec.sources]
         made_of += [controls[name].there for name in (spec.control,) if name is not None]
-        # Where something that it is made of is not there yet, nothing is wrong: it cannot be told.
+        # Where something that it is made of is not there yet, nothing is wrong: it is not known yet.
         if None not in made_of:
             try:
                 wanted = wanted_digest(spec, built, paths, version_of, ask_hub=ask_hub)

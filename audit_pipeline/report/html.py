@@ -52,9 +52,9 @@ HEAT_LEVELS = 5
 ROOM = 0.05
 """Of a scale's width, left free at both ends: a dot at the end is whole."""
 FIRST_TESTS = 3
-"""Tests of whole sets that are told on the first screen."""
+"""Tests of whole sets that are shown on the first screen."""
 FIRST_ANSWERS = 3
-"""Answers that are told in full on the first screen; all of them stand in the table below."""
+"""Answers that are shown in full on the first screen; all of them stand in the table below."""
 
 Row = Mapping[str, Any]
 

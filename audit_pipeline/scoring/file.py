@@ -58,7 +58,7 @@ class FileScores:
 
 @dataclass(frozen=True)
 class ProgressListener:
-    """Whom to tell: of steps, in words, and of how far the file is."""
+    """What is called with each step, in words, and with how far the file is."""
 
     step: Callable[[str], None] = lambda what: None
     progress: Callable[[FileProgress], None] = lambda progress: None
@@ -75,7 +75,7 @@ def score_file(
     beside: UserInputs | None = None,
     label_column: str = "label",
     overrides: Overrides | None = None,
-    told: ProgressListener | None = None,
+    listener: ProgressListener | None = None,
     bounds: ChunkLimits | None = None,
 ) -> FileScores:
     """Score every text of a file and write ``out`` (Parquet, the columns of SCHEMA), whole or not at all.
@@ -84,18 +84,18 @@ def score_file(
     stops this: the same call goes on from there. Raises DataError where the file holds no usable text, or breaks off;
     rows that cannot be read have no rows in the table.
     """
-    told, caches = told or ProgressListener(), Caches(paths)
+    listener, caches = listener or ProgressListener(), Caches(paths)
     session = Session(model, selection, caches, beside=beside or UserInputs())
     bounds = bounds or bounds_for(session.held_per_text)
     loaded = _OneAtATime(forward_of)
-    extra = _run_other_models(texts, session, loaded, bounds, told)
+    extra = _run_other_models(texts, session, loaded, bounds, listener)
     settings = [(detector.name, detector.label(one)) for detector, own in selection for one in own]
     labelled = LabelledScores(settings, label_column, overrides)
-    run = _Run(session, loaded, labelled, told)
+    run = _Run(session, loaded, labelled, listener)
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table:
-            for part in _parts(texts, bounds, _weights(session), told):
+            for part in _parts(texts, bounds, _weights(session), listener):
                 run.over(part, table)
 
     write_atomically(out, write)
@@ -111,7 +111,7 @@ class _Run:
     session: Session
     forward_of: ForwardOf
     labelled: LabelledScores
-    told: ProgressListener
+    listener: ProgressListener
     summaries: list[PassesSummary] = field(default_factory=list)
     written: int = 0
 
@@ -120,7 +120,7 @@ class _Run:
         if not self.summaries:
             of = "" if part.is_last else f"the first {len(texts):,} texts, "
             for words in self.session.costs(texts):
-                self.told.step(of + words)
+                self.listener.step(of + words)
         self.summaries.append(self.session.run(texts, self.forward_of, on_progress=part.pace))
         statistics = self.session.statistics(texts)
         a_text = max(1, len(self.labelled.settings))
@@ -138,14 +138,14 @@ class _Run:
 
 
 def _run_other_models(
-    texts: TextStream, session: Session, loaded: _OneAtATime, bounds: ChunkLimits, told: ProgressListener
+    texts: TextStream, session: Session, loaded: _OneAtATime, bounds: ChunkLimits, listener: ProgressListener
 ) -> dict[str, RunSummary]:
     """Over the whole file first: one model at a time is in memory, and a change of model per chunk would take hours."""
     if not session.runs_other_models:
         return {}
     done = [
         session.run_other_models([one.text for one in part.rows], loaded, on_progress=part.pace)
-        for part in _parts(texts, bounds, [PassWeight()], told)
+        for part in _parts(texts, bounds, [PassWeight()], listener)
     ]
     return {name: joined([one[name] for one in done]) for name in done[0]}
 
@@ -160,10 +160,10 @@ class _Part:
 
 
 def _parts(
-    texts: TextStream, bounds: ChunkLimits, passes: Sequence[PassWeight], told: ProgressListener
+    texts: TextStream, bounds: ChunkLimits, passes: Sequence[PassWeight], listener: ProgressListener
 ) -> Iterator[_Part]:
-    """The file in chunks; its progress is told as they are worked on."""
-    pace = Pace(passes, told.progress)
+    """The file in chunks; its progress is reported as they are worked on."""
+    pace = Pace(passes, listener.progress)
     seen = 0
     for chunk, is_last in _with_end(chunks(texts, bounds)):
         seen += len(chunk)

@@ -19,7 +19,7 @@ class FileProgress:
     """How far a file is: ``texts_done`` counts those from the cache too, and parts of what a text needs.
 
     ``texts_total`` and ``tokens_total`` are reckoned from what has been read where ``estimated``; ``tokens_done`` are
-    those that went through a model now. ``seconds_left`` is None until there is something to tell it by.
+    those that went through a model now. ``seconds_left`` is None until there is something to estimate it from.
     """
 
     texts_done: int
@@ -43,10 +43,10 @@ OnFileProgress = Callable[[FileProgress], None]
 
 
 class Pace:
-    """Told of each chunk's beginning, of the passes over it and of its end; tells of the file.
+    """Gets each chunk's beginning, the passes over it and its end; reports how far the file is.
 
-    ``passes`` are those that a chunk may take, in order. A file that is one chunk and comes from the cache is not told
-    of: it is done at once.
+    ``passes`` are those that a chunk may take, in order. A file that is one chunk and comes from the cache is not
+    reported: it is done at once.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class MissingPart:
 
 
 @dataclass(frozen=True)
-class LeftOutDocument:
+class LeftOut:
     """One document or row that is there but cannot be used (no date, no text), and why."""
 
     part: str
@@ -91,7 +91,7 @@ class Harvest:
 
     documents: tuple[Document, ...]
     missing: tuple[MissingPart, ...] = ()
-    left_out: tuple[LeftOutDocument, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _s
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
     """The settings in sources.yaml of ``folder`` (the configuration folder by default).
 
-    A relative path counts from that folder. Raises ConfigError, naming the file, where none of it can be told; a
+    A relative path counts from that folder. Raises ConfigError, naming the file, where none of it can be read; a
     section that cannot be used is among the problems, and stops its own source alone.
     """
     return SourceSettings(FILE.load(folder))

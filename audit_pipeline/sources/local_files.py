@@ -26,7 +26,7 @@ from audit_pipeline.sources.base import (
     Collection,
     Document,
     Harvest,
-    LeftOutDocument,
+    LeftOut,
     MissingPart,
     Source,
     SourceSection,
@@ -81,10 +81,10 @@ def harvest_path(settings: LocalFilesSettings) -> Harvest:
         return Harvest((), (MissingPart(collection, f"{root}: no such file or folder", collection),))
     documents: list[Document] = []
     missing: list[MissingPart] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     for name, path, problem in sorted(_files(root)):
         if problem is not None:
-            left_out.append(LeftOutDocument(name, problem))
+            left_out.append(LeftOut(name, problem))
             continue
         try:
             found, unusable = _documents(name, path, settings)
@@ -127,15 +127,13 @@ def _kind_problem(path: Path) -> str | None:
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
-def _documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOutDocument]]:
+def _documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
     if path.suffix.lower() in WHOLE_FILES:
         return _whole_document(name, path, settings)
     return _row_documents(name, path, settings)
 
 
-def _whole_document(
-    name: str, path: Path, settings: LocalFilesSettings
-) -> tuple[list[Document], list[LeftOutDocument]]:
+def _whole_document(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -144,11 +142,11 @@ def _whole_document(
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     problem = text_problem(text)
     if problem is not None:
-        return [], [LeftOutDocument(name, f"its text {problem}")]
+        return [], [LeftOut(name, f"its text {problem}")]
     return [_document(settings, name, path, Path(name).stem, text.replace("\r\n", "\n"), None, None)], []
 
 
-def _row_documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOutDocument]]:
+def _row_documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
     file = read_rows(path)
     columns = column_names(file.rows)
     text_column = chosen_column(path, columns, settings.text_column)
@@ -156,13 +154,13 @@ def _row_documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple
         if column is not None and column not in columns:
             raise DataError(f"{path}: no column '{column}'; the columns are: {', '.join(columns)}")
     documents: list[Document] = []
-    left_out = [LeftOutDocument(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped]
+    left_out = [LeftOut(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped]
     for row in file.rows:
         row_name = f"{name}#{row.index}"
         try:
             documents.append(_row_document(row_name, path, row, text_column, settings))
         except _UnusableRowError as unusable:
-            left_out.append(LeftOutDocument(row_name, f"{row.location}: {unusable}"))
+            left_out.append(LeftOut(row_name, f"{row.location}: {unusable}"))
     return documents, left_out
 
 

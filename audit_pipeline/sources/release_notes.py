@@ -23,7 +23,7 @@ from pydantic import field_validator
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
 from audit_pipeline.fetch.index import Index, configured_index
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart, Source, SourceSection, together
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection, together
 from audit_pipeline.sources.rst_text import plain_text, section_titles
 
 NAME = "release_notes"
@@ -117,13 +117,13 @@ def harvest_archive(project: Project, archive: Archive) -> Harvest:
             missing.append(MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}"))
     titles = _titles(pages, project)
     documents: list[Document] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     for name in filter(project.is_notes, pages):
         for release in project.releases(name.removeprefix(project.documentation), pages[name]):
             text = plain_text(release.markup, titles) if release.problem is None else ""
             problem = release.problem or ("no text" if not text else None)
             if problem:
-                left_out.append(LeftOutDocument(f"{project.title} {release.version}", problem))
+                left_out.append(LeftOut(f"{project.title} {release.version}", problem))
             else:
                 documents.append(_document(project, release, text))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))

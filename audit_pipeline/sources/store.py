@@ -23,7 +23,7 @@ from audit_pipeline.catalogue.lineage import latest_is_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart, document_id
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, document_id
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import all_sources, source_named
 
@@ -37,7 +37,7 @@ class SourceReport:
     by_collection: Mapping[str, int]
     kept: Mapping[str, int]
     missing: tuple[MissingPart, ...]
-    left_out: tuple[LeftOutDocument, ...]
+    left_out: tuple[LeftOut, ...]
     data_version: str
     retrieved_at: datetime
     path: Path
@@ -164,14 +164,14 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
     }
 
 
-def _each_once(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOutDocument]]:
+def _each_once(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
     """The first document of each identity, and the others named."""
     first: dict[str, Document] = {}
-    duplicates: list[LeftOutDocument] = []
+    duplicates: list[LeftOut] = []
     for document in documents:
         identity = document_id(source, document)
         if identity in first:
-            duplicates.append(LeftOutDocument(identity, "a second document of this name; the first is kept"))
+            duplicates.append(LeftOut(identity, "a second document of this name; the first is kept"))
         else:
             first[identity] = document
     return list(first.values()), duplicates
@@ -204,8 +204,8 @@ def _count(table: pa.Table) -> dict[str, int]:
     return dict(sorted(Counter(table.column("collection").to_pylist()).items()))
 
 
-def _nothing(source: str, missing: tuple[MissingPart, ...], left_out: tuple[LeftOutDocument, ...]) -> str:
-    entries: list[MissingPart | LeftOutDocument] = [*missing, *left_out]
+def _nothing(source: str, missing: tuple[MissingPart, ...], left_out: tuple[LeftOut, ...]) -> str:
+    entries: list[MissingPart | LeftOut] = [*missing, *left_out]
     reasons = [f"{item.part}: {item.reason}" for item in entries]
     more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
     return f"the source {source} yielded nothing; {'; '.join(reasons[:3]) or 'no document was found'}{more}"

@@ -222,7 +222,7 @@ _OF_RUN = re.compile(r"partition=(?P<partition>.+)/run_id=(?P<run_id>.+)\.parque
 
 
 def _written(table: str, files: Iterable[Path]) -> list[WrittenFile]:
-    """The partition and run that each file's name tells; files that somebody named otherwise tell none."""
+    """The partition and run in each file's name; files that somebody named otherwise have none."""
     found = (_OF_RUN.fullmatch(f"{file.parent.name}/{file.name}") for file in files)
     return [(table, unsegment(one["partition"]), unsegment(one["run_id"])) for one in found if one]
 

@@ -58,7 +58,7 @@ def list_files(paths: DataPaths, table: Table) -> ListedFiles:
 
 
 def damaged_files(listed: ListedFiles, digests: Mapping[Path, Collection[str]]) -> list[UnreadableTableFile]:
-    """The files whose bytes are not those that their entry, or their name, tells; unknown digests damage nothing."""
+    """The files whose bytes are not those in their entry, or in their name; unknown digests damage nothing."""
     damaged = []
     for path in listed.paths:
         try:

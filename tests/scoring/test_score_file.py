@@ -119,12 +119,12 @@ def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Pat
     score(written(tmp_path, "one.txt", "first line\nsecond line\n"))
     told: list[FileProgress] = []
     file = written(tmp_path, "two.txt", "second line\nthird line\n")
-    more = score(file, told=ProgressListener(progress=told.append))
+    more = score(file, listener=ProgressListener(progress=told.append))
     assert (more.summary.own.texts_from_cache, more.summary.own.texts_computed) == (1, 1)
     assert (told[-1].texts_done, told[-1].texts_total, told[-1].estimated) == (2, 2, False)
     told.clear()
     before = pq.read_table(out)
-    again = score(file, told=ProgressListener(progress=told.append), forward_of=never)
+    again = score(file, listener=ProgressListener(progress=told.append), forward_of=never)
     assert (again.summary.own.texts_from_cache, again.summary.own.texts_computed, told) == (2, 0, [])
     assert pq.read_table(out).equals(before)
 
@@ -160,11 +160,11 @@ def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
 
 def test_what_branches_cost_is_told_of_what_has_been_read(score: Score, tmp_path: Path) -> None:
     said: list[str] = []
-    score(texts_file(tmp_path, 10), ["infilling"], bounds=FEW, told=ProgressListener(step=said.append))
+    score(texts_file(tmp_path, 10), ["infilling"], bounds=FEW, listener=ProgressListener(step=said.append))
     [words] = said
     assert words.startswith("the first 3 texts, infilling: branches of 5 tokens, about ")
     said.clear()
-    score(texts_file(tmp_path, 5, "other.jsonl"), ["infilling"], told=ProgressListener(step=said.append))
+    score(texts_file(tmp_path, 5, "other.jsonl"), ["infilling"], listener=ProgressListener(step=said.append))
     assert said[0].startswith("infilling: branches of 5 tokens, about ")
 
 
@@ -292,7 +292,7 @@ def test_progress_of_a_file_counts_cached_texts_and_ends_at_all_of_them(score: S
     file = texts_file(tmp_path, 20)
     score(written(tmp_path, "half.jsonl", "".join(file.read_text().splitlines(keepends=True)[:10])), ["lowercase"])
     told: list[FileProgress] = []
-    score(file, ["lowercase"], bounds=ChunkLimits(texts=4), told=ProgressListener(progress=told.append))
+    score(file, ["lowercase"], bounds=ChunkLimits(texts=4), listener=ProgressListener(progress=told.append))
     done = [progress.texts_done for progress in told]
     assert done == sorted(done)
     assert (told[0].texts_done, told[0].tokens_done) == (4, 0)
@@ -325,7 +325,7 @@ def test_labels_of_a_csv_are_read_however_they_are_spelt(
 def test_labels_that_nobody_understands_are_counted_over_all_chunks(score: Score, tmp_path: Path) -> None:
     labels = ["yes", "1", "no", "0", "yes", "", "maybe not\x1b"]
     file = write_rows(tmp_path / "t.jsonl", [{"text": f"text {n}", "label": one} for n, one in enumerate(labels)])
-    told = score(file, ["loss"], bounds=FEW).labelled.labels.told("taken as unknown")
+    told = score(file, ["loss"], bounds=FEW).labelled.labels.in_words("taken as unknown")
     assert told is not None
     assert told.startswith(
         "4 label(s) not understood, taken as unknown: 'yes' (2), 'no' (1), 'maybe not\\x1b' (1); a label"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from loopback_index import FakeIndex, make_archive
 
-from audit_pipeline.sources.base import Harvest, LeftOutDocument
+from audit_pipeline.sources.base import Harvest, LeftOut
 from audit_pipeline.sources.release_notes import (
     django_releases,
     fetch_from,
@@ -227,8 +227,8 @@ def test_harvest_of_three_projects(three_projects: FakeIndex, tmp_path: Path) ->
     assert [(item.part, item.reason) for item in harvest.missing] == [
         ("django/docs/releases/latin.txt", "invalid UTF-8 at byte 3")
     ]
-    assert LeftOutDocument("Django 5.1", "not released: Under development") in harvest.left_out
-    assert LeftOutDocument("SQLAlchemy 1.9.8", "no text") in harvest.left_out
+    assert LeftOut("Django 5.1", "not released: Under development") in harvest.left_out
+    assert LeftOut("SQLAlchemy 1.9.8", "no text") in harvest.left_out
     assert len(harvest.left_out) == 3 + 2 + 3
 
 

@@ -6,7 +6,7 @@ import hashlib
 from datetime import date
 from pathlib import Path
 
-from audit_pipeline.sources.base import LeftOutDocument, SourceSection
+from audit_pipeline.sources.base import LeftOut, SourceSection
 from audit_pipeline.sources.sotu import LICENCE, fetch, harvest_addresses
 
 TEXTS = {
@@ -56,7 +56,7 @@ def test_addresses_with_lost_and_changed_ones_named() -> None:
     )
     assert (second.collection, second.title) == ("written", "Message beside the State of the Union, 1901, Doe")
     assert first.group == second.group == "sotu:1901-Doe"
-    assert harvest.left_out == (LeftOutDocument("1902-Doe-1", "no date but 'nan'"),)
+    assert harvest.left_out == (LeftOut("1902-Doe-1", "no date but 'nan'"),)
     assert [item.part for item in harvest.missing] == ["1903-Roe-1", "1904-Roe-1"]
     assert harvest.missing[1].held("spoken", "1904-Roe-1")
     assert not harvest.missing[1].held("spoken", "1904-Roe-10")

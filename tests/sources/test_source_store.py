@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.connectors.books.source import BooksSettings
 from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.sources.local_files import LocalFilesSettings
 from audit_pipeline.sources.registry import all_sources, source_named
 from audit_pipeline.sources.release_notes import ReleaseNotesSettings
@@ -152,7 +152,7 @@ def test_broken_earlier_documents_do_not_stop_a_harvest(paths: DataPaths) -> Non
 def test_documents_of_one_name_are_named_and_the_first_is_kept(paths: DataPaths) -> None:
     report = keep("demo", Harvest((document("a", "1", "x"), document("a", "1", "y"))), paths, "run-1", DAY_1)
     assert held(report.table) == {"demo:a:1": ("x", "run-1")}
-    assert report.left_out == (LeftOutDocument("demo:a:1", "a second document of this name; the first is kept"),)
+    assert report.left_out == (LeftOut("demo:a:1", "a second document of this name; the first is kept"),)
 
 
 def test_documents_that_were_never_fetched(paths: DataPaths) -> None:

@@ -19,7 +19,7 @@ from audit_pipeline.connectors.books.matter import epub_text, plain_text
 from audit_pipeline.connectors.books.metadata import METADATA_FILES, BookEntry, read_metadata
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import unicode_problem
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 BOOK_FILES = (".txt", ".epub")
 DATE_KIND = "first publication"
@@ -43,7 +43,7 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
         return Harvest((), (MissingPart(collection, f"{folder}: {problem}", collection),))
     documents: list[Document] = []
     missing: list[MissingPart] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     files, unread = _files(folder)
     left_out += unread
     entries = _entries(folder, files, collection, missing, left_out)
@@ -54,14 +54,14 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
             )
             continue
         if files[name].suffix.lower() not in BOOK_FILES:
-            left_out.append(LeftOutDocument(name, f"not one of {', '.join(BOOK_FILES)}"))
+            left_out.append(LeftOut(name, f"not one of {', '.join(BOOK_FILES)}"))
             continue
         try:
             title, text, problems = _read(files[name], entry)
         except OSError as error:
             missing.append(MissingPart(name, f"cannot be read ({error.strerror or error})", collection, name))
         except UnusableBookError as unusable:
-            left_out.append(LeftOutDocument(name, str(unusable)))
+            left_out.append(LeftOut(name, str(unusable)))
         else:
             left_out += _parts_left_out(name, problems)
             documents.append(
@@ -81,11 +81,9 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
         path = files[name]
         if path.suffix.lower() not in BOOK_FILES:
             if path.name not in METADATA_FILES:
-                left_out.append(LeftOutDocument(name, f"not one of {', '.join(BOOK_FILES)}"))
+                left_out.append(LeftOut(name, f"not one of {', '.join(BOOK_FILES)}"))
         else:
-            left_out.append(
-                LeftOutDocument(name, f"no entry in {' or '.join(METADATA_FILES)} says when it was published")
-            )
+            left_out.append(LeftOut(name, f"no entry in {' or '.join(METADATA_FILES)} says when it was published"))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
@@ -150,31 +148,27 @@ def cleaned(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _files(folder: Path) -> tuple[dict[str, Path], list[LeftOutDocument]]:
+def _files(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
     """The files below the folder by their names from there; and what is not looked at, with the reason."""
     files: dict[str, Path] = {}
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     inside = folder.resolve()
     for path in _walk(folder, left_out):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() and not path.resolve().is_relative_to(inside):
-            left_out.append(LeftOutDocument(name, "a link out of the folder"))
+            left_out.append(LeftOut(name, "a link out of the folder"))
         elif unicode_problem(name) is not None:
-            left_out.append(
-                LeftOutDocument(name.encode("utf-8", "backslashreplace").decode(), "a name that is not UTF-8")
-            )
+            left_out.append(LeftOut(name.encode("utf-8", "backslashreplace").decode(), "a name that is not UTF-8"))
         else:
             files[name] = path
     return files, left_out
 
 
-def _walk(root: Path, left_out: list[LeftOutDocument]) -> Iterator[Path]:
+def _walk(root: Path, left_out: list[LeftOut]) -> Iterator[Path]:
     for folder, folders, names in os.walk(root, followlinks=False):
         visible = [name for name in folders if not name.startswith(".")]
         linked = [name for name in visible if (Path(folder) / name).is_symlink()]
-        left_out += [
-            LeftOutDocument((Path(folder) / name).relative_to(root).as_posix(), "a linked folder") for name in linked
-        ]
+        left_out += [LeftOut((Path(folder) / name).relative_to(root).as_posix(), "a linked folder") for name in linked]
         folders[:] = sorted(set(visible) - set(linked))
         for name in sorted(names):
             if not name.startswith("."):
@@ -182,11 +176,7 @@ def _walk(root: Path, left_out: list[LeftOutDocument]) -> Iterator[Path]:
 
 
 def _entries(
-    folder: Path,
-    files: Mapping[str, Path],
-    collection: str,
-    missing: list[MissingPart],
-    left_out: list[LeftOutDocument],
+    folder: Path, files: Mapping[str, Path], collection: str, missing: list[MissingPart], left_out: list[LeftOut]
 ) -> dict[str, BookEntry]:
     """What the metadata files say, by the name of the file that it is about."""
     entries: dict[str, BookEntry] = {}
@@ -203,13 +193,11 @@ def _entries(
             try:
                 about = _below(PurePosixPath(name).parent, entry)
             except UnusableBookError as problem:
-                left_out.append(LeftOutDocument(f"{entry.location} ({entry.key})", str(problem)))
+                left_out.append(LeftOut(f"{entry.location} ({entry.key})", str(problem)))
                 continue
             if about in entries:
                 left_out.append(
-                    LeftOutDocument(
-                        f"{entry.location} ({entry.key})", f"described before, at {entries[about].location}"
-                    )
+                    LeftOut(f"{entry.location} ({entry.key})", f"described before, at {entries[about].location}")
                 )
             else:
                 entries[about] = entry
@@ -239,8 +227,8 @@ def _read(path: Path, entry: BookEntry) -> tuple[str | None, str, tuple[tuple[st
     return None, checked_text(plain_text(text)), ()
 
 
-def _parts_left_out(name: str, problems: tuple[tuple[str, str], ...]) -> list[LeftOutDocument]:
-    parts = [LeftOutDocument(f"{name}!{part}", reason) for part, reason in problems[:_MOST_PROBLEMS]]
+def _parts_left_out(name: str, problems: tuple[tuple[str, str], ...]) -> list[LeftOut]:
+    parts = [LeftOut(f"{name}!{part}", reason) for part, reason in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:
-        parts.append(LeftOutDocument(name, f"{len(problems) - _MOST_PROBLEMS} more of its chapters cannot be read"))
+        parts.append(LeftOut(name, f"{len(problems) - _MOST_PROBLEMS} more of its chapters cannot be read"))
     return parts

@@ -26,7 +26,7 @@ from audit_pipeline.connectors.books.source import GutenbergSettings
 from audit_pipeline.connectors.polite import PoliteClient
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 MEBIBYTE = 1024 * 1024
 LICENCE = "public domain in the USA (Project Gutenberg License)"
@@ -59,7 +59,7 @@ class Catalogue:
     """The texts by number, the rows that cannot be read, and what the numbers of other kinds are (Sound, Dataset)."""
 
     books: Mapping[int, CatalogueBook]
-    left_out: tuple[LeftOutDocument, ...]
+    left_out: tuple[LeftOut, ...]
     other_kinds: Mapping[int, str]
 
 
@@ -93,7 +93,7 @@ def harvest_gutenberg(
         try:
             documents.append(_document(book, answer, entries.get(name), collection))
         except UnusableBookError as unusable:
-            left_out.append(LeftOutDocument(part, str(unusable)))
+            left_out.append(LeftOut(part, str(unusable)))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
@@ -108,7 +108,7 @@ def read_catalogue(text: str) -> Catalogue:
     if absent:
         raise SourceError(f"this is not the catalogue of Project Gutenberg: it has no column {', '.join(absent)}")
     books: dict[int, CatalogueBook] = {}
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     other_kinds: dict[int, str] = {}
     while True:
         place = f"pg_catalog.csv:{reader.line_num + 1}"
@@ -117,13 +117,13 @@ def read_catalogue(text: str) -> Catalogue:
         except StopIteration:
             return Catalogue(books, tuple(left_out), other_kinds)
         except csv.Error as error:
-            left_out.append(LeftOutDocument(place, f"broken CSV: {error}"))
+            left_out.append(LeftOut(place, f"broken CSV: {error}"))
             continue
         if not record:
             continue
         row = dict(zip(header, record, strict=False))
         if len(record) != len(header) or not re.fullmatch(r"[0-9]{1,9}", row["Text#"].strip()):
-            left_out.append(LeftOutDocument(place, f"not a row of the catalogue: {', '.join(record)[:80]}"))
+            left_out.append(LeftOut(place, f"not a row of the catalogue: {', '.join(record)[:80]}"))
         elif row["Type"].strip() != "Text":
             other_kinds[int(row["Text#"])] = row["Type"].strip()
         else:
@@ -153,7 +153,7 @@ def _author(name: str | None) -> str | None:
 
 def choose(
     catalogue: Catalogue, settings: GutenbergSettings, dated: frozenset[str] = frozenset()
-) -> tuple[list[CatalogueBook], list[LeftOutDocument]]:
+) -> tuple[list[CatalogueBook], list[LeftOut]]:
     """The books to ask for, at most ``settings.limit``, and what is to be said of the others that were meant.
 
     With ``ids`` those, in their order. Else the books of one of the languages, one of the subjects and one of the
@@ -173,23 +173,23 @@ def choose(
     return fitting[: settings.limit], _over_limit(len(fitting), settings)
 
 
-def _listed(catalogue: Catalogue, settings: GutenbergSettings) -> tuple[list[CatalogueBook], list[LeftOutDocument]]:
+def _listed(catalogue: Catalogue, settings: GutenbergSettings) -> tuple[list[CatalogueBook], list[LeftOut]]:
     found: list[CatalogueBook] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     for number in dict.fromkeys(settings.ids):
         if number in catalogue.books:
             found.append(catalogue.books[number])
         else:
             kind = catalogue.other_kinds.get(number)
             reason = f"no text but: {kind}" if kind else "not in the catalogue"
-            left_out.append(LeftOutDocument(f"{settings.collection} {number}", reason))
+            left_out.append(LeftOut(f"{settings.collection} {number}", reason))
     return found[: settings.limit], [*left_out, *_over_limit(len(found), settings)]
 
 
-def _over_limit(fitting: int, settings: GutenbergSettings) -> list[LeftOutDocument]:
+def _over_limit(fitting: int, settings: GutenbergSettings) -> list[LeftOut]:
     over = fitting - settings.limit
     reason = f"{over} more books fit; books.gutenberg.limit is {settings.limit}"
-    return [LeftOutDocument(f"{settings.collection}: the catalogue", reason)] if over > 0 else []
+    return [LeftOut(f"{settings.collection}: the catalogue", reason)] if over > 0 else []
 
 
 def _names_one(names: Iterable[str], wanted: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from audit_pipeline.connectors.books.source import NAME, BooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import harvest_standard_ebooks
 from audit_pipeline.connectors.polite import PoliteClient, Politeness
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Harvest, LeftOutDocument, MissingPart, together
+from audit_pipeline.sources.base import Harvest, LeftOut, MissingPart, together
 
 
 def harvest(settings: BooksSettings, downloads: Path) -> Harvest:
@@ -57,7 +57,7 @@ def _library_harvest(settings: BooksSettings, cache: Path) -> Harvest:
     return together(harvests)
 
 
-def _dates(path: Path | None) -> tuple[Mapping[str, BookEntry], list[LeftOutDocument]]:
+def _dates(path: Path | None) -> tuple[Mapping[str, BookEntry], list[LeftOut]]:
     if path is None:
         return {}, []
     entries, left_out = read_metadata(path, "id")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from audit_pipeline.fetch.read import read_rows
 from audit_pipeline.fetch.rows import text_problem
-from audit_pipeline.sources.base import LeftOutDocument
+from audit_pipeline.sources.base import LeftOut
 
 METADATA_FILES = ("books.csv", "books.jsonl")
 COLUMNS = ("title", "author", "published", "language", "licence", "url", "group", "encoding")
@@ -91,7 +91,7 @@ def years_in(prose: str) -> list[int]:
     return years
 
 
-def read_metadata(path: Path, key_column: str) -> tuple[list[BookEntry], list[LeftOutDocument]]:
+def read_metadata(path: Path, key_column: str) -> tuple[list[BookEntry], list[LeftOut]]:
     """The entries of a metadata file (.csv or .jsonl), and the rows that cannot be used, with the reason.
 
     ``key_column`` holds what a row is about (``file``, or ``id`` of a catalogue); the others are in COLUMNS, and only
@@ -100,20 +100,18 @@ def read_metadata(path: Path, key_column: str) -> tuple[list[BookEntry], list[Le
     """
     file = read_rows(path)
     entries: dict[str, BookEntry] = {}
-    left_out = [LeftOutDocument(skipped.location, skipped.reason) for skipped in file.skipped]
+    left_out = [LeftOut(skipped.location, skipped.reason) for skipped in file.skipped]
     for row in file.rows:
         try:
             entry = _entry(row.location, row.values, key_column)
         except _UnusableEntryError as unusable:
             key = row.values.get(key_column)
             part = f"{row.location} ({key})" if isinstance(key, str | int) and str(key).strip() else row.location
-            left_out.append(LeftOutDocument(part, str(unusable)))
+            left_out.append(LeftOut(part, str(unusable)))
             continue
         if entry.key in entries:
             first = entries[entry.key].location
-            left_out.append(
-                LeftOutDocument(f"{row.location} ({entry.key})", f"described before, at {first}, which holds")
-            )
+            left_out.append(LeftOut(f"{row.location} ({entry.key})", f"described before, at {first}, which holds"))
         else:
             entries[entry.key] = entry
     return list(entries.values()), left_out

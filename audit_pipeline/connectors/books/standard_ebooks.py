@@ -27,7 +27,7 @@ from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_
 from audit_pipeline.connectors.books.source import StandardEbooksSettings
 from audit_pipeline.connectors.polite import FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 MEBIBYTE = 1024 * 1024
 LICENCE = "public domain text in the USA; edition CC0-1.0"
@@ -61,7 +61,7 @@ class Feed:
     """One page of a feed: its books, entries that cannot be used, and the address of the next page."""
 
     books: tuple[FeedBook, ...]
-    left_out: tuple[LeftOutDocument, ...]
+    left_out: tuple[LeftOut, ...]
     following: str | None
 
 
@@ -75,7 +75,7 @@ def harvest_standard_ebooks(
     entries = entries or {}
     collection = settings.collection
     missing: list[MissingPart] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     found = {identity: FeedBook(identity, None, None, epub_address(identity, settings)) for identity in settings.ids}
     if settings.feed is not None:
         for book in _feed_books(settings, client, missing, left_out):
@@ -83,7 +83,7 @@ def harvest_standard_ebooks(
     chosen = list(found.values())[: settings.limit]
     if len(found) > settings.limit:
         over = f"{len(found) - settings.limit} more books are listed; books.standard_ebooks.limit is {settings.limit}"
-        left_out.append(LeftOutDocument(collection, over))
+        left_out.append(LeftOut(collection, over))
     documents: list[Document] = []
     places = ((book.identity, [book.epub]) for book in chosen)
     for (name, answer), book in zip(ask_for_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
@@ -95,20 +95,20 @@ def harvest_standard_ebooks(
             epub = read_epub(answer.content)
             documents.append(_document(book, epub, entries.get(name), settings))
         except (EpubError, UnusableBookError) as error:
-            left_out.append(LeftOutDocument(part, str(error)))
+            left_out.append(LeftOut(part, str(error)))
         else:
-            left_out += [LeftOutDocument(f"{part}!{path}", reason) for path, reason in epub.problems]
+            left_out += [LeftOut(f"{part}!{path}", reason) for path, reason in epub.problems]
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
 def _feed_books(
-    settings: StandardEbooksSettings, client: PoliteClient, missing: list[MissingPart], left_out: list[LeftOutDocument]
+    settings: StandardEbooksSettings, client: PoliteClient, missing: list[MissingPart], left_out: list[LeftOut]
 ) -> list[FeedBook]:
     books: list[FeedBook] = []
     address, seen = settings.feed, set[str]()
     while address is not None and address not in seen and len(books) < settings.limit:
         if len(seen) >= _MOST_FEED_PAGES:
-            left_out.append(LeftOutDocument(address, f"not read: more than {_MOST_FEED_PAGES} pages of a feed"))
+            left_out.append(LeftOut(address, f"not read: more than {_MOST_FEED_PAGES} pages of a feed"))
             break
         seen.add(address)
         try:
@@ -143,7 +143,7 @@ def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) ->
         raise SourceError(f"{address}: not an Atom or OPDS feed but <{_local(root)}>")
     hosts = {urlsplit(place).netloc for place in (settings.site, address)}
     books: list[FeedBook] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     for entry in (child for child in root if _local(child) == "entry"):
         identity = _identity(_words(entry, "id") or "")
         name = identity or _words(entry, "title") or "an entry"
@@ -151,9 +151,9 @@ def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) ->
         places = [urljoin(address, link.get("href", "")) for link in links]
         places = [place for place in places if urlsplit(place).netloc in hosts]
         if identity is None:
-            left_out.append(LeftOutDocument(f"{settings.collection} {name}", f"its id is not that of a book: {name}"))
+            left_out.append(LeftOut(f"{settings.collection} {name}", f"its id is not that of a book: {name}"))
         elif not places:
-            left_out.append(LeftOutDocument(f"{settings.collection} {name}", "no EPUB of this library in its entry"))
+            left_out.append(LeftOut(f"{settings.collection} {name}", "no EPUB of this library in its entry"))
         else:
             epub = next((place for place in places if "advanced" not in place), places[0])
             author = next((_words(child, "name") for child in entry if _local(child) == "author"), None)

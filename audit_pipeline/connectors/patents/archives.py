@@ -27,7 +27,7 @@ from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeadersParserException
 
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, MEBIBYTE, RawPage
-from audit_pipeline.sources.base import LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import LeftOut, MissingPart
 
 SUFFIXES = (".html", ".htm", ".html.gz", ".htm.gz", ".warc", ".warc.gz")
 
@@ -38,7 +38,7 @@ _CHUNK = 64 * 1024
 _MOST_FAULTS = 100
 _HTML = ("text/html", "application/xhtml+xml")
 
-Found = RawPage | LeftOutDocument | MissingPart
+Found = RawPage | LeftOut | MissingPart
 
 
 def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[Found]:
@@ -52,7 +52,7 @@ def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[Found]:
         return
     for name, path, problem in _files(root):
         if problem is not None:
-            yield LeftOutDocument(name, problem)
+            yield LeftOut(name, problem)
             continue
         try:
             if _is_warc(path):
@@ -93,21 +93,21 @@ def _too_large(largest: int) -> str:
     return f"larger than {largest} bytes"
 
 
-def _page(name: str, path: Path, largest: int) -> RawPage | LeftOutDocument:
+def _page(name: str, path: Path, largest: int) -> RawPage | LeftOut:
     with path.open("rb") as raw:
         try:
             compressed = path.suffix.lower() == ".gz"
             file = gzip.GzipFile(fileobj=raw) if compressed else raw
             content = file.read(largest + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            return LeftOutDocument(name, f"broken gzip: {error}")
-    return RawPage(name, content) if len(content) <= largest else LeftOutDocument(name, _too_large(largest))
+            return LeftOut(name, f"broken gzip: {error}")
+    return RawPage(name, content) if len(content) <= largest else LeftOut(name, _too_large(largest))
 
 
 def _warc_pages(name: str, path: Path, largest: int) -> Iterator[Found]:
     others: Counter[str] = Counter()
     if path.stat().st_size == 0:
-        yield LeftOutDocument(name, "an empty file")
+        yield LeftOut(name, "an empty file")
         return
     with path.open("rb") as file:
         if file.read(len(_GZIP)) == _GZIP:
@@ -120,7 +120,7 @@ def _warc_pages(name: str, path: Path, largest: int) -> Iterator[Found]:
             file.seek(0)
             yield from _record_pages(name, file, largest, others)
     for kind, count in sorted(others.items()):
-        yield LeftOutDocument(name, f"{kind}: {count}")
+        yield LeftOut(name, f"{kind}: {count}")
 
 
 def _gzip_members(file: BinaryIO) -> Iterator[tuple[int, bytes | str]]:
@@ -186,7 +186,7 @@ def _record_pages(name: str, stream: BinaryIO, largest: int, others: Counter[str
             url = str(record.rec_headers.get_header("WARC-Target-URI") or "").strip("<>")
             content = _body(record, largest)
             if len(content) > largest:
-                yield LeftOutDocument(url or name, _too_large(largest))
+                yield LeftOut(url or name, _too_large(largest))
             elif _is_cut_short(record):
                 yield MissingPart(url or name, f"broken record: cut short, in {name}")
             else:

@@ -19,7 +19,7 @@ from audit_pipeline.connectors.patents.record import page_address, publication_n
 from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import LeftOut, MissingPart
 
 SITE = "https://patents.google.com"
 _LARGEST_LIST = 64 * 1024 * 1024
@@ -28,7 +28,7 @@ _ENOUGH_FAILURES = 3
 _ABOUT_ONE_PAGE = frozenset((400, 404, 410))
 _FIELD = b"publicationNumber"
 
-Found = RawPage | LeftOutDocument | MissingPart
+Found = RawPage | LeftOut | MissingPart
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class NumberList:
     """The publication numbers of a list in its order, each once, and lines that are none."""
 
     numbers: tuple[str, ...]
-    left_out: tuple[LeftOutDocument, ...]
+    left_out: tuple[LeftOut, ...]
 
 
 def politeness(contact: str, seconds_between: float) -> Politeness:
@@ -63,21 +63,21 @@ def read_numbers(path: Path, countries: Sequence[str], limit: int | None = None)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
     numbers: dict[str, None] = {}
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     for place, line in enumerate(lines, start=1):
         text = line.partition("#")[0].strip()
         number = publication_number(text)
         if not text:
             continue
         if number is None:
-            left_out.append(LeftOutDocument(f"{path.name}:{place}", f"no publication number: {text[:40]!r}"))
+            left_out.append(LeftOut(f"{path.name}:{place}", f"no publication number: {text[:40]!r}"))
         elif number[:2] not in countries:
-            left_out.append(LeftOutDocument(f"{path.name}:{place}", f"not of {', '.join(countries)}: {number}"))
+            left_out.append(LeftOut(f"{path.name}:{place}", f"not of {', '.join(countries)}: {number}"))
         else:
             numbers[number] = None
     wanted = tuple(numbers)[:limit]
     if len(wanted) < len(numbers):
-        left_out.append(LeftOutDocument(path.name, f"numbers over the limit of {limit}: {len(numbers) - len(wanted)}"))
+        left_out.append(LeftOut(path.name, f"numbers over the limit of {limit}: {len(numbers) - len(wanted)}"))
     return NumberList(wanted, tuple(left_out))
 
 

@@ -28,7 +28,7 @@ from audit_pipeline.connectors.patents.record import (
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, column_names, unicode_problem
-from audit_pipeline.sources.base import LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import LeftOut, MissingPart
 
 LARGEST_FILE = 4 * 1024**3
 LARGEST_TEXT = 10_000_000
@@ -37,7 +37,7 @@ _NEEDED = ("publication_number", "publication_date", "priority_date")
 _DAY_COLUMNS = ("publication_date", "filing_date", "priority_date")
 LANGUAGE = "zh"
 
-Found = Patent | LeftOutDocument | MissingPart
+Found = Patent | LeftOut | MissingPart
 
 
 def exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
@@ -51,7 +51,7 @@ def exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part]
     paths = [root] if root.is_file() else sorted(path for path in root.iterdir() if not path.name.startswith("."))
     for path in paths:
         if suffix_of(path) not in ROW_SUFFIXES or not path.is_file():
-            yield LeftOutDocument(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
+            yield LeftOut(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
         elif path.stat().st_size > LARGEST_FILE:
             yield MissingPart(path.name, f"larger than {LARGEST_FILE} bytes; export it in several files")
         else:
@@ -65,7 +65,7 @@ def _patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today:
     file = read_rows(path)
     _check_columns(path, column_names(file.rows), parts)
     for skipped in file.skipped:
-        yield LeftOutDocument(skipped.location, f"unreadable row: {skipped.reason}")
+        yield LeftOut(skipped.location, f"unreadable row: {skipped.reason}")
     elsewhere: Counter[str] = Counter()
     for row in file.rows:
         number = publication_number(str(row.values.get("publication_number") or ""))
@@ -75,12 +75,10 @@ def _patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today:
         try:
             yield row_patent(row, parts, today)
         except UnusablePatentError as problem:
-            yield LeftOutDocument(f"{number} in {row.location}" if number else row.location, str(problem))
+            yield LeftOut(f"{number} in {row.location}" if number else row.location, str(problem))
     if elsewhere:
         named = ", ".join(f"{count} of {country}" for country, count in elsewhere.most_common(5))
-        yield LeftOutDocument(
-            path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({named})"
-        )
+        yield LeftOut(path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({named})")
 
 
 def _check_columns(path: Path, columns: Sequence[str], parts: Sequence[Part]) -> None:

@@ -24,12 +24,12 @@ from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError
 from audit_pipeline.connectors.patents.source import LICENCE, NAME, PatentsSettings
 from audit_pipeline.connectors.polite import PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 LANGUAGE = "zh"
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
 
-Found = Patent | LeftOutDocument | MissingPart
+Found = Patent | LeftOut | MissingPart
 
 
 def harvest(settings: PatentsSettings, downloads: Path) -> Harvest:
@@ -48,17 +48,17 @@ def harvest_inputs(settings: PatentsSettings, downloads: Path, today: date, site
     """As ``harvest``, with ``today`` as the day after which no date can lie, and the crawl's ``site``."""
     patents: list[tuple[Patent, str]] = []
     missing: list[MissingPart] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     for found in _found(settings, downloads, today, site):
         if isinstance(found, MissingPart):
             missing += _of_every_country(found, settings)
-        elif isinstance(found, LeftOutDocument):
+        elif isinstance(found, LeftOut):
             left_out.append(found)
         else:
             try:
                 patents.append((found, cleaned_text(found, settings)))
             except UnusablePatentError as problem:
-                left_out.append(LeftOutDocument(found.number, str(problem)))
+                left_out.append(LeftOut(found.number, str(problem)))
     groups = grouped([patent for patent, _ in patents])
     documents = [_document(patent, text, group) for (patent, text), group in zip(patents, groups, strict=True)]
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
@@ -107,7 +107,7 @@ def _crawled(
         yield from _parsed(crawled_pages(listed.numbers, client, site), today)
 
 
-def _parsed(pages: Iterable[RawPage | LeftOutDocument | MissingPart], today: date) -> Iterator[Found]:
+def _parsed(pages: Iterable[RawPage | LeftOut | MissingPart], today: date) -> Iterator[Found]:
     for page in pages:
         if not isinstance(page, RawPage):
             yield page
@@ -115,7 +115,7 @@ def _parsed(pages: Iterable[RawPage | LeftOutDocument | MissingPart], today: dat
         try:
             yield parse_page(page, today)
         except UnusablePatentError as problem:
-            yield LeftOutDocument(page.name, str(problem))
+            yield LeftOut(page.name, str(problem))
 
 
 def _of_every_country(item: MissingPart, settings: PatentsSettings) -> list[MissingPart]:

@@ -23,7 +23,7 @@ from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, page_document, pages_in_words
 from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 FOLDER = "wikipedia"
 _MAXLAG = "5"
@@ -93,7 +93,7 @@ class _Found:
 
     pages: dict[int, str] = field(default_factory=dict)
     missing: list[MissingPart] = field(default_factory=list)
-    left_out: list[LeftOutDocument] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
 
 
 def harvest_api(
@@ -218,7 +218,7 @@ def _walk(api: _Api, settings: WikipediaSettings) -> _Found:
             else:
                 failures = 0
                 if not any_member:
-                    found.left_out.append(LeftOutDocument(category, "empty, or there is no such category"))
+                    found.left_out.append(LeftOut(category, "empty, or there is no such category"))
         level = below
     return found
 
@@ -262,7 +262,7 @@ def _harvest_pages(api: _Api, found: _Found, settings: WikipediaSettings) -> Har
     left_out = [*found.left_out, *not_taken.entries()]
     if len(sought) > len(asked_for):
         more = pages_in_words(len(sought) - len(asked_for))
-        left_out.append(LeftOutDocument(f"API: {more}", f"not asked for: most_pages is {settings.most_pages}"))
+        left_out.append(LeftOut(f"API: {more}", f"not asked for: most_pages is {settings.most_pages}"))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 

@@ -18,7 +18,7 @@ import pyarrow.csv
 
 from audit_pipeline.catalogue.tables import open_parquet
 from audit_pipeline.errors import DataError
-from audit_pipeline.sources.base import LeftOutDocument
+from audit_pipeline.sources.base import LeftOut
 
 COLUMNS = ("page_id", "created")
 _MOST_NAMED = 100
@@ -46,28 +46,28 @@ class CreationDates:
         return date.fromordinal(int(self._ordinals[place]))
 
 
-def read_dates(path: Path) -> tuple[CreationDates, tuple[LeftOutDocument, ...]]:
+def read_dates(path: Path) -> tuple[CreationDates, tuple[LeftOut, ...]]:
     """The dates in a .csv or .parquet file with the columns page_id and created, and the rows that cannot be read.
 
     ``created`` is a date, a timestamp (its day in UTC) or text that begins with an ISO date. Raises DataError where
     the file cannot be read or lacks a column.
     """
     page_ids, ordinals = array("q"), array("i")
-    refused: list[LeftOutDocument] = []
+    refused: list[LeftOut] = []
     unnamed = 0
     for row, (page_id, created) in enumerate(_values(path), 1):
         day, problem = _day(created)
         number, id_problem = _number(page_id)
         if day is None or number is None:
             if len(refused) < _MOST_NAMED:
-                refused.append(LeftOutDocument(f"{path.name}:{row}", problem or id_problem))
+                refused.append(LeftOut(f"{path.name}:{row}", problem or id_problem))
             else:
                 unnamed += 1
             continue
         page_ids.append(number)
         ordinals.append(day.toordinal())
     if unnamed:
-        refused.append(LeftOutDocument(f"{path.name}: {unnamed} more rows", "no page id or no date"))
+        refused.append(LeftOut(f"{path.name}: {unnamed} more rows", "no page id or no date"))
     return CreationDates(page_ids, map(date.fromordinal, ordinals)), tuple(refused)
 
 

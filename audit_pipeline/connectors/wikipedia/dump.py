@@ -30,7 +30,7 @@ from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, ch
 from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import MOST_CHARACTERS
 from audit_pipeline.errors import DataError
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 SUFFIXES = (".xml", ".xml.bz2", ".xml.gz")
 _CHUNK = 1 << 16
@@ -89,7 +89,7 @@ def harvest_dump(settings: WikipediaSettings, dates: CreationDates) -> Harvest:
         return Harvest((), (MissingPart(path.name, f"{path}: {problem}", settings.collection),))
     documents: list[Document] = []
     missing: list[MissingPart] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     for file in files:
         not_taken = LeftOutPages(file.name)
         try:

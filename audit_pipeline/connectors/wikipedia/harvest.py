@@ -19,7 +19,7 @@ from audit_pipeline.connectors.wikipedia.pages import pages_in_words
 from audit_pipeline.connectors.wikipedia.parquet import harvest_parquet
 from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart, together
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, together
 
 
 def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
@@ -42,7 +42,7 @@ def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
     return replace(found, documents=documents, left_out=(*found.left_out, *repeated))
 
 
-def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[MissingPart, ...], tuple[LeftOutDocument, ...]]:
+def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[MissingPart, ...], tuple[LeftOut, ...]]:
     if settings.dates is None:
         return CreationDates(), (), ()
     try:
@@ -54,13 +54,11 @@ def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[MissingPar
     return dates, (), refused
 
 
-def _each_once(documents: Iterable[Document]) -> tuple[tuple[Document, ...], tuple[LeftOutDocument, ...]]:
+def _each_once(documents: Iterable[Document]) -> tuple[tuple[Document, ...], tuple[LeftOut, ...]]:
     first: dict[str, Document] = {}
     repeated = 0
     for document in documents:
         repeated += document.name in first
         first.setdefault(document.name, document)
-    counted = (
-        (LeftOutDocument(pages_in_words(repeated), "met twice, by page id; the first is taken"),) if repeated else ()
-    )
+    counted = (LeftOut(pages_in_words(repeated), "met twice, by page id; the first is taken"),) if repeated else ()
     return tuple(first.values()), counted

@@ -15,7 +15,7 @@ from audit_pipeline.connectors.wikipedia.source import LICENCE, WikipediaSetting
 from audit_pipeline.connectors.wikipedia.wikitext import categories, is_redirect, plain_text
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import text_problem
-from audit_pipeline.sources.base import Document, LeftOutDocument
+from audit_pipeline.sources.base import Document, LeftOut
 
 DATE_KIND = "first revision"
 # A dump of millions of pages must not bring a list of millions of reasons.
@@ -43,7 +43,7 @@ class LeftOutPages:
         self._part = part
         self._counts: dict[str, int] = {}
         self._examples: dict[str, list[str]] = {}
-        self._named: list[LeftOutDocument] = []
+        self._named: list[LeftOut] = []
         self._unnamed: dict[str, int] = {}
 
     def count(self, reason: str, title: str) -> None:
@@ -56,21 +56,18 @@ class LeftOutPages:
     def name(self, page: str, reason: str) -> None:
         """One page that is sought but cannot be used; after MOST_NAMED of them they are counted."""
         if len(self._named) < MOST_NAMED:
-            self._named.append(LeftOutDocument(f"{self._part}: {page}", reason))
+            self._named.append(LeftOut(f"{self._part}: {page}", reason))
         else:
             self._unnamed[reason] = self._unnamed.get(reason, 0) + 1
 
-    def entries(self) -> tuple[LeftOutDocument, ...]:
+    def entries(self) -> tuple[LeftOut, ...]:
         """The kinds with their counts, then the named pages, then the counts of those that were too many to name."""
         kinds = [
-            LeftOutDocument(
-                f"{self._part}: {pages_in_words(count)} ({_examples(self._examples[reason], count)})", reason
-            )
+            LeftOut(f"{self._part}: {pages_in_words(count)} ({_examples(self._examples[reason], count)})", reason)
             for reason, count in self._counts.items()
         ]
         rest = [
-            LeftOutDocument(f"{self._part}: {pages_in_words(count)} more", reason)
-            for reason, count in self._unnamed.items()
+            LeftOut(f"{self._part}: {pages_in_words(count)} more", reason) for reason, count in self._unnamed.items()
         ]
         return (*kinds, *self._named, *rest)
 

@@ -23,7 +23,7 @@ from audit_pipeline.connectors.wikipedia.source import Part, WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import is_tail_heading
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import text_problem
-from audit_pipeline.sources.base import Document, Harvest, LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 COLUMNS = ("id", "url", "title", "text")
 _BATCH = 256
@@ -45,7 +45,7 @@ def harvest_parquet(settings: WikipediaSettings, dates: CreationDates) -> Harves
         return Harvest((), (MissingPart(path.name, f"{path}: {problem}", settings.collection),))
     documents: list[Document] = []
     missing: list[MissingPart] = []
-    left_out: list[LeftOutDocument] = []
+    left_out: list[LeftOut] = []
     choice = choice_of(settings)
     for file in files:
         not_taken = LeftOutPages(file.name)

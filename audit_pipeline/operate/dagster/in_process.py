@@ -169,7 +169,7 @@ def _is_alive(identity: str) -> bool:
 def wait_for_pools(job: dg.JobDefinition, instance: dg.DagsterInstance, on_wait: Callable[[str], None]) -> None:
     """Return when every pool that ``job`` takes a slot of has one to give; a holder that dies is marked failed.
 
-    ``on_wait`` is told once of each pool that has to be waited for.
+    ``on_wait`` is called once for each pool that has to be waited for.
     """
     pools = {op.pool for op in job.graph.node_defs if isinstance(op, dg.OpDefinition) and op.pool}
     for pool in sorted(pools):
@@ -212,7 +212,7 @@ def run_job(
 ) -> str:
     """Run ``job`` (or the ``selection`` of its assets) as soon as its pools allow; returns the run's id.
 
-    ``on_wait`` is told where that takes waiting for another run. Raises PairsFailedError where some pairs of a range
+    ``on_wait`` is called where that takes waiting for another run. Raises PairsFailedError where some pairs of a range
     failed, the AuditError that made the run fail, where one did, and KeyboardInterrupt on Ctrl-C; other errors keep
     Dagster's account of them.
     """

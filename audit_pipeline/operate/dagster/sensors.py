@@ -5,7 +5,7 @@ reading the state of things (operate/situation.py, situation.py), the sensors th
 hub_watch.py).
 
 A file of the configuration that cannot be read ends the tick with an error that names it: nothing is requested, no
-partition goes, and the cursor stays. An entry that cannot be used is told, and stops nothing else.
+partition goes, and the cursor stays. An entry that cannot be used is reported, and stops nothing else.
 """
 
 import dagster as dg

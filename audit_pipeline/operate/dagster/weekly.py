@@ -1,6 +1,6 @@
 """The weekly audit: cutoffs move on, sources are fetched again, and what has changed is built and audited.
 
-What belongs here: the order in which the planner's steps are carried out, and what is told of them. What does not:
+What belongs here: the order in which the planner's steps are carried out, and what is reported of them. What does not:
 which steps there are (operate/plan.py), what they run (the jobs that the UI and the command line run as well), and when
 it is due (schedules.py).
 """

@@ -1,6 +1,6 @@
-"""Who works on what, told from one process to the others: audits from their first decision on, removals to their end.
+"""Who works on what, so that processes know of each other: audits from their first decision on, removals to their end.
 
-What belongs here: making claims, and telling which of them stand. What does not: Dagster's runs, of which Dagster knows
+What belongs here: making claims, and finding which of them stand. What does not: Dagster's runs, of which Dagster knows
 (forgetting.py); what is done under a claim.
 
 An audit asks Dagster for one run after another, and between two of them Dagster knows nothing of it. So it claims the

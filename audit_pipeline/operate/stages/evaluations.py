@@ -56,7 +56,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
     """Everything that is concluded from a pair's latest scores: see :mod:`audit_pipeline.evidence.findings`.
 
     Raises DataError where the pair has not been scored, or was scored on another build of the benchmark, with other
-    weights or under other conventions. What tells members from non-members without a model is read; see
+    weights or under other conventions. What separates members from non-members without a model is read; see
     :func:`split_of`.
     """
     benchmark = read_built(paths, pair.benchmark)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class OtherModels:
     """What audits need of other models than the audited ones (a reference model), run for the pairs of a run.
 
-    ``pairs`` are the run's, by the name of their model. ``tell`` is told why something could not be run: some detectors
-    go without then.
+    ``pairs`` are the run's, by the name of their model. ``tell`` is called with the reason where something could
+    not be run: some detectors go without then.
     """
 
     def __init__(

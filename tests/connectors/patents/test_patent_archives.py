@@ -14,7 +14,7 @@ from warcio.warcwriter import WARCWriter
 from audit_pipeline.connectors.patents import archives as patent_archives
 from audit_pipeline.connectors.patents.archives import saved_pages
 from audit_pipeline.connectors.patents.page import RawPage
-from audit_pipeline.sources.base import LeftOutDocument, MissingPart
+from audit_pipeline.sources.base import LeftOut, MissingPart
 
 URL = "https://patents.google.com/patent/{}/zh"
 
@@ -23,7 +23,7 @@ def found(root: Path, largest: int = 1_000_000) -> tuple[list[RawPage], dict[str
     items = list(saved_pages(root, largest))
     return (
         [item for item in items if isinstance(item, RawPage)],
-        {item.part: item.reason for item in items if isinstance(item, LeftOutDocument)},
+        {item.part: item.reason for item in items if isinstance(item, LeftOut)},
         {item.part: item.reason for item in items if isinstance(item, MissingPart)},
     )
 
@@ -183,8 +183,8 @@ def test_a_body_that_is_compressed_and_chunked(tmp_path: Path) -> None:
     items = list(saved_pages(path))
     assert items == [
         RawPage(URL.format("x"), page("CN1000001A").encode(), URL.format("x")),
-        LeftOutDocument("pages.warc.gz", "records that are no responses: 1"),
-        LeftOutDocument("pages.warc.gz", "responses with a status other than 200: 1"),
+        LeftOut("pages.warc.gz", "records that are no responses: 1"),
+        LeftOut("pages.warc.gz", "responses with a status other than 200: 1"),
     ]
 
 

@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.connectors.patents import harvest as patents
 from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Harvest, LeftOutDocument
+from audit_pipeline.sources.base import Harvest, LeftOut
 from audit_pipeline.sources.store import keep
 
 TODAY = date(2024, 12, 31)
@@ -129,8 +129,7 @@ def test_rejects_are_named_and_counted(tmp_path: Path) -> None:
         "markup within markup": 1,
     }
     assert (
-        LeftOutDocument("contradiction1.html", "contradictory publication dates: 2021-02-09 and 2021-02-10")
-        in found.left_out
+        LeftOut("contradiction1.html", "contradictory publication dates: 2021-02-09 and 2021-02-10") in found.left_out
     )
 
 
