@@ -63,7 +63,7 @@ def rule_place(rule: str, alpha: float | None) -> int:
 
 
 def why_it_answers(detector: str | None, named: str | None) -> str | None:
-    """Why a detector answers: named by whoever ran this, one of ours (default), or alone; None where none answers."""
+    """Why a detector is the headline: named by whoever ran this, one of ours (default), or alone; None: none is."""
     if detector is None:
         return None
     return "named" if named else "default" if detector in PREFERRED else "alone"

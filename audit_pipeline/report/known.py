@@ -30,7 +30,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ShelfDocuments:
-    """What a shelf's documents came to, by the detector that answers, or by every detector where none was named.
+    """What a shelf's documents came to, by the headline detector, or by every detector where none was named.
 
     ``tested`` documents, of which ``standing_out`` do; ``tests`` p-values by ``detectors``, of which ``can_stand_out``
     are by detectors that are not known to run against training. ``direction``: which of the labelled texts score

@@ -155,7 +155,7 @@ def _kind(answer: Row) -> str:
 
 
 def instrument_words(checks: Sequence[Row]) -> str:
-    """What the instrument check says, by the detector that answers, or the strongest where that has no result."""
+    """What the instrument check says, by the headline detector, or the strongest where that has no result."""
     if not checks:
         return (
             "The instrument has not been checked here: no model was trained on texts drawn by chance."

@@ -3,7 +3,7 @@
 --
 -- number: place of the pair among the answers
 -- sides: what the AUROC compares: labelled members with non-members, or audited texts with held-out ones
--- detector: the detector that answers; null where none of several was named, or it has no score
+-- detector: the headline detector; null where none of several was named, or it has no score
 -- without_texts: why there are no curves, spreads and texts; null where nothing stands against them
 -- smallest_fpr: the smallest false-positive rate that so many groups of non-members can distinguish from 0
 -- blind: the blind control, in the form of a detector; null where it was not evaluated

@@ -6,7 +6,7 @@
 -- exposed: AUROC of members against held-out texts in the model that was trained on the members
 -- twin: the same in the control model, which was trained on neither
 -- blind: the same without any model
--- answers: whether this is the detector that answers
+-- answers: whether this is the headline detector
 -- studies: what makes members easier to detect: a control trained again with one setting changed
 -- panels: AUROC over the values of each setting that was varied, one line per detector, seeds averaged
 WITH with_panels AS (
