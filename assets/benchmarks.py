@@ -12,7 +12,7 @@ from assets import OWNERS
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.partitions import benchmark_partitions
@@ -53,7 +53,7 @@ CODE_VERSION = "1"
 def benchmark(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Build the examples of one benchmark."""
     spec = spec_to_build(context.partition_key, data.paths)
-    step = Step.now(context.run.run_id, "benchmark", CODE_VERSION)
+    step = LineageStep.now(context.run.run_id, "benchmark", CODE_VERSION)
     report = with_retries(lambda: build_benchmark(spec, data.paths, step), f"building {spec.name}", context.log)
     for row in report.skipped[:20]:
         context.log.warning(f"skipped {row.location}: {row.reason}")
@@ -109,7 +109,7 @@ class AssessmentConfig(dg.Config):
 )
 def split_quality(context: dg.AssetExecutionContext, config: AssessmentConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Measure what tells the sides of one benchmark apart without any model."""
-    step = Step.now(context.run.run_id, "split_quality", SPLIT_VERSION)
+    step = LineageStep.now(context.run.run_id, "split_quality", SPLIT_VERSION)
     built = read_built(data.paths, context.partition_key)
     built.require_fit()
     report = assess_split(built, data.paths, step, most_per_side=config.most_per_side)

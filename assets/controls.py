@@ -8,8 +8,8 @@ import dagster as dg
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS
-from audit_pipeline.catalogue.lineage import Step
-from audit_pipeline.controls.build import Tell, build_control
+from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.controls.build import OnControlStep, build_control
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
 from audit_pipeline.controls.roles import Role
 from audit_pipeline.controls.study import run_study
@@ -64,7 +64,7 @@ def controlled_contamination(
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Train one control's two models, unless they are there as its entry has them."""
     entry = load_controls().named(context.partition_key)
-    step = Step.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
+    step = LineageStep.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
     report = build_control(entry, data.paths, step, device=models.device, tell=_logged(context, entry.name))
     converged = dg.AssetCheckResult(
         check_name="training_converged",
@@ -79,7 +79,7 @@ def controlled_contamination(
     )
 
 
-def _logged(context: dg.AssetExecutionContext, control: str) -> Tell:
+def _logged(context: dg.AssetExecutionContext, control: str) -> OnControlStep:
     def tell(role: Role, done: int, steps: int, loss: float) -> None:
         if done % _LOG_STEPS == 0 or done == steps:
             context.log.info(f"{control}, {role}: step {done} of {steps}, loss {loss:.3f}")
@@ -103,6 +103,6 @@ def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Mo
     """Run one study; its models are thrown away, its numbers kept."""
     study = load_studies().named(context.partition_key)
     control = load_controls().named(study.control)
-    step = Step.now(context.run.run_id, "control_study", CODE_VERSION)
+    step = LineageStep.now(context.run.run_id, "control_study", CODE_VERSION)
     table = run_study(study, control, data.paths, step, device=models.device, tell=context.log.info)
     return dg.MaterializeResult(metadata=metadata_of(shown_of_study(study.name, table, data.paths)))

@@ -11,7 +11,7 @@ import dagster as dg
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.operate.dagster.partitions import MODEL, PairPartitions, model_partitions
@@ -68,7 +68,7 @@ corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(_corpo
 def token_frequencies(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Bring the table of every corpus and model of the run up to date."""
     references, keys = load_references(), context.partition_keys
-    step = Step.now(context.run.run_id, "token_frequencies", CODE_VERSION)
+    step = LineageStep.now(context.run.run_id, "token_frequencies", CODE_VERSION)
     done: dict[str, FrequencyReport] = {}
     left_out: dict[str, str] = {}
     for key in keys:

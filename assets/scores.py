@@ -7,7 +7,7 @@ import dagster as dg
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, Pair
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.automation import QUARTERLY
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
@@ -48,7 +48,7 @@ def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -
     failed: dict[str, int] = {}
 
     def run(pair: Pair) -> Metadata:
-        step = Step.now(context.run.run_id, "scores", SCORES_VERSION)
+        step = LineageStep.now(context.run.run_id, "scores", SCORES_VERSION)
         report = score_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
         failed[pair.partition] = report.by_status.get("failed", 0)
         return metadata_of(shown_of_scores(report))
@@ -92,7 +92,7 @@ def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Mode
     wrong: dict[str, int] = {}
 
     def run(pair: Pair) -> Metadata:
-        step = Step.now(context.run.run_id, "evaluations", EVALUATIONS_VERSION)
+        step = LineageStep.now(context.run.run_id, "evaluations", EVALUATIONS_VERSION)
         report = evaluate_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
         wrong[pair.partition] = report.out_of_range
         return metadata_of(shown_of_findings(report))

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.metadata import rows, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, for_each_pair
 from audit_pipeline.operate.dagster.partitions import by_model, pair_partitions
-from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressTeller
+from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.token_statistics import OtherModels, run_tokens
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Kind
 
@@ -65,7 +65,7 @@ class PassConfig(dg.Config):
     ],
 )
 def token_statistics(
-    context: dg.AssetExecutionContext, config: PassConfig, data: AuditData, models: Models, progress: ProgressTeller
+    context: dg.AssetExecutionContext, config: PassConfig, data: AuditData, models: Models, progress: ProgressReporter
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Bring the cache up to the texts of every pair in the run, each model loaded at most once."""
     paths, log = data.paths, context.log
@@ -76,7 +76,7 @@ def token_statistics(
     def run(pair: Pair) -> Metadata:
         model = models.tokenized(pair.model, paths)
         other_models.run_for(pair.model, model)
-        step = Step.now(context.run.run_id, "token_statistics", CODE_VERSION)
+        step = LineageStep.now(context.run.run_id, "token_statistics", CODE_VERSION)
         forward, budget = partial(forward_of, model), config.logits_budget
         with progress.telling(f"{pair.model} on {pair.benchmark}", log) as tell:
             summary = run_tokens(

@@ -8,7 +8,7 @@ from audit_pipeline.operate.dagster.alerting import ALERT_SENSORS
 from audit_pipeline.operate.dagster.automation import publish_sensor
 from audit_pipeline.operate.dagster.hub_watch import hub_watcher
 from audit_pipeline.operate.dagster.jobs import JOBS
-from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressTeller
+from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.dagster.schedules import weekly_audit
 from audit_pipeline.operate.dagster.sensors import SENSORS
 
@@ -23,7 +23,7 @@ def defs() -> dg.Definitions:
             jobs=JOBS,
             schedules=[weekly_audit(_job)],
             sensors=[*SENSORS, publish_sensor, *ALERT_SENSORS, hub_watcher],
-            resources={"data": AuditData(), "models": Models(), "progress": ProgressTeller()},
+            resources={"data": AuditData(), "models": Models(), "progress": ProgressReporter()},
             executor=dg.in_process_executor,
         ),
     )

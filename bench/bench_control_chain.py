@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import documents_of
@@ -62,7 +62,7 @@ def main() -> None:
     )
     for source in control.sources:
         if fetched_under(source, paths) != load_source_settings().digest_for(source):
-            refresh_source(source, paths, Step("bench", f"documents/{source}", "1", datetime.now(UTC)))
+            refresh_source(source, paths, LineageStep("bench", f"documents/{source}", "1", datetime.now(UTC)))
     began = time.perf_counter()
     documents, _ = documents_of(control, paths)
     measured = measure(draw_texts(documents, control), control, DETECTORS, paths)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import ControlEntry, load_controls
 from audit_pipeline.controls.current import documents_of
@@ -46,7 +46,7 @@ def main() -> None:
     control = load_controls()[arguments.control]
     for source in control.sources:
         if fetched_under(source, paths) != load_source_settings().digest_for(source):
-            refresh_source(source, paths, Step("bench", f"documents/{source}", "1", datetime.now(UTC)))
+            refresh_source(source, paths, LineageStep("bench", f"documents/{source}", "1", datetime.now(UTC)))
 
     began = time.perf_counter()
     exposed = np.array([_aurocs(control, seed, EXPOSED, paths) for seed in range(arguments.positive)])

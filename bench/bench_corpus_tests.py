@@ -171,7 +171,7 @@ def likelihoods(
 
 
 def measure_orders(verdict: Verdict, data_sets: int, seed: int) -> None:
-    print(f"sharded permutation test, 25 orders a shard, {data_sets} data sets without effect")
+    print(f"sharded permutation test, 25 orders per shard, {data_sets} data sets without effect")
     for shards in (10, 50):
         for name, noise in NOISES.items():
             generator = np.random.default_rng([seed, 5, shards, len(name)])

@@ -2,18 +2,18 @@
 
 Run by hand: ``python bench/bench_coverage.py [--repeats 2000] [--resamples 400]``. Seeds are fixed.
 
-Scores are normal with equal spread, members shifted so that the AUROC is the one wanted; with five texts a group half
+Scores are normal with equal spread, members shifted so that the AUROC is the one wanted; with five texts per group half
 of the variance is the group's. The resamples inside are fewer than in an audit (2,000; comparisons 1,000).
 
 PASS is said where
-- AUROC: 93 to 97 of 100 intervals hold it, wherever there are at least 100 texts a class and the AUROC is at most .9
+- AUROC: 93 to 97 of 100 intervals hold it, wherever there are at least 100 texts per class and the AUROC is at most .9
   (other cells are printed only);
-- TPR at a fixed threshold: with one text a group at least 95 of 100 bounds hold it, less three standard errors (groups
-  of five are printed only: the effective size is an estimate);
-- comparisons: with at least 100 texts a class equal detectors are told apart at 5% in 5 of 100 data sets, give or take
-  three standard errors (fewer texts are printed only).
+- TPR at a fixed threshold: with one text per group at least 95 of 100 bounds hold it, less three standard errors
+  (groups of five are printed only: the effective size is an estimate);
+- comparisons: with at least 100 texts per class equal detectors are called different at 5% in 5 of 100 data sets, give
+  or take three standard errors (fewer texts are printed only).
 
-What belongs here: measured coverage and size. What does not: correctness by hand and by twins (tests/metrics/,
+What belongs here: measured coverage and size. What does not: correctness by hand and by brute force (tests/metrics/,
 tests/evidence/).
 """
 
@@ -104,7 +104,7 @@ def check_fast(generator: np.random.Generator) -> None:
 
 
 def auroc_coverage(repeats: int, resamples: int) -> Iterator[str]:
-    yield "| texts a class | texts a group | AUROC | logit interval | percentiles | |\n|--:|--:|--:|--:|--:|---|"
+    yield "| texts per class | texts per group | AUROC | logit interval | percentiles | |\n|--:|--:|--:|--:|--:|---|"
     for n in TEXTS:
         for size in SIZES:
             generator = np.random.default_rng([SEED, n, size])
@@ -127,7 +127,7 @@ def auroc_coverage(repeats: int, resamples: int) -> Iterator[str]:
 
 
 def tpr_coverage(repeats: int) -> Iterator[str]:
-    yield "| members | texts a group | TPR | Clopper-Pearson | groups left aside | |\n|--:|--:|--:|--:|--:|---|"
+    yield "| members | texts per group | TPR | Clopper-Pearson | groups left aside | |\n|--:|--:|--:|--:|--:|---|"
     for n in TEXTS:
         for size in SIZES:
             generator = np.random.default_rng([SEED, n, size, 1])
@@ -146,7 +146,7 @@ def tpr_coverage(repeats: int) -> Iterator[str]:
 
 def comparison_size(repeats: int, resamples: int) -> Iterator[str]:
     yield (
-        "| texts a class | texts a group | AUROC of both | correlation | told apart at 5% | twice the lesser tail | |\n"
+        "| texts per class | per group | AUROC of both | correlation | different at 5% | twice the lesser tail | |\n"
         "|--:|--:|--:|--:|--:|--:|---|"
     )
     for n, size, auroc, correlation in (

@@ -13,9 +13,9 @@ Every line says what was measured and PASS or FAIL by these rules, SE being the 
   independent p-values, and BY on dependent ones (audited groups share their calibration groups, and an effect)
 - interval: at least 95% - 3 SE of the intervals of a share of grouped texts hold it
 - rates, books: at least 93% of the 95% intervals of the corrected rate hold the share of members, for 0, 10, 50 and
-  100% members, TPR .6 and FPR .05 (or wherever the largest accuracy puts them): of texts one a group, of groups of ten
-  that share half of their variance, and of one book of 100 windows. Mixtures whose rate is refused are counted and
-  left out. The four shares of a data set have one calibration in common.
+  100% members, TPR .6 and FPR .05 (or wherever the largest accuracy puts them): of one text per group, of groups of ten
+  that share half of their variance, and of one book of 100 windows. Mixtures whose rate is refused are counted and left
+  out. The four shares of a data set have one calibration in common.
 
 Seeds are fixed: the figures repeat. What belongs here: long simulations. What does not: values by hand (tests/).
 """
@@ -129,11 +129,11 @@ def false_discoveries(sets: int) -> Iterator[Verdict]:
         yield says, false.mean() <= level + 3 * error
 
 
-# name; calibration groups a side, texts of each; audited groups, texts of each; shared variance
+# name; calibration groups per side, texts of each; audited groups, texts of each; shared variance
 Design = tuple[str, int, int, int, int, float]
 CORPORA: tuple[Design, ...] = (
-    ("one text a group", 100, 1, 100, 1, 0.0),
-    ("60 a side, 400 audited", 60, 1, 400, 1, 0.0),
+    ("one text per group", 100, 1, 100, 1, 0.0),
+    ("60 per side, 400 audited", 60, 1, 400, 1, 0.0),
     ("groups of ten, half shared", 60, 10, 40, 10, 0.5),
 )
 BOOKS: tuple[Design, ...] = (

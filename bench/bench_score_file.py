@@ -3,7 +3,7 @@
 Run by hand: ``python bench/bench_score_file.py [--rows 2000 50000]``.
 
 A tiny random model, so that what is measured is everything but the model; every file is scored twice, the
-second time from the cache. A line a run: rows, seconds to the first line, seconds in all, the most memory.
+second time from the cache. One line per run: rows, seconds to the first line, seconds in all, the most memory.
 What belongs here: time and memory of the command. What does not: correctness (tests/).
 """
 

@@ -399,7 +399,7 @@ def constant(value: str, n: int) -> pa.Array:
 
 
 def write(path: Path, table: pa.Table) -> str:
-    """Without the flush to disk that a real audit waits for, once a file; the file's sha256."""
+    """Without the flush to disk that a real audit waits for, once per file; the file's sha256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_parquet(path, table)
     return file_sha256(path)

@@ -6,7 +6,7 @@ not: whether any of it is right (tests/).
     python bench/many_partitions.py [--models 100] [--benchmarks 50] [--no-services]
 
 The benchmarks are built from made-up texts as any are, and the models' folders are real (five tiny ones, under many
-names). Scores, evaluations, lineage and outcomes are made up, one file a pair as an audit writes them, and Dagster is
+names). Scores, evaluations, lineage and outcomes are made up, one file per pair as an audit writes them, and Dagster is
 told of each pair's token statistics, scores and evaluations, with pictures as large as real ones. Everything lies in
 memory where the machine has room there. Ends with exit code 1 where a tick takes ten seconds or more, or the report
 more than a minute or 20 MB.
@@ -42,7 +42,7 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, OUTCOMES, SCORES, Pair, canonical_json, digest
 from audit_pipeline.catalogue.integrity import with_row_sha256
-from audit_pipeline.catalogue.lineage import Step, package_versions
+from audit_pipeline.catalogue.lineage import LineageStep, package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.definitions import defs
@@ -107,9 +107,9 @@ def make_site(root: Path, models: int, benchmarks: int) -> LiveWorkspace:
 
 
 def build_all(paths: DataPaths) -> None:
-    refresh_source("local_files", paths, Step.now("fetched", "documents/local_files", "1"))
+    refresh_source("local_files", paths, LineageStep.now("fetched", "documents/local_files", "1"))
     for spec in load_benchmarks().values():
-        build_benchmark(spec, paths, Step.now("built", "benchmark", "1"))
+        build_benchmark(spec, paths, LineageStep.now("built", "benchmark", "1"))
 
 
 def settings() -> list[tuple[str, str, bool]]:

@@ -39,7 +39,7 @@ _MATRIX = re.compile(r"/(?:(model)/layers\.(\d+)/(self_attn|mlp)/)?(\w+)/MatMul_
 
 
 def dequantised(values: npt.NDArray[Any], scale: npt.NDArray[Any], zero: npt.NDArray[Any]) -> Floats:
-    """(values - zero) * scale: one scale for the whole matrix, or one a column, as ONNX defines it."""
+    """(values - zero) * scale: one scale for the whole matrix, or one per column, as ONNX defines it."""
     return ((values.astype(np.int32) - zero.astype(np.int32)) * scale.astype(np.float32)).astype(np.float32)
 
 

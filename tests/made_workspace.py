@@ -25,14 +25,14 @@ from click.testing import CliRunner, Result
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from assets import controls
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.stages.benchmarks import build_benchmark, refresh_source
 from audit_pipeline.sources import release_notes
-from audit_pipeline.sources.base import Document, Harvest, Missing
+from audit_pipeline.sources.base import Document, Harvest, MissingPart
 from audit_pipeline.sources.registry import all_sources
 from audit_pipeline.token_statistics import ready
 
@@ -72,7 +72,7 @@ def made_document(collection: str, name: str, published: date | None, text: str)
 def made_documents(
     per_side: int, words: int, collections: Iterable[str] = COLLECTIONS, *, also: Iterable[str] = ()
 ) -> tuple[Document, ...]:
-    """``per_side`` documents a side in each collection."""
+    """``per_side`` documents per side in each collection."""
     return tuple(
         made_document(
             collection,
@@ -122,7 +122,7 @@ class Workspace:
         (self.config / f"{name}.yaml").write_text(text, encoding="utf-8")
 
     def write_models(self, **entries: Mapping[str, Any]) -> None:
-        """One entry a model; a name's underscores are hyphens."""
+        """One entry per model; a name's underscores are hyphens."""
         models = {
             name.replace("_", "-"): {
                 key: str(value) if isinstance(value, Path) else value for key, value in one.items()
@@ -134,7 +134,7 @@ class Workspace:
     def write_benchmarks(self, **families: Mapping[str, Any]) -> None:
         self.write_config("benchmarks", {"benchmarks": {name: dict(fields) for name, fields in families.items()}})
 
-    def hold(self, *documents: Document, missing: Iterable[Missing] = ()) -> None:
+    def hold(self, *documents: Document, missing: Iterable[MissingPart] = ()) -> None:
         """Let the source release_notes bring these documents whenever it is fetched, from no network."""
         harvest = Harvest(tuple(documents), tuple(missing))
         made = replace(all_sources()[SOURCE], fetch=lambda settings, downloads: harvest)
@@ -143,13 +143,13 @@ class Workspace:
     def fetch(self, *documents: Document) -> None:
         """Put documents in place, with lineage, as the source's asset does."""
         self.hold(*documents)
-        refresh_source(SOURCE, self.paths, Step.now("fetched", f"documents/{SOURCE}", "1"))
+        refresh_source(SOURCE, self.paths, LineageStep.now("fetched", f"documents/{SOURCE}", "1"))
 
     def build(self, name: str) -> list[BenchmarkSpec]:
         """Build a benchmark or family, with lineage, as the asset does."""
         specs = resolve(name)
         for spec in specs:
-            build_benchmark(spec, self.paths, Step.now("built", "benchmark", "1"))
+            build_benchmark(spec, self.paths, LineageStep.now("built", "benchmark", "1"))
         return specs
 
     def model(self, name: str) -> TokenizedModel:

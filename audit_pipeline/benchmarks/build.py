@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.builder import Inputs, ReadDocuments
+from audit_pipeline.benchmarks.builder import BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.registry import BUILDERS
@@ -27,7 +27,7 @@ from audit_pipeline.fetch.rows import Skipped
 
 MAX_NAMED = 20
 
-# What changes no example: words about the benchmark, the words that a date was told in (the date itself is in), and
+# What changes no example: words about the benchmark, the words that a date was given in (the date itself is in), and
 # where rows lie (their version says what they are).
 _NOT_IN_DIGEST = ("description", "licence", "date_kind", "path", "path_variable", "relative", "on_request")
 _SIDES = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}
@@ -36,7 +36,7 @@ VersionOf = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class BuildReport:
+class BenchmarkReport:
     """What was built: the examples as written, the manifest as written, and what it was made of.
 
     ``failed`` are the blocking checks that did not pass: numbers computed on the examples would be wrong.
@@ -68,7 +68,7 @@ def benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, str]) ->
     return digest(entry, BUILDERS[spec.settings.builder].version, dict(source_versions))
 
 
-def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | None = None) -> Inputs[Any]:
+def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | None = None) -> BuilderInputs[Any]:
     """What ``spec`` is built from; ``read`` gives a source's documents (by default those in the data folder).
 
     Raises DataError where it has not been fetched, cannot be read or holds no usable row, and SourceError for a package
@@ -82,19 +82,19 @@ def build(
     paths: DataPaths,
     run_id: str,
     read: ReadDocuments | None = None,
-    write: Callable[[BuildReport], None] | None = None,
-) -> BuildReport:
+    write: Callable[[BenchmarkReport], None] | None = None,
+) -> BenchmarkReport:
     """Draw the examples of ``spec`` and write them with their manifest, the table first.
 
     ``write`` writes the table in place of this (with its lineage).
     Raises DataError (SourceError) where there is nothing to draw from or one side is empty; what was there before is
-    then left alone. A failed check raises nothing: see ``BuildReport.failed``.
+    then left alone. A failed check raises nothing: see ``BenchmarkReport.failed``.
     """
     inputs = read_inputs(spec, paths, read)
     drawn = BUILDERS[spec.settings.builder].draw(inputs.content, spec, run_id)
     checks = tuple(run_checks(drawn.examples, spec))
     manifest = _manifest(spec, inputs, drawn, checks, run_id)
-    report = BuildReport(
+    report = BenchmarkReport(
         spec=spec,
         digest=manifest["digest"],
         examples=drawn.examples,
@@ -156,7 +156,7 @@ def _by_side(labels: Iterable[int | None]) -> dict[str, int]:
 
 
 def _manifest(
-    spec: BenchmarkSpec, inputs: Inputs[Any], drawn: Drawn, checks: tuple[CheckResult, ...], run_id: str
+    spec: BenchmarkSpec, inputs: BuilderInputs[Any], drawn: Drawn, checks: tuple[CheckResult, ...], run_id: str
 ) -> dict[str, Any]:
     return {
         "benchmark": spec.name,

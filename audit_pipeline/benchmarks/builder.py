@@ -25,11 +25,11 @@ ReadDocuments = Callable[[str], pa.Table]
 
 
 @dataclass(frozen=True)
-class Inputs(Generic[Content]):
+class BuilderInputs(Generic[Content]):
     """What a benchmark is built from, read: its content, the versions of where it came from, and what is known of that.
 
     ``origin`` says in words where rows were read; None for documents, whose sources have names. ``provenance`` has an
-    entry a source or place: ids, versions, licences, kinds of date.
+    entry per source or place: ids, versions, licences, kinds of date.
     """
 
     content: Content
@@ -49,7 +49,7 @@ class Builder(Generic[Content]):
 
     version: int
     settings: type[FamilySettings]
-    read: Callable[[BenchmarkSpec, DataPaths, ReadDocuments], Inputs[Content]]
+    read: Callable[[BenchmarkSpec, DataPaths, ReadDocuments], BuilderInputs[Content]]
     draw: Callable[[Content, BenchmarkSpec, str], Drawn]
 
     @property
@@ -59,12 +59,12 @@ class Builder(Generic[Content]):
         return str(name)
 
 
-def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments) -> Inputs[pa.Table]:
+def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments) -> BuilderInputs[pa.Table]:
     """The documents of all sources of ``spec`` as one table (schema DOCUMENTS)."""
     tables = {source: read(source) for source in spec.sources}
     versions = {source: documents_version(table) for source, table in tables.items()}
     provenance = tuple(_provenance(source, table, versions[source]) for source, table in tables.items())
-    return Inputs(pa.concat_tables(tables.values()), versions, provenance)
+    return BuilderInputs(pa.concat_tables(tables.values()), versions, provenance)
 
 
 def _provenance(source: str, table: pa.Table, version: str) -> Provenance:

@@ -83,10 +83,10 @@ class Benchmarks(Entries[BenchmarkSpec]):
 def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Benchmarks:
     """The benchmarks of benchmarks.yaml by name, in the file's order, shortest length as listed first.
 
-    Cutoffs told by today count from ``today``; where it is not given, from the rolled day of the data folder, and
+    Cutoffs relative to today count from ``today``; where it is not given, from the rolled day of the data folder, and
     where none is kept there yet, from today's date (UTC).
-    Raises ConfigError, naming the file, where none of it can be told, and DataError where a cutoff is told by today and
-    the kept day cannot be read.
+    Raises ConfigError, naming the file, where none of it can be read, and DataError where a cutoff is relative to today
+    and the kept day cannot be read.
     """
 
     @cache

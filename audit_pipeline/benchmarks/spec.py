@@ -26,7 +26,7 @@ class BenchmarkSpec:
     """One benchmark: a family's settings at one length in words. Its name is its partition in Dagster.
 
     ``words`` None means texts of any length; the family is then one benchmark, of its own name. ``relative`` are the
-    words that cutoffs were told in, by key; the settings hold the dates that they mean now.
+    words that cutoffs were given in, by key; the settings hold the dates that they mean now.
     """
 
     family: str

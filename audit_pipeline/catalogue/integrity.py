@@ -52,7 +52,7 @@ def file_identity(path: Path) -> FileIdentity:
 
 
 def known_sha256(path: Path) -> str:
-    """As :func:`file_sha256`, computed once a process for a file as it lies there."""
+    """As :func:`file_sha256`, computed once per process for a file as it lies there."""
     identity = file_identity(path)
     known = _known.get(path)
     if known is None or known[0] != identity:

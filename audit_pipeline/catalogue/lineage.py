@@ -55,7 +55,7 @@ def _plain(value: object) -> object:
 
 
 @dataclass(frozen=True)
-class Step:
+class LineageStep:
     """What is known of a step when it starts."""
 
     run_id: str
@@ -64,11 +64,11 @@ class Step:
     started_at: datetime
 
     @classmethod
-    def now(cls, run_id: str, asset_key: str, code_version: str) -> Step:
+    def now(cls, run_id: str, asset_key: str, code_version: str) -> LineageStep:
         return cls(run_id, asset_key, code_version, datetime.now(UTC))
 
 
-class Origin(TypedDict, total=False):
+class RowOrigin(TypedDict, total=False):
     """What rows were computed with; ``settings`` are the options that a command was given."""
 
     model_fingerprint: str | None
@@ -79,14 +79,14 @@ class Origin(TypedDict, total=False):
 
 def record(
     paths: DataPaths,
-    step: Step,
+    step: LineageStep,
     table: Table,
     of: str | Pair,
     *,
     data_version: str,
     upstream: Mapping[str, str],
     file_sha256: str | None = None,
-    **origin: Unpack[Origin],
+    **origin: Unpack[RowOrigin],
 ) -> None:
     """Write the lineage row of what ``step`` has made of a partition, or is about to move into place.
 
@@ -127,7 +127,7 @@ def entry_file(paths: DataPaths, table: str, partition: str, run_id: str) -> Pat
 
 
 @dataclass(frozen=True)
-class Written:
+class LatestRun:
     """What the lineage says of the rows that were written last for a partition."""
 
     run_id: str
@@ -140,7 +140,7 @@ class Written:
     tokenizer_fingerprint: str | None
 
 
-def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
+def latest_run(paths: DataPaths, table: str, partition: str) -> LatestRun:
     """The run whose rows of ``table`` were written last for a partition.
 
     Raises DataError where there are none, and where an entry is damaged.
@@ -152,7 +152,7 @@ def latest_run(paths: DataPaths, table: str, partition: str) -> Written:
     return _written(_last(written))
 
 
-def written_there(paths: DataPaths, table: Table, partition: str) -> Written | None:
+def written_there(paths: DataPaths, table: Table, partition: str) -> LatestRun | None:
     """The run that wrote the file of a table that every run writes anew.
 
     None where there is no file, or no entry that names its digest. Raises DataError where an entry is damaged.
@@ -169,8 +169,8 @@ def _last(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     return max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
 
 
-def _written(entry: Mapping[str, Any]) -> Written:
-    return Written(
+def _written(entry: Mapping[str, Any]) -> LatestRun:
+    return LatestRun(
         entry["run_id"],
         entry["code_version"],
         entry["data_version"],

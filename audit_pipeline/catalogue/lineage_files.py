@@ -24,8 +24,8 @@ REWRITTEN = tuple(table.name for table in TABLES.values() if table.kept == "rewr
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What of a lineage row tells which file it explains."""
+class LineageEntry:
+    """What of a lineage row says which file it explains."""
 
     table: str
     partition: str
@@ -40,21 +40,21 @@ class MissingFile:
     """A file that its entry explains and that is not there; ``run_went_on``: its run wrote more after it;
     ``superseded``: the file of a later run, which counts now, is there."""
 
-    entry: Entry
+    entry: LineageEntry
     path: Path
     run_went_on: bool
     superseded: bool
 
 
-def with_files(entries: Iterable[Entry], paths: DataPaths) -> list[tuple[Entry, Path]]:
+def with_files(entries: Iterable[LineageEntry], paths: DataPaths) -> list[tuple[LineageEntry, Path]]:
     """Each entry with the file that it explains; those of the cache, which have none of their own, left out."""
     found = ((entry, _file_of(entry, paths)) for entry in entries)
     return [(entry, path) for entry, path in found if path is not None]
 
 
-def missing_files(entries: Sequence[tuple[Entry, Path]], is_there: Callable[[Path], bool]) -> list[MissingFile]:
+def missing_files(entries: Sequence[tuple[LineageEntry, Path]], is_there: Callable[[Path], bool]) -> list[MissingFile]:
     """The entries whose file is gone, in order; of a partition that is written anew by every run, the last entry's."""
-    latest: dict[Path, Entry] = {}
+    latest: dict[Path, LineageEntry] = {}
     last_of_step: dict[tuple[str, str], datetime] = {}
     last_there: dict[tuple[str, str], datetime] = {}
     for entry, path in sorted(entries, key=lambda one: (one[0].finished_at, one[0].run_id)):
@@ -79,7 +79,7 @@ def missing_files(entries: Sequence[tuple[Entry, Path]], is_there: Callable[[Pat
     return sorted(found, key=lambda one: (one.entry.table, one.entry.partition, one.entry.run_id))
 
 
-def digests_by_file(entries: Iterable[tuple[Entry, Path]]) -> dict[Path, set[str]]:
+def digests_by_file(entries: Iterable[tuple[LineageEntry, Path]]) -> dict[Path, set[str]]:
     """The digests that a file may have, by its path; none where all its entries are of earlier versions."""
     found: dict[Path, set[str]] = {}
     for entry, path in entries:
@@ -93,8 +93,8 @@ def files_with_entries(paths: DataPaths) -> list[Path]:
     return sorted(file for table in tables for file in paths.table(table.name).glob("*/*.parquet"))
 
 
-def _file_of(entry: Entry, paths: DataPaths) -> Path | None:
-    # A table that this version does not know is a later version's, which adds a file a run to each as a rule.
+def _file_of(entry: LineageEntry, paths: DataPaths) -> Path | None:
+    # A table that this version does not know is a later version's, which adds a file per run to each as a rule.
     table = TABLES.get(entry.table)
     if table is None:
         return paths.run_file(entry.table, entry.partition, entry.run_id)

@@ -28,7 +28,7 @@ MAX_REASON = 500
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PairOutcome:
     """Why a run left a pair undone, and at which stage; ``at`` is in UTC."""
 
     pair: Pair
@@ -39,7 +39,7 @@ class Outcome:
     at: datetime
 
 
-def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, reason: str, run_id: str) -> Outcome:
+def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, reason: str, run_id: str) -> PairOutcome:
     """Write why ``run_id`` could not do the pair, in one line of at most 500 characters; returns what is on record.
 
     The first outcome of a run stays: the later stages, which merely follow, do not overwrite it. Raises DataError
@@ -48,7 +48,7 @@ def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, rea
     first = outcome_of_run(paths, pair, run_id)
     if first is not None:
         return first
-    outcome = Outcome(pair, stage, status, _one_line(reason), run_id, datetime.now(UTC))
+    outcome = PairOutcome(pair, stage, status, _one_line(reason), run_id, datetime.now(UTC))
     row = {
         "model": pair.model,
         "benchmark": pair.benchmark,
@@ -63,7 +63,7 @@ def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, rea
     return outcome
 
 
-def outcome_of_run(paths: DataPaths, pair: Pair, run_id: str) -> Outcome | None:
+def outcome_of_run(paths: DataPaths, pair: Pair, run_id: str) -> PairOutcome | None:
     """The outcome that a run recorded for the pair; None where it recorded none.
 
     Raises DataError where it cannot be read.
@@ -75,7 +75,7 @@ def outcome_of_run(paths: DataPaths, pair: Pair, run_id: str) -> Outcome | None:
     return outcome
 
 
-def latest_outcome(paths: DataPaths, pair: Pair) -> Outcome | None:
+def latest_outcome(paths: DataPaths, pair: Pair) -> PairOutcome | None:
     """The outcome recorded last for the pair, whatever was found since; None where every run could do it.
 
     Raises DataError, naming the file, where one cannot be read.
@@ -85,7 +85,7 @@ def latest_outcome(paths: DataPaths, pair: Pair) -> Outcome | None:
     return max(outcomes, key=lambda outcome: (outcome.at, outcome.run_id), default=None)
 
 
-def _read(path: Path, what: str) -> list[Outcome]:
+def _read(path: Path, what: str) -> list[PairOutcome]:
     """The outcomes in a file; raises DataError where it cannot be read or is not as it was written."""
     try:
         return [_outcome(row) for row in read_rows(path, what=what)]
@@ -93,8 +93,8 @@ def _read(path: Path, what: str) -> list[Outcome]:
         raise DataError(f"{what} cannot be read ({path}): the column {error} is missing") from error
 
 
-def _outcome(row: Mapping[str, Any]) -> Outcome:
-    return Outcome(
+def _outcome(row: Mapping[str, Any]) -> PairOutcome:
+    return PairOutcome(
         Pair(row["benchmark"], row["model"]), row["stage"], row["status"], row["reason"], row["run_id"], row["at"]
     )
 

@@ -242,7 +242,7 @@ class DataPaths:
 
     @property
     def claims(self) -> Path:
-        """What living commands say they are at work on (operate/dagster/claims.py)."""
+        """What living commands say they are at work on (operate/dagster/work_claims.py)."""
         return self.root / "claims"
 
     @property

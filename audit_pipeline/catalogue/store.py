@@ -15,8 +15,8 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
 from audit_pipeline.catalogue.lineage import (
-    Origin,
-    Step,
+    LineageStep,
+    RowOrigin,
     entries_of,
     entry_file,
     file_of,
@@ -31,14 +31,14 @@ from audit_pipeline.catalogue.tables import checked, read_table, write_atomicall
 
 def write(
     paths: DataPaths,
-    step: Step,
+    step: LineageStep,
     table: Table,
     of: str | Pair,
     rows: pa.Table,
     *,
     upstream: Mapping[str, str],
     data_version: str | None = None,
-    **origin: Unpack[Origin],
+    **origin: Unpack[RowOrigin],
 ) -> str:
     """Write the rows of a partition (``of``) into their place, with the lineage row that names the file's digest.
 

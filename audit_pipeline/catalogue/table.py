@@ -22,10 +22,10 @@ Per = Literal["none", "source", "benchmark", "pair", "study", "corpus", "control
 """What one partition is of. ``corpus``: of a corpus and a tokenizer; ``entry``: of a table and its partition."""
 
 Kept = Literal["runs", "rewritten", "cache", "inside", "given", "derived"]
-"""How rows are kept. ``runs``: append-only, every run adds a file to its partition; ``rewritten``: a file a partition,
-which every run writes anew; ``cache``: in the parts of the cache of token statistics; ``inside``: in the folder of
-another product. The others are the warehouse's alone: ``given`` row by row, from JSON documents, the configuration and
-the build itself, or ``derived`` from other tables by sql/fills/."""
+"""How rows are kept. ``runs``: append-only, every run adds a file to its partition; ``rewritten``: one file per
+partition, which every run writes anew; ``cache``: in the parts of the cache of token statistics; ``inside``: in the
+folder of another product. The others are the warehouse's alone: ``given`` row by row, from JSON documents, the
+configuration and the build itself, or ``derived`` from other tables by sql/fills/."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The command `corpus-audit`: the front door.
 
-What belongs here: one module a group of commands. What does not: any work.
+What belongs here: one module per group of commands. What does not: any work.
 """
 
 from audit_pipeline.cli.front import main

@@ -104,8 +104,8 @@ def audit_pairs(model: str, benchmark: str, asked: AuditOptions) -> Audited:
 
 
 def _tell_outcome(outcome: AuditOutcome) -> None:
-    if outcome.buried:
-        tell(f"marked {len(outcome.buried)} dead run(s) of this machine failed and freed their slots")
+    if outcome.dead_runs:
+        tell(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
         tell(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_applicable.items():

@@ -16,14 +16,14 @@ from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import say_conclusions, tell_left_out
 from audit_pipeline.cli.shared import BETWEEN_0_AND_1, FILE, json_option
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.options import Asked
+from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.operate.console import Row, say, show_table, tell, tell_skipped, visible
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.power import PowerReport
 
 _DESIGNS = ("temporal", "exchangeable", "randomised", "selected", "unlabelled")
-_USUAL = Asked(Path())
+_USUAL = EvaluateOptions(Path())
 
 
 @click.command()
@@ -68,7 +68,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
     """
     from audit_pipeline.operate.evaluate_file import evaluate_file
 
-    asked = Asked(**options, no_text=no_text or not texts_are_quoted())
+    asked = EvaluateOptions(**options, no_text=no_text or not texts_are_quoted())
     done = evaluate_file(asked)
     tell_skipped(done.given.skipped)
     for note in done.given.notes:

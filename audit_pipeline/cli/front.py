@@ -25,7 +25,7 @@ class _Front(click.Group):
     """Errors that a user can act on become one line and exit code 2, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        with held_back() as libraries, _damage_told():
+        with held_back() as libraries, _damage_reported():
             try:
                 return super().invoke(ctx)
             except BrokenPipeError:
@@ -52,8 +52,8 @@ class _Front(click.Group):
 
 
 @contextmanager
-def _damage_told() -> Iterator[None]:
-    """What is damaged and made again is told at once, in one line."""
+def _damage_reported() -> Iterator[None]:
+    """What is damaged and made again is reported at once, in one line."""
     with warnings.catch_warnings():
         shown = warnings.showwarning
 

@@ -43,7 +43,7 @@ def detectors() -> None:
             ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
             ("paper", "paper"),
             ("needs", lambda row: ", ".join(row["needs"])),
-            ("forward tokens a token", "forward_tokens"),
+            ("passes per text", "forward_tokens"),
             ("own log-probabilities suffice", lambda row: "yes" if row["own_logprobs_suffice"] else "no"),
             ("parameters", _parameters),
             ("score", "score"),

@@ -121,8 +121,8 @@ def score(
     # Not before the file has been looked at: importing what works on scores takes a second.
     from audit_pipeline.models.load import load_tokenizer, with_overrides
     from audit_pipeline.operate.progress import file_bar
-    from audit_pipeline.scoring.file import Told, score_file
-    from audit_pipeline.scoring.needs.provider import Beside
+    from audit_pipeline.scoring.file import ProgressListener, score_file
+    from audit_pipeline.scoring.needs.provider import UserInputs
 
     entry = with_overrides(configured, dtype=dtype, start_token_policy=policy, reference_model=reference_model)
     tokenized = load_tokenizer(entry, paths)
@@ -135,10 +135,10 @@ def score(
             selection,
             paths,
             loader(paths, device),
-            beside=Beside(frequencies=frequencies, proposer=proposer, seed=seed, device=device),
+            beside=UserInputs(frequencies=frequencies, proposer=proposer, seed=seed, device=device),
             label_column=label_column,
             overrides=overrides,
-            told=Told(tell_step, on_progress),
+            listener=ProgressListener(tell_step, on_progress),
         )
     tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
@@ -181,7 +181,7 @@ def _opened(file: Path, text_column: str | None, label_column: str) -> TextStrea
 def _show_separation(scores: FileScores) -> None:
     """AUROC of each detector's default setting, where the file labels both sides."""
     labelled = scores.labelled
-    for words in (labelled.labels.told("taken as unknown"), labelled.problem):
+    for words in (labelled.labels.in_words("taken as unknown"), labelled.problem):
         if words is not None:
             tell(words)
     rows = [

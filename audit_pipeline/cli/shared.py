@@ -92,14 +92,14 @@ def loader(paths: DataPaths, device: str | None) -> Callable[[TokenizedModel], F
 
 
 def whole_configuration() -> Configuration:
-    """Every file of the configuration; what is wrong with it is for the command to tell, after what it was asked."""
+    """Every file of the configuration; what is wrong with it is for the command to report, after what it was asked."""
     from audit_pipeline.config.whole import load_configuration
 
     return load_configuration()
 
 
 def model_named(given: str) -> ModelEntry:
-    """The model that an option names; problems of other entries are told."""
+    """The model that an option names; problems of other entries are reported."""
     from audit_pipeline.models.config import load_models, resolve_model
 
     models = load_models()

@@ -55,10 +55,10 @@ def dev(host: str, port: int) -> None:
     """Start the Dagster UI and its daemon on this machine."""
     paths = data_to_write()
     from audit_pipeline.catalogue.paths import config_dir, workspace_file
-    from audit_pipeline.operate.dagster.in_process import bury_dead_runs, dagster_home, open_instance
+    from audit_pipeline.operate.dagster.in_process import dagster_home, mark_dead_runs_failed, open_instance
 
     with open_instance(paths) as instance:
-        for run_id in bury_dead_runs(instance):
+        for run_id in mark_dead_runs_failed(instance):
             tell(f"run {run_id} is marked failed: the process that ran it is gone")
     tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
     # Dagster starts processes of its own, in folders of its own.
@@ -87,9 +87,9 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     paths = data_to_write()
     from audit_pipeline.definitions import defs
     from audit_pipeline.operate.dagster import forgetting
-    from audit_pipeline.operate.removal import Target
+    from audit_pipeline.operate.removal import RemovalTarget
 
-    target = Target("benchmark", benchmark) if benchmark is not None else Target("model", model or "")
+    target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
     if dry_run:
         _show_forgotten(forgetting.plan_to_forget(target, defs(), paths), dry_run=True)
     else:
@@ -98,8 +98,8 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
 
 def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
     target = forgotten.target
-    if forgotten.buried:
-        tell(f"marked {len(forgotten.buried)} dead run(s) of this machine failed and freed their slots")
+    if forgotten.dead_runs:
+        tell(f"marked {len(forgotten.dead_runs)} dead run(s) of this machine failed and freed their slots")
     rows: list[dict[str, Any]] = [
         {"what": one.what, "files": one.files, "rows": one.rows, "bytes": one.bytes} for one in forgotten.gone
     ]

@@ -16,8 +16,8 @@ import yaml
 
 from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem, told
-from audit_pipeline.config.reading import Pair, YamlFile, line_of, pairs_of, read_yaml
+from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem, in_one_line
+from audit_pipeline.config.reading import KeyValue, YamlFile, line_of, pairs_of, read_yaml
 from audit_pipeline.errors import ConfigError
 
 E = TypeVar("E")
@@ -37,7 +37,7 @@ class Entries(Mapping[str, E]):
         what: str,
         good: Mapping[str, E],
         problems: Mapping[str, Sequence[Problem]] | None = None,
-        places: Mapping[str, Pair] | None = None,
+        places: Mapping[str, KeyValue] | None = None,
         given: Mapping[str, object] | None = None,
     ) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class Entries(Mapping[str, E]):
     def require_not_broken(self, name: str) -> None:
         """Raise ConfigError, with all that is wrong with it, where the entry of that name cannot be used."""
         if self.is_broken(name):
-            raise ConfigError(told(self._problems[name]))
+            raise ConfigError(in_one_line(self._problems[name]))
 
     def named(self, name: str) -> E:
         """The entry of that name; raises ConfigError where it is broken, or where there is none, with the nearest."""
@@ -102,7 +102,7 @@ class Entries(Mapping[str, E]):
 
 
 @dataclass(frozen=True)
-class Lead:
+class EntryReference:
     """A key whose text, or texts, name an entry elsewhere, or a source or detector.
 
     ``to`` is what that is called (`EntryFile.what`). ``or_elsewhere``: of models also a hub id or a path.
@@ -134,7 +134,7 @@ class EntryFile(Generic[E]):
     purpose: str
     read: Callable[[str, Any, Path], E]
     is_optional: bool = False
-    leads: tuple[Lead, ...] = ()
+    leads: tuple[EntryReference, ...] = ()
 
     def load(self, folder: Path | None = None) -> Entries[E]:
         """The entries of the file in ``folder``, by default the configuration's; none where an optional one is missing.
@@ -171,7 +171,7 @@ class EntryFile(Generic[E]):
         problems = {name: [empty.problem(name, fault) for fault in found] for name, found in faults.items()}
         return Entries(path, self.what, good, problems, places, given)
 
-    def _pairs(self, file: YamlFile) -> Sequence[Pair]:
+    def _pairs(self, file: YamlFile) -> Sequence[KeyValue]:
         top = pairs_of(file.root)
         if self.key is None:
             if not top and file.root is not None and file.value(file.root) not in ({}, None):
@@ -192,14 +192,14 @@ class EntryFile(Generic[E]):
         return value
 
 
-def _named(pairs: Sequence[Pair]) -> Sequence[Pair]:
+def _named(pairs: Sequence[KeyValue]) -> Sequence[KeyValue]:
     for pair in pairs:
         if not isinstance(pair.key, yaml.ScalarNode):
             raise InvalidEntryError([Fault((), "must hold names before the colons, not lists or mappings", pair.line)])
     return pairs
 
 
-def _twice(name: str, pairs: Sequence[Pair]) -> Fault:
+def _twice(name: str, pairs: Sequence[KeyValue]) -> Fault:
     own = [pair for pair in pairs if str(pair.key.value) == name]
     tags = {pair.key.tag for pair in own}
     how = ", once as a number and once as a text" if len(tags) > 1 else ""

@@ -33,7 +33,7 @@ class Problem:
         return f"{place} {words}" if self.line is None else f"{place}: {words}"
 
 
-def told(problems: Iterable[Problem]) -> str:
+def in_one_line(problems: Iterable[Problem]) -> str:
     """Several problems in one line; those of one entry name it once."""
     said: list[str] = []
     before: Problem | None = None
@@ -47,7 +47,7 @@ def told(problems: Iterable[Problem]) -> str:
 
 
 class BrokenFileError(ConfigError):
-    """A file of which no entry can be told, as it is missing or no YAML."""
+    """A file of which no entry can be read, as it is missing or no YAML."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))

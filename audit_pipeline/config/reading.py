@@ -25,7 +25,7 @@ _LARGEST = 10**18
 _MERGE = "tag:yaml.org,2002:merge"
 
 
-class Pair(NamedTuple):
+class KeyValue(NamedTuple):
     """A key and its value, as they stand in the file."""
 
     key: yaml.Node
@@ -97,7 +97,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
     return file
 
 
-def pairs_of(node: yaml.Node | None) -> list[Pair]:
+def pairs_of(node: yaml.Node | None) -> list[KeyValue]:
     """The keys and values of a mapping, with those that are merged into it (<<); none of anything else.
 
     Raises InvalidEntryError where what is merged is no mapping.
@@ -109,10 +109,10 @@ def pairs_of(node: yaml.Node | None) -> list[Pair]:
         yaml.constructor.SafeConstructor().flatten_mapping(node)
     except yaml.MarkedYAMLError as error:
         raise InvalidEntryError([Fault((), _not_yaml(error), _line(error))]) from error
-    return [Pair(*pair) for pair in node.value]
+    return [KeyValue(*pair) for pair in node.value]
 
 
-def line_of(entry: Pair, keys: Keys) -> int:
+def line_of(entry: KeyValue, keys: Keys) -> int:
     """The line of the value that ``keys`` lead to from ``entry``, or of as much of the way as there is."""
     line, node = entry.line, entry.value
     for key in keys:

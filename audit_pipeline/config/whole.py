@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, resolve
 from audit_pipeline.catalogue.paths import config_dir
-from audit_pipeline.config.entries import Entries, EntryFile, Lead
+from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem
 from audit_pipeline.controls import config as controls
@@ -147,7 +147,7 @@ def load_configuration(folder: Path | None = None) -> Configuration:
 
 
 def _astray(
-    every: Mapping[str, object], leads: Sequence[Lead], names: Mapping[str, Collection[str] | None]
+    every: Mapping[str, object], leads: Sequence[EntryReference], names: Mapping[str, Collection[str] | None]
 ) -> dict[str, list[Fault]]:
     """What is named in the values of entries, broken ones too, and is not there; by entry."""
     found: dict[str, list[Fault]] = defaultdict(list)

@@ -1,12 +1,12 @@
 """A polite client for the web: one request at a time, with pauses, robots.txt, retries and a store of every answer.
 
 What belongs here: how a page is asked for, how often, and how much of it is taken. What does not: which pages a source
-asks for, and what they say (one module a source), and where answers are kept (answers.py).
+asks for, and what they say (one module per source), and where answers are kept (responses.py).
 
 requests speaks HTTP, tenacity repeats (fetch/retry.py), protego reads robots.txt, SQLite keeps the answers (a
 transaction each, so a killed crawl loses none of them), filelock keeps two processes from asking at once. What is ours
 is their wiring, and the limits: size before and after decompression, time, redirects. requests-cache would stand in
-front of none of that: it stores what was read already, and paces and limits nothing (answers.py says more).
+front of none of that: it stores what was read already, and paces and limits nothing (responses.py says more).
 """
 
 from __future__ import annotations
@@ -29,9 +29,16 @@ import urllib3
 from filelock import FileLock
 from protego import Protego
 
-from audit_pipeline.connectors.answers import MEBIBYTE, Page, ResponseStore
+from audit_pipeline.connectors.responses import MEBIBYTE, FetchedPage, ResponseStore
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.retry import Patience, public, retrying, seconds_asked_for, status_may_pass, without_password
+from audit_pipeline.fetch.retry import (
+    RetryPolicy,
+    public,
+    retrying,
+    seconds_asked_for,
+    status_may_pass,
+    without_password,
+)
 
 STORE_NAME = "responses.sqlite"
 ROBOTS_AGE = timedelta(days=1)  # RFC 9309, section 2.4
@@ -87,7 +94,7 @@ class Politeness:
 
 
 class PoliteClient:
-    """Asks for pages one at a time and keeps every answer in ``folder`` (one folder a source).
+    """Asks for pages one at a time and keeps every answer in ``folder`` (one folder per source).
 
     ``seconds_between`` two requests to a host, counted across processes that share the folder; longer where the
     host's robots.txt says so. Use it as a context manager. ``sleep`` is for tests.
@@ -127,8 +134,8 @@ class PoliteClient:
         limit: int = 20 * MEBIBYTE,
         fresh: bool = False,
         max_age: timedelta | None = None,
-        refused: Callable[[Page], str | None] | None = None,
-    ) -> Page:
+        refused: Callable[[FetchedPage], str | None] | None = None,
+    ) -> FetchedPage:
         """The page at ``url`` with ``params``, from the store or from the web; then it is in the store.
 
         At most ``limit`` bytes are taken, before and after decompression. ``fresh`` asks anew; an answer older than
@@ -152,11 +159,13 @@ class PoliteClient:
                 self._store.keep(address, found)
         return found
 
-    def _patiently(self, url: str, limit: int, refused: Callable[[Page], str | None] | None, *, robots: bool) -> Page:
+    def _patiently(
+        self, url: str, limit: int, refused: Callable[[FetchedPage], str | None] | None, *, robots: bool
+    ) -> FetchedPage:
         polite = self._politeness
         # Twice the usual pause, then twice as long each time; never less than the server asks for.
         again = retrying(
-            Patience(polite.attempts, 2 * polite.seconds_between, polite.most_pause),
+            RetryPolicy(polite.attempts, 2 * polite.seconds_between, polite.most_pause),
             lambda error: isinstance(error, _PassingError),
             asked_for=lambda error: error.retry_after if isinstance(error, _PassingError) else None,
             sleep=self._sleep,
@@ -167,7 +176,9 @@ class PoliteClient:
             tries = "1 attempt" if polite.attempts == 1 else f"{polite.attempts} attempts"
             raise FetchError(url, f"{fault.reason} (after {tries}); try again later", fault.status) from fault
 
-    def _follow(self, url: str, limit: int, refused: Callable[[Page], str | None] | None, robots: bool) -> Page:
+    def _follow(
+        self, url: str, limit: int, refused: Callable[[FetchedPage], str | None] | None, robots: bool
+    ) -> FetchedPage:
         """One attempt, through redirects; each host on the way is asked politely."""
         visited: set[str] = set()
         asked = url
@@ -186,7 +197,7 @@ class PoliteClient:
             finally:
                 # Counted from the end of the answer: a slow server gets its pause too.
                 self._store.note_asked(_host(asked), time.time())
-            if isinstance(answer, Page):
+            if isinstance(answer, FetchedPage):
                 problem = refused(answer) if refused is not None else None
                 if problem is not None:
                     self._put_off(url, problem, answer.status, retry_after)
@@ -214,7 +225,7 @@ class PoliteClient:
             except FetchError as error:
                 # RFC 9309, section 2.3.1: what a server says it does not have forbids nothing; its silence does.
                 if error.status is not None and 400 <= error.status < 500 and not status_may_pass(error.status):
-                    page = Page(url, error.status, b"", "text/plain", datetime.now(UTC), from_cache=False)
+                    page = FetchedPage(url, error.status, b"", "text/plain", datetime.now(UTC), from_cache=False)
                 else:
                     return error
             self._store.keep(url, page)
@@ -232,7 +243,7 @@ class PoliteClient:
             self._sleep(wait)
         self._store.note_asked(host, time.time())
 
-    def _ask(self, url: str, limit: int) -> tuple[Page | str, str | None]:
+    def _ask(self, url: str, limit: int) -> tuple[FetchedPage | str, str | None]:
         """One request: the page, or the address that it redirects to; and the Retry-After header."""
         until = time.monotonic() + _WHOLE_ANSWER * self._politeness.timeout
         try:
@@ -263,7 +274,7 @@ class PoliteClient:
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
             raise FetchError(url, f"cannot be asked for ({public(error)})") from error
 
-    def _answer(self, url: str, response: requests.Response, limit: int, until: float) -> Page | str:
+    def _answer(self, url: str, response: requests.Response, limit: int, until: float) -> FetchedPage | str:
         status, headers = response.status_code, response.headers
         if status in _REDIRECTS and "Location" in headers:
             target = self._session.get_redirect_target(response) or ""
@@ -274,7 +285,7 @@ class PoliteClient:
             raise FetchError(url, f"the server answered {status} {response.reason or ''}".rstrip(), status)
         content = _decompressed(url, _body(url, response, limit, until), headers.get("Content-Encoding", ""), limit)
         media_type, charset = _content_type(headers.get("Content-Type", ""))
-        return Page(url, status, content, media_type, datetime.now(UTC), from_cache=False, charset=charset)
+        return FetchedPage(url, status, content, media_type, datetime.now(UTC), from_cache=False, charset=charset)
 
     def _put_off(self, url: str, problem: str, status: int, retry_after: str | None) -> NoReturn:
         pause = seconds_asked_for(retry_after)

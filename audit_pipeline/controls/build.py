@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, CONTROLS, digest, text_sha256
 from audit_pipeline.catalogue.integrity import digests_of_folder
-from audit_pipeline.catalogue.lineage import Step, package_versions, record
+from audit_pipeline.catalogue.lineage import LineageStep, package_versions, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.controls.config import ControlEntry
@@ -41,7 +41,7 @@ from audit_pipeline.models.convert import read_with_transformers
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 
-Tell = Callable[[Role, int, int, float], None]
+OnControlStep = Callable[[Role, int, int, float], None]
 
 # A model that has collapsed ends a hair below the loss of guessing; one that has learnt anything far below.
 _LEARNT = 0.9
@@ -74,9 +74,14 @@ class ControlReport:
 
 
 def build_control(
-    entry: ControlEntry, paths: DataPaths, step: Step, *, device: str | None = None, tell: Tell | None = None
+    entry: ControlEntry,
+    paths: DataPaths,
+    step: LineageStep,
+    *,
+    device: str | None = None,
+    tell: OnControlStep | None = None,
 ) -> ControlReport:
-    """Train the model that is exposed to the members, and its twin, unless they are there as the entry has them.
+    """Train the model that is exposed to the members, and the control model, unless they are there as stated.
 
     Raises DataError where there are no documents, or too few windows in them.
     """
@@ -123,7 +128,7 @@ def train_into(
     device: str,
     paths: DataPaths,
     roles: Sequence[Role] = (EXPOSED, TWIN),
-    tell: Tell | None = None,
+    tell: OnControlStep | None = None,
 ) -> dict[str, Any]:
     """Train the models of ``roles`` into ``folder``/<role> (safetensors and tokenizer), ``texts`` beside them.
 

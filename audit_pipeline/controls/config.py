@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.config.entries import Entries, EntryFile, Lead
+from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validating import Seed, StrictSettings, Text, validated
 from audit_pipeline.errors import ConfigError
@@ -169,7 +169,7 @@ FILE = EntryFile(
     "it says which models are trained here",
     _control,
     is_optional=True,
-    leads=(Lead(("sources",), "source"), Lead(("base",), "model", or_elsewhere=True)),
+    leads=(EntryReference(("sources",), "source"), EntryReference(("base",), "model", or_elsewhere=True)),
 )
 STUDIES_FILE = EntryFile(
     STUDIES_FILE_NAME,
@@ -178,14 +178,14 @@ STUDIES_FILE = EntryFile(
     "it says what is varied",
     _study,
     is_optional=True,
-    leads=(Lead(("control",), "control"), Lead(("detectors",), "detector")),
+    leads=(EntryReference(("control",), "control"), EntryReference(("detectors",), "detector")),
 )
 
 
 def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:
     """The controls of controls.yaml; none where there is no such file.
 
-    Raises ConfigError, naming the file, where none of it can be told.
+    Raises ConfigError, naming the file, where none of it can be read.
     """
     return FILE.load(folder)
 

@@ -56,8 +56,9 @@ def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     Every document is cut into windows of exactly ``entry.words`` words, one behind the other; a text that stands twice
     in the corpus is left out altogether, since no role of its own could be given to it. What is randomised is the
     window or, for ``randomise: document``, the document with all its windows. The model is trained on the members and
-    the surrounding windows; its twin on as many windows that are neither members nor held out, with the same number of
-    occurrences, and the same surrounding ones. A member whose Poisson draw is 0 is never trained on: it is held out.
+    the surrounding windows; the control model (role twin) on as many windows that are neither members nor held out,
+    with the same number of occurrences, and the same surrounding ones. A member whose Poisson draw is 0 is never
+    trained on: it is held out.
 
     Raises DataError where the corpus holds too few windows.
     """

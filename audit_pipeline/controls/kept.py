@@ -1,6 +1,6 @@
 """What is kept of a trained control: its manifest and its texts.
 
-What belongs here: reading them, and telling whether they are whole. What does not: whether they are as the control's
+What belongs here: reading them, and checking whether they are whole. What does not: whether they are as the control's
 entry says now (current.py), training (build.py).
 """
 

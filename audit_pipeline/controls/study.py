@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, dr
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.controls.build import texts_table, train_into
@@ -37,7 +37,7 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 
 RESAMPLES = 1000
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def run_study(
     study: StudyEntry,
     control: ControlEntry,
     paths: DataPaths,
-    step: Step,
+    step: LineageStep,
     *,
     device: str | None = None,
-    tell: Tell = print,
+    tell: Log = print,
 ) -> pa.Table:
     """Train and measure every condition, and keep the results (schema CONTROL_STUDIES); models are thrown away.
 

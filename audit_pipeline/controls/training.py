@@ -24,7 +24,7 @@ _NORM_LIMIT = 1.0
 # Below this many parameters the threads of one operation wait for each other longer than they work.
 ONE_THREAD_BELOW = 20_000_000
 
-Tell = Callable[[int, int, float], None]
+OnTrainingStep = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def train(
     *,
     role: str,
     device: str,
-    tell: Tell | None = None,
+    tell: OnTrainingStep | None = None,
 ) -> Trained:
     """``model`` trained on ``texts``, each ``occurrences`` times an epoch, in an order that ``role`` and seed decide.
 

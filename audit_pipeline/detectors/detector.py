@@ -93,10 +93,10 @@ class Detector:
     """A detector: what it is, what it needs and costs, and its score of one text under each of several settings.
 
     ``needs`` are those besides the text's own pass. ``compute`` gets the statistics of a text with at least one scored
-    token and all that ``needs`` names, and returns one outcome a setting, in order; taking them all at once, it can
-    share work between settings (a whole k grid costs one sort). ``passes`` are the forward tokens a token of the text,
-    in words. ``own_logprobs_suffice``: whether it works where only the log-probabilities of the text's own tokens are
-    known. ``on_request``: never scored unless it is named.
+    token and all that ``needs`` names, and returns one outcome per setting, in order; taking them all at once, it can
+    share work between settings (a whole k grid costs one sort). ``passes`` says in words how many tokens go through
+    the model for each token of the text. ``own_logprobs_suffice``: whether it works where only the log-probabilities of
+    the text's own tokens are known. ``on_request``: never scored unless it is named.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Detector:
         return canonical_json(said)
 
     def score(self, statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
-        """One outcome a setting; ``not_applicable`` where the text has no scored token or a need is not met.
+        """One outcome per setting; ``not_applicable`` where the text has no scored token or a need is not met.
 
         What a setting leaves out is at its default.
         """
@@ -147,7 +147,7 @@ def by_group(
     shared: Sequence[str],
     compute: Callable[[Settings, Sequence[Settings]], Sequence[Outcome]],
 ) -> list[Outcome]:
-    """One outcome a setting, in order; those that agree in the ``shared`` parameters are computed in one call.
+    """One outcome per setting, in order; those that agree in the ``shared`` parameters are computed in one call.
 
     ``compute`` gets one setting of a group, for the shared values, and all of its settings.
     """

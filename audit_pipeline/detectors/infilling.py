@@ -23,14 +23,14 @@ from audit_pipeline.detectors.detector import (
 )
 from audit_pipeline.detectors.min_k import SIGMA_FLOOR, K, lowest_means, z_scores
 from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import Branches, TextStatistics
+from audit_pipeline.detectors.statistics import BranchStatistics, TextStatistics
 
 Floats = npt.NDArray[np.float64]
 
 NAME = "infilling"
 _SHORT_TEXT_WORDS = 32
 
-BRANCHES: Need[Branches] = Need("branches", "extra passes (branches)")
+BRANCHES: Need[BranchStatistics] = Need("branches", "extra passes (branches)")
 """The counterfactual branches of the text's tokens."""
 
 
@@ -43,7 +43,7 @@ def steps_for(words: int | None) -> int:
 
 
 def token_ratios(
-    statistics: TextStatistics, branches: Branches, m: int, *, own_moments: bool = True, last_token: bool = True
+    statistics: TextStatistics, branches: BranchStatistics, m: int, *, own_moments: bool = True, last_token: bool = True
 ) -> Floats:
     """r_i of each of the n tokens (Raoof et al. 2025, eq. 10 and 11): [n], float64.
 

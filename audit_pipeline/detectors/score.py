@@ -28,7 +28,7 @@ def score_texts(
 ) -> pa.Table:
     """Every text (example_id, statistics) under every setting of every detector: a table of ``SCORE_COLUMNS``.
 
-    One row a text, detector and setting, text by text in the given order. A text without statistics (None) gets rows
+    One row per text, detector and setting, text by text in the given order. A text without statistics (None) gets rows
     with status ``failed``: no text is dropped. ``selection`` is what registry.select returns.
     """
     labels = [(detector.name, detector.label(one)) for detector, settings in selection for one in settings]

@@ -33,7 +33,7 @@ _READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", "cha
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branches:
+class BranchStatistics:
     """What becomes of the tokens behind position i when x_i is replaced by the model's own choice x*_i.
 
     ``offsets`` [n + 1] cut ``logprob`` and ``z`` into one branch a scored token: up to ``m`` values, those of the
@@ -46,10 +46,10 @@ class Branches:
     logprob: Float32s
     z: Float32s
 
-    def behind(self, start: int) -> Branches:
+    def behind(self, start: int) -> BranchStatistics:
         """The branches of the tokens from position ``start`` on."""
         first = self.offsets[start]
-        return Branches(self.m, self.offsets[start:] - first, self.logprob[first:], self.z[first:])
+        return BranchStatistics(self.m, self.offsets[start:] - first, self.logprob[first:], self.z[first:])
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 What belongs here: drawing the texts and the one that is published, and the file with its seal. What does not: running
 a model over them (scoring/corpus_tests.py) and the test itself (evidence/canary_rank.py).
 
-The file is JSON Lines, one canary a line: set, canary, text, published (1 or 0), sha256 of the text. Beside it stands
+The file is JSON Lines, one canary per line: set, canary, text, published (1 or 0), sha256 of the text. Beside it stands
 its seal, with the file's sha256: deposited with a notary or a timestamp service before anything is published, it shows
 later that the choice was made before.
 """
@@ -129,8 +129,8 @@ def make_canaries(
     random numbers; ``seed`` is for tests only, and the seal says that it was given.
 
     Raises ConfigError for a number below 1, or far above what is of use, for a template without exactly one
-    ``{canary}``, a vocabulary with an entry twice, and fewer than 40 random bits a text: somebody else might then have
-    written the same.
+    ``{canary}``, a vocabulary with an entry twice, and fewer than 40 random bits per text: somebody else might then
+    have written the same.
     """
     if min(n_sets, alternatives, words) < 1:
         raise ConfigError(

@@ -8,9 +8,9 @@ Both detectors are read on the same draws of groups, so what they have in common
 
 The p-value is of the centred bootstrap (Hall and Wilson 1991, Biometrics 47): the share of the resamples whose
 difference lies as far from the observed difference as that lies from 0, one added to both counts. Twice the smaller
-tail, which the paper's even thousandths suggest, tells 8.0% of equal detectors apart at 5% with ten groups a side, the
-centred one 5.9% (docs/intervals.md). The interval goes with it: the observed difference plus and minus the 95th
-percentile of those distances.
+tail, which the paper's even thousandths suggest, calls 8.0% of equal detectors different at 5% with ten groups per
+side, the centred one 5.9% (docs/intervals.md). The interval goes with it: the observed difference plus and minus the
+95th percentile of those distances.
 
 Resamples of few groups cannot tell more than the groups do. With k pairs of groups that share none, no p-value is
 smaller than 2^(1-k), the least of a two-sided sign test of k pairs; below six pairs that is above 0.05 and there is no

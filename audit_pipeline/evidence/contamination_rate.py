@@ -8,7 +8,7 @@ A share p of members is flagged at p TPR + (1 - p) FPR, so p = (flagged - FPR) /
 
 - An order statistic is chosen by the non-members, so the members' TPR is that of texts that chose nothing. The FPR is
   measured on the very non-members, but for one thing: the text that is the order statistic counts as flagged, though
-  the threshold lies above it. With one text a group the lower end of the Clopper-Pearson interval is then the 2.5%
+  the threshold lies above it. With one text per group the lower end of the Clopper-Pearson interval is then the 2.5%
   quantile of Beta(n - k + 1, k), the distribution of the FPR over calibrations, and the upper end lies above the 97.5%.
 - The largest accuracy is chosen by both sides and fits the chance in them. So ten thresholds are chosen, each by nine
   tenths of the groups, and FPR and TPR are those of the tenths that did not choose. The flagged share that is corrected

@@ -29,7 +29,7 @@ def known_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.ND
     """Which side of n texts scores higher: ``training`` (members), ``opposite`` (non-members) or, unclear, ``none``.
 
     ``labels`` [n] are 1 (member), 0 (non-member) or anything else, which is left aside. By a Mann-Whitney test at 5%
-    of one mean a group and side, so that texts of one group do not count as independent. None where a side has no
+    of one mean per group and side, so that texts of one group do not count as independent. None where a side has no
     text. Raises DataError for unequal lengths.
     """
     values, classes = np.asarray(scores, dtype=np.float64), np.asarray(labels)

@@ -54,7 +54,7 @@ Row = dict[str, object]
 
 
 @dataclass(frozen=True, eq=False)
-class Decided:
+class DecisionTables:
     """The tables DECISIONS, GROUP_TESTS, CONTAMINATION_RATES and CALIBRATION_CHECKS of one model on one benchmark."""
 
     decisions: pa.Table
@@ -106,7 +106,7 @@ def decide(
     run_id: str,
     seed: int = 0,
     alphas: Sequence[float] = ALPHAS,
-) -> Decided:
+) -> DecisionTables:
     """What the calibration split allows to decide about the evaluation split, for every detector's default setting.
 
     ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; scores of other models and benchmarks, of other
@@ -145,7 +145,7 @@ def decide(
         nonmembers = _joined(setting.calibration.nonmembers, setting.evaluated.nonmembers)
         checks.extend(named | vars(check) for check in calibration_check(nonmembers, seed=seed))
     claim: Row = pair | {"is_default": True, "claim_level": claim_level}
-    return Decided(
+    return DecisionTables(
         table_from_rows(decisions, DECISIONS),
         table_from_rows((claim | row for row in _tests(tested, read)), GROUP_TESTS),
         table_from_rows(rates, CONTAMINATION_RATES),

@@ -19,12 +19,12 @@ COMMAND = "evaluate"
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluateOptions:
     """The options, with their defaults.
 
     ``file`` is the table as the user typed its path. ``out``: None, FILE_findings beside it. ``benchmark``: None, the
     file's name. ``design``: how the two sides came about (metrics/claims.py); None: selected, or unlabelled where
-    no text is a member. ``headline``: the detector that answers; None: see evidence/headline.py.
+    no text is a member. ``headline``: the headline detector; None: see evidence/headline.py.
     """
 
     file: Path
@@ -69,7 +69,7 @@ def command_of(settings: Mapping[str, Any]) -> list[str]:
     """What is typed to do the same again: file, model, benchmark, and every option that is not at its default."""
     words = ["corpus-audit", COMMAND, "--scores", settings["file"]]
     words += ["--model", settings["model"], "--benchmark", settings["benchmark"]]
-    for name, default in Asked(Path()).settings().items():
+    for name, default in EvaluateOptions(Path()).settings().items():
         value = settings.get(name, default)
         if name in ("command", "file", "model", "benchmark") or value == default:
             continue

@@ -11,7 +11,7 @@ members; 1: all of them. Two tests are planned for:
   (Noether 1987, Journal of the American Statistical Association 82), and by resampling the scores at hand;
 - the count of flagged texts: a one-sided exact binomial test against the threshold's false-positive rate.
 
-Both take texts as independent, one a document. Windows of one document count for less.
+Both take texts as independent, one per document. Windows of one document count for less.
 """
 
 from __future__ import annotations
@@ -83,17 +83,15 @@ class PowerReport:
         held_out = "as many" if self.n_held_out is None else str(self.n_held_out)
         by_mean = f"the mean score, compared with {held_out} held-out texts, takes {_texts(self.n_mean_score)}"
         if self.tpr is None:
-            by_count = (
-                "of the number of flagged texts nothing can be said, the non-members at hand cannot tell this FPR"
-            )
+            by_count = "nothing can be said about the number of flagged texts: too few non-members to measure this FPR"
         else:
             by_count = f"the number of flagged texts (TPR {self.tpr:.1%}) takes {_texts(self.n_flagged)}"
         return (
-            f"At a FPR of {100 * self.fpr:.3g}%, calibration needs {self.groups_to_resolve} groups of non-members to "
-            f"tell such a rate at all, and {self.groups_to_certify} for a threshold certified with {CONFIDENCE:.0%} "
+            f"At an FPR of {100 * self.fpr:.3g}%, calibration needs {self.groups_to_resolve} groups of non-members to "
+            f"measure such a rate at all, and {self.groups_to_certify} for a threshold certified with {CONFIDENCE:.0%} "
             f"confidence. By {self.source} (AUROC {self.auroc:.3f}), to see with {100 * self.power:.3g}% power that "
-            f"{100 * self.effect:.3g}% of the audited texts are members: {by_mean}; {by_count}. Texts count as "
-            "independent, one a document."
+            f"{100 * self.effect:.3g}% of the audited texts are members: {by_mean}; {by_count}. Texts are "
+            "taken as independent, one per document."
         )
 
 
@@ -211,7 +209,7 @@ def power_report(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> PowerReport:
-    """What an audit needs, from the scores at hand of members and of non-members (one a document, [n] each).
+    """What an audit needs, from the scores at hand of members and of non-members (one per document, [n] each).
 
     ``effect``: the contamination rate to be seen, above 0 and up to 1. ``n_held_out``: the non-members that the mean
     score is compared with; as many as are audited where None. ``sizes``: the numbers of texts of the curve. Raises

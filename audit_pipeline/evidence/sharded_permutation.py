@@ -71,7 +71,7 @@ def sharded_permutation(
 
     Refused with fewer than 10 shards or 100 random orders in all, or a log-likelihood that is not finite: of fewer than
     10 differences no t-test holds where they are skewed, and the mean of few orders is noise. Raises DataError where
-    there is not one row a shard.
+    there is not one row per shard.
     """
     own, others = np.asarray(canonical, dtype=np.float64), [np.asarray(row, dtype=np.float64) for row in permuted]
     if own.ndim != 1 or len(own) != len(others) or any(row.ndim != 1 for row in others):

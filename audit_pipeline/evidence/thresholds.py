@@ -1,6 +1,6 @@
 """Thresholds from a calibration split, and what they achieve on texts that chose nothing.
 
-What belongs here: the three rules, the draw of one text a group that two of them need, and rates at a threshold with
+What belongs here: the three rules, the draw of one text per group that two of them need, and rates at a threshold with
 their intervals. What does not: p-values of groups (conformal.py), shares of members (contamination_rate.py), metrics
 that need no threshold (metrics.py).
 
@@ -110,7 +110,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Achieved:
+class AchievedRates:
     """The false- and true-positive rate of a threshold on texts that did not choose it."""
 
     fpr: Rate
@@ -226,7 +226,7 @@ def thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Thresh
     return [largest_accuracy(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
 
 
-def achieved(threshold: float | None, evaluated: ScoredTexts) -> Achieved:
+def achieved(threshold: float | None, evaluated: ScoredTexts) -> AchievedRates:
     """The rates of ``threshold`` on the labelled ones of ``evaluated``, which must not have chosen it.
 
     Where ``threshold`` is None the rates are None and only the texts are counted.
@@ -239,7 +239,7 @@ def achieved(threshold: float | None, evaluated: ScoredTexts) -> Achieved:
             rates.append(grouped_rate(side.scores >= threshold, side.groups))
     fpr, tpr = rates
     named = (("FPR", fpr), ("TPR", tpr))
-    return Achieved(fpr, tpr, "; ".join(f"{name}: {interval_in_words(rate)}" for name, rate in named))
+    return AchievedRates(fpr, tpr, "; ".join(f"{name}: {interval_in_words(rate)}" for name, rate in named))
 
 
 def _decimal(alpha: float) -> Fraction:

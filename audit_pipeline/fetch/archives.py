@@ -32,7 +32,7 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArchiveLimits:
     """The most that is read of an archive, in bytes: of one member, of all that are wanted, of the whole stream."""
 
     member: int = 5 * MEBIBYTE
@@ -41,7 +41,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Members:
+class ArchiveMembers:
     """What was read of an archive: path below its top folder -> bytes; and members refused, with the reason."""
 
     files: Mapping[str, bytes]
@@ -72,7 +72,9 @@ def read_wheel_member(wheel: Path, name: str, limit: int = 200 * MEBIBYTE) -> by
     return content
 
 
-def read_members(archive: Path, wanted: Callable[[str], bool], limits: Limits = Limits()) -> Members:
+def read_members(
+    archive: Path, wanted: Callable[[str], bool], limits: ArchiveLimits = ArchiveLimits()
+) -> ArchiveMembers:
     """The regular files of a .tar.gz whose path below the top folder is ``wanted``, read without extraction.
 
     Links, devices, sparse files, absolute paths, paths with ``..`` and files above the limit are refused and named.
@@ -99,7 +101,7 @@ def read_members(archive: Path, wanted: Callable[[str], bool], limits: Limits = 
                     files[name] = content.read() if content else b""
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise SourceError(f"{archive.name}: the archive cannot be read: {error}") from error
-    return Members(files, tuple(refused))
+    return ArchiveMembers(files, tuple(refused))
 
 
 class _Capped(io.BufferedIOBase):

@@ -77,13 +77,13 @@ def _listed(file: InputFile, path: Path, key: str) -> list[str]:
 
 
 def _arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
-    with _faults_told(file, "Arrow file"):
+    with _faults_as_errors(file, "Arrow file"):
         names = list(dict.fromkeys(name for path in paths for name in _schema(path).names))
         columns = _each_once(file, _schema(paths[0]).names if len(paths) == 1 else names)
         count = sum(map(_count, paths))
 
     def read(wanted: Sequence[str] | None) -> Entries:
-        with _faults_told(file, "Arrow file"):
+        with _faults_as_errors(file, "Arrow file"):
             found = (batch for path in paths for batch in _batches(path))
             yield from _rows(file, (_sound(_narrowed(batch, wanted)) for batch in found))
 
@@ -179,12 +179,12 @@ def _one_by_one(name: str, first: int, piece: pa.RecordBatch) -> Entries:
 
 @contextmanager
 def _parquet(file: InputFile) -> Iterator[pq.ParquetFile]:
-    with _faults_told(file, "Parquet file"), pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
+    with _faults_as_errors(file, "Parquet file"), pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
         yield opened
 
 
 @contextmanager
-def _faults_told(file: InputFile, kind: str) -> Iterator[None]:
+def _faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:

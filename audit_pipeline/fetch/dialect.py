@@ -1,6 +1,6 @@
 """How a .csv or .tsv file is punctuated: what stands between fields, and what a field is quoted with.
 
-What belongs here: telling a dialect from the beginning of a file. What does not: reading its records (delimited.py).
+What belongs here: recognising a dialect by the beginning of a file. What does not: reading its records (delimited.py).
 
 The header decides between the usual delimiters: names of columns hardly ever hold one, texts do all the time. Where
 the header holds several of them, the one that fits most rows is taken, and of equals the one that DuckDB's sniffer
@@ -80,7 +80,7 @@ def _best(sample: str, possible: Sequence[str], sniffed: Dialect | None, complet
     if len(best) != 1:
         named = " and ".join(USUAL[one] for one in possible)
         raise ValueError(
-            f"its header holds {named}, and its rows do not tell which of them stands between fields: "
+            f"its header holds {named}, and its rows do not show which of them stands between fields: "
             "save it as .tsv, .jsonl or .parquet"
         )
     return best[0]

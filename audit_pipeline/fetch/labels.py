@@ -69,7 +69,7 @@ class LabelReader:
         else:
             self._others = True
 
-    def told(self, consequence: str) -> str | None:
+    def in_words(self, consequence: str) -> str | None:
         """How many labels were not understood, what followed (``taken as unknown``), and how they were spelt.
 
         Nothing in it moves a terminal. None where every label was understood.

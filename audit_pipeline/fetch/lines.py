@@ -1,6 +1,6 @@
 """Rows of .jsonl and .txt files: a line each.
 
-What belongs here: one row a non-blank line. What does not: the bytes below (opened.py), JSON that is no line
+What belongs here: one row per line that is not blank. What does not: the bytes below (opened.py), JSON that is no line
 (json_document.py). Whoever wants a whole .txt file as one document (sources/local_files.py) reads it as such.
 """
 
@@ -12,7 +12,7 @@ from audit_pipeline.fetch.stream import Entries, RowStream
 
 
 def json_lines(file: InputFile, string_lines: str | None) -> RowStream:
-    """A row a line of JSON; ``string_lines`` is the column of a line that is a string and no object."""
+    """One row per line of JSON; ``string_lines`` is the column of a line that is a string and no object."""
 
     def read(columns: object) -> Entries:
         with opened(file) as binary:
@@ -23,7 +23,7 @@ def json_lines(file: InputFile, string_lines: str | None) -> RowStream:
 
 
 def text_lines(file: InputFile, string_lines: str | None) -> RowStream:
-    """A row a line of text."""
+    """One row per line of text."""
 
     def read(columns: object) -> Entries:
         with opened(file) as binary:

@@ -81,7 +81,7 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
     Raises UnreadableFileError, within the block too, for what the disk or the compression refuses.
     """
     with ExitStack() as stack:
-        stack.enter_context(faults_told(file))
+        stack.enter_context(faults_as_errors(file))
         raw = file.spooled if file.spooled is not None else stack.enter_context(file.path.open("rb"))
         size = raw.seek(0, io.SEEK_END)
         raw.seek(0)
@@ -96,7 +96,7 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def faults_told(file: InputFile) -> Iterator[None]:
+def faults_as_errors(file: InputFile) -> Iterator[None]:
     """Faults of disk and compression become UnreadableFileError."""
     try:
         yield

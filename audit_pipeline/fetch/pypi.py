@@ -29,9 +29,9 @@ from pypi_simple import (
 
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.archives import Archive, Limits
+from audit_pipeline.fetch.archives import Archive, ArchiveLimits
 from audit_pipeline.fetch.index import Index
-from audit_pipeline.fetch.retry import Patience, cause, may_pass, public, retrying
+from audit_pipeline.fetch.retry import RetryPolicy, cause, may_pass, public, retrying
 
 _SUFFIX = ".tar.gz"
 
@@ -162,7 +162,7 @@ def _cached_or_downloaded(client: PyPISimple, package: DistributionPackage, fold
     def download(temporary: Path) -> None:
         _with_retries(
             lambda: client.download_package(
-                package, temporary, timeout=index.timeout, progress=lambda _: _DownloadLimit(Limits().wanted)
+                package, temporary, timeout=index.timeout, progress=lambda _: _DownloadLimit(ArchiveLimits().wanted)
             ),
             index,
         )
@@ -202,7 +202,7 @@ class _DownloadLimit:
 def _with_retries(action: Callable[[], Result], index: Index) -> Result:
     """``action``, tried again after a pause where the fault may pass; raises _FetchError where it does not."""
     try:
-        return retrying(Patience(index.attempts, index.pause), may_pass)(action)
+        return retrying(RetryPolicy(index.attempts, index.pause), may_pass)(action)
     except requests.RequestException as error:
         raise _FetchError(f"no usable answer from the package index ({cause(error)})") from error
 

@@ -1,7 +1,7 @@
 """Trying again: which faults of the surroundings may be gone in a moment, and how long to wait for that.
 
 What belongs here: the one policy of everything that asks a server, and of Dagster's assets. What does not: what is
-tried, and how often (each caller's `Patience`); faults of the graphics card (operate/dagster/retries.py).
+tried, and how often (each caller's `RetryPolicy`); faults of the graphics card (operate/dagster/retries.py).
 
 The one HTTP client is requests: dagster and pypi-simple bring it, and its raw stream lets connectors/polite.py limit
 what an answer unpacks to. huggingface_hub speaks httpx2: only its exceptions are named, where the hub is asked.
@@ -41,7 +41,7 @@ _PASSING_TYPES = (
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How often something is tried, and how long is waited in between.
 
     The first pause is ``first`` seconds; each is twice the one before, and none longer than ``longest``. ``jitter`` is
@@ -55,7 +55,7 @@ class Patience:
 
 
 def retrying(
-    patience: Patience,
+    patience: RetryPolicy,
     passing: Callable[[BaseException], bool],
     *,
     asked_for: Callable[[BaseException], float | None] = lambda error: None,

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from audit_pipeline.fetch.opened import InputFile, faults_told
+from audit_pipeline.fetch.opened import InputFile, faults_as_errors
 from audit_pipeline.fetch.rows import (
     Row,
     Skipped,
@@ -38,7 +38,7 @@ class Expected:
 class RowStream:
     """The rows of one file, readable or skipped with a reason, in their order.
 
-    ``read`` reads the file anew each time; it is told which columns are wanted (None: all), and a format that keeps
+    ``read`` reads the file anew each time; it gets the columns that are wanted (None: all), and a format that keeps
     columns apart leaves the others out. ``columns`` are the file's, where it names them in one place, ``count`` is the
     number of its rows, where it says it. ``note`` says how the file was read, where that is not plain from its name.
     """
@@ -55,7 +55,7 @@ class RowStream:
         Raises UnreadableFileError where the file, or the rest of it, cannot be read, and where it holds no row.
         """
         empty = True
-        with faults_told(self.file):
+        with faults_as_errors(self.file):
             for entry in self.read(columns):
                 empty = False
                 yield entry

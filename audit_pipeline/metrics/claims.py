@@ -29,15 +29,15 @@ VERDICT_IN_WORDS: dict[SplitVerdict, str] = {
         "Which texts are members was decided by chance, so the two sides differ in nothing but membership."
     ),
     "mild shift": (
-        "A classifier that never sees the model hardly tells the two sides apart. "
+        "A classifier that never sees the model can hardly separate the two sides. "
         "What a detector finds beyond that is unlikely to be a difference of topic or style."
     ),
     "separable without a model": (
-        "The two sides can be told apart without any model, by their words alone. "
+        "The two sides can be separated without any model, by their words alone. "
         "A high score may show when or about what a text was written, not that the model was trained on it."
     ),
     "undetermined": (
-        "It is not known how far the two sides can be told apart without a model. "
+        "It is not known how far the two sides can be separated without a model. "
         "A detector's result may come from a difference between the sides other than membership."
     ),
 }
@@ -47,8 +47,8 @@ CLAIM_IN_WORDS: dict[ClaimLevel, str] = {
         "The scores rank texts for a closer look. They are no evidence that any text was in the training data."
     ),
     "statistical evidence": (
-        "The audited texts are compared with texts that are like them by design, and without a model the two sides "
-        "are hardly told apart. A clear difference in scores is statistical evidence of training on the audited texts."
+        "The audited texts are compared with texts that are like them by design, and without a model the two sides can "
+        "hardly be separated. A clear difference in scores is statistical evidence of training on the audited texts."
     ),
     "sound test": (
         "Chance decided which texts could be in the training data. "
@@ -73,8 +73,8 @@ def few_texts(n_members: int, n_nonmembers: int) -> str | None:
 def rests_on(level: str | None, stated_by: str | None, blind: float | None) -> str | None:
     """Whose word a claim level rests on; None where it claims nothing, or is more than somebody's word.
 
-    ``stated_by`` said how the two sides came about; ``blind`` is the blind control's AUROC, None where it was not read,
-    so that nothing has been able to contradict.
+    ``stated_by`` said how the two sides came about; ``blind`` is the blind control's AUROC, None where it was not
+    computed, so that nothing has been able to contradict.
     """
     return None if level in (None, "screening only") or blind is not None else stated_by
 

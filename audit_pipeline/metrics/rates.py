@@ -7,7 +7,7 @@ Texts of one group are not independent: 100 windows of 5 books say less than 100
 an effective size (Korn and Graubard 1998, Survey Methodology 24): n over the design effect, which is the variance of
 the share between groups over the variance of a simple sample, and times the squared ratio of Student's t at n - 1 and
 at groups - 1 degrees of freedom. It is never above n. Where no text or every text is a hit there is no variance to go
-by, and the groups are counted instead of the texts. With one text a group all this is plain Clopper-Pearson.
+by, and the groups are counted instead of the texts. With one text per group all this is plain Clopper-Pearson.
 
 A FPR below 1/n cannot be told from 0 by n non-members. Windows of one book may well lie above a threshold together, so
 n counts groups of non-members, not texts.
@@ -76,7 +76,7 @@ def bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Flo
 def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:
     """How many independent texts bound the share of ``hits`` ([n], 0 to 1) as well as these n texts of ``groups`` do.
 
-    n with one text a group; 0 where several texts are all of one group, whose variance nothing tells.
+    n with one text per group; 0 where several texts are all of one group, whose variance is not known.
     """
     called = np.asarray(hits, dtype=np.float64)
     n = len(called)
@@ -89,7 +89,7 @@ def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:
     share = called.mean()
     if share in (0.0, 1.0):
         return float(n_groups)
-    # Of the share as a ratio of group totals; with one text a group it is share * (1 - share) / (n - 1).
+    # Of the share as a ratio of group totals; with one text per group it is share * (1 - share) / (n - 1).
     totals = np.bincount(group, weights=called - share)
     variance = n_groups / (n_groups - 1) * float(totals @ totals) / n**2
     if variance == 0:  # every group has the same share of hits
@@ -102,7 +102,7 @@ def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:
 def grouped_rate(flagged: npt.ArrayLike, groups: npt.ArrayLike) -> Rate:
     """The share of flagged texts with a 95% interval; ``flagged`` [n] holds 0, 1 or something in between.
 
-    With one text a group the interval is Clopper-Pearson's, else that of an effective number of texts, as the module
+    With one text per group the interval is Clopper-Pearson's, else that of an effective number of texts, as the module
     says. There is none for several texts of one group, and nothing at all for no text. Raises DataError for unequal
     lengths.
     """

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from audit_pipeline.catalogue.paths import partition_problem
-from audit_pipeline.config.entries import Entries, EntryFile, Lead
+from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validating import StrictSettings, beside, validated
@@ -39,7 +39,7 @@ class InstalledFile(StrictSettings):
 
 
 class TrainedHere(StrictSettings):
-    """A model of a control (config/controls.yaml): the one that is exposed to the members, or its twin."""
+    """A model of a control (config/controls.yaml): the one that is exposed to the members, or the other (role twin)."""
 
     name: str = Field(description="the control")
     role: Role
@@ -59,7 +59,7 @@ class ModelEntry(StrictSettings):
     start_token: str | None = Field(default=None, description="None: the family's default, else bos, else eos")
     start_token_policy: StartTokenPolicy = "always"
     window: Annotated[int, Field(ge=2)] | None = Field(
-        default=None, description="tokens a pass; None: the context length"
+        default=None, description="tokens per pass; None: the context length"
     )
     stride: Annotated[int, Field(ge=1)] | None = Field(default=None, description="None: half a window")
     release_date: date | None = None
@@ -108,15 +108,15 @@ FILE = EntryFile(
     "it says which models are audited",
     _entry,
     leads=(
-        Lead(("control", "name"), "control"),
-        Lead(("reference_model",), "model", or_elsewhere=True),
-        Lead(("reference_corpus",), "corpus"),
+        EntryReference(("control", "name"), "control"),
+        EntryReference(("reference_model",), "model", or_elsewhere=True),
+        EntryReference(("reference_corpus",), "corpus"),
     ),
 )
 
 
 def load_models(folder: Path | None = None) -> Entries[ModelEntry]:
-    """The entries of models.yaml; raises ConfigError, naming the file, where none of it can be told."""
+    """The entries of models.yaml; raises ConfigError, naming the file, where none of it can be read."""
     return FILE.load(folder)
 
 

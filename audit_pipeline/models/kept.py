@@ -1,6 +1,6 @@
 """What is kept of a model's files in a form that loads at once: its tokenizer, and the weights out of a .gguf.
 
-What belongs here: where it lies, reading it, and telling whether it is whole. What does not: making it (convert.py).
+What belongs here: where it lies, reading it, and checking whether it is whole. What does not: making it (convert.py).
 """
 
 from __future__ import annotations

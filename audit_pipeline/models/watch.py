@@ -105,7 +105,7 @@ FILE = EntryFile(
 def load_watched(folder: Path | None = None) -> Entries[tuple[str, ...]]:
     """The owners and collections that watch.yaml lists, under ``hub``; nothing where there is no such file.
 
-    Raises ConfigError, naming the file, where none of it can be told.
+    Raises ConfigError, naming the file, where none of it can be read.
     """
     return FILE.load(folder)
 
@@ -122,7 +122,7 @@ def list_candidates(owner_or_collection: str, api: HfApi | None = None) -> list[
     too busy, and ModelError where there is no such collection or the hub refuses to say.
     """
     api = api or HfApi()
-    with _errors_told(owner_or_collection), _timeout():
+    with _errors_of_the_hub(owner_or_collection), _timeout():
         if "/" in owner_or_collection:
             items = api.get_collection(owner_or_collection).items
             ids = dict.fromkeys(item.item_id for item in items if item.item_type == "model")
@@ -273,7 +273,7 @@ def _timeout() -> Iterator[None]:
 
 
 @contextmanager
-def _errors_told(name: str) -> Iterator[None]:
+def _errors_of_the_hub(name: str) -> Iterator[None]:
     try:
         yield
     except OfflineModeIsEnabled as error:

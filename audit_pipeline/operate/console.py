@@ -111,7 +111,7 @@ def tell(words: str, style: str | None = None) -> None:
 
 @contextmanager
 def telling_what_takes_long(doing: str) -> Iterator[Callable[[str], None]]:
-    """A callback that is told what is being done now, in a few words, for whoever waits longer than two seconds.
+    """A callback for what is being done now, in a few words, for a user who waits longer than two seconds.
 
     On a terminal a line on standard error that is gone in the end; else a line there now and then.
     """

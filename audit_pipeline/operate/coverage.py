@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import COVERAGE, RUN_TABLES, Pair
-from audit_pipeline.catalogue.lineage import Written as InLineage
-from audit_pipeline.catalogue.outcomes import Outcome
+from audit_pipeline.catalogue.lineage import LatestRun
+from audit_pipeline.catalogue.outcomes import PairOutcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.operate.facts import Asked, Audit, Benchmark, Situation, Written
+from audit_pipeline.operate.facts import BenchmarkFacts, PairFacts, PlanRequest, Situation, WrittenRows
 from audit_pipeline.operate.plan import is_as_configured, state_of
 from audit_pipeline.operate.seen import SeenModels, Sighting, seen_last
 from audit_pipeline.operate.situation import CODE, look, written
@@ -88,7 +88,7 @@ def _look(folder: Path, paths: DataPaths) -> Present:
     """A file of the configuration that cannot be read, which is named where its rows are read, asks for nothing."""
     try:
         specs = load_benchmarks(folder)
-        there = look(Asked(benchmarks=tuple(specs)), paths, specs=specs.values())
+        there = look(PlanRequest(benchmarks=tuple(specs)), paths, specs=specs.values())
     except AuditError:
         there = Situation(code=CODE)
     try:
@@ -136,8 +136,8 @@ def _situation(
         _pair(row): tuple(sorted(row["damaged"])) for row in _rows(connection, _DAMAGED, tables=list(RUN_TABLES))
     }
     audits = {
-        pair: Audit(
-            seen.conventions(pair.model, benchmarks.get(pair.benchmark, Benchmark(None, None)).built),
+        pair: PairFacts(
+            seen.conventions(pair.model, benchmarks.get(pair.benchmark, BenchmarkFacts(None, None)).built),
             found.get(("scores", pair)),
             found.get(("evaluations", pair)),
             outcomes.get(pair),
@@ -150,7 +150,7 @@ def _situation(
 
 def _benchmarks(
     connection: duckdb.DuckDBPyConnection, names: Iterable[str], present: Present
-) -> Mapping[str, Benchmark]:
+) -> Mapping[str, BenchmarkFacts]:
     """Those of the configuration, and those of ``names`` that are no longer, or not readably, in it.
 
     Only where the configuration names any is another one removed: an unreadable file names none.
@@ -160,7 +160,9 @@ def _benchmarks(
         row["benchmark"]: row["digest"]
         for row in _rows(connection, "SELECT benchmark, max(digest) AS digest FROM benchmarks GROUP BY benchmark")
     }
-    others = {name: Benchmark(None, built.get(name), is_removed=bool(named) and name not in named) for name in names}
+    others = {
+        name: BenchmarkFacts(None, built.get(name), is_removed=bool(named) and name not in named) for name in names
+    }
     return {**others, **present.there.benchmarks}
 
 
@@ -169,11 +171,11 @@ def _seen(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPa
     return seen_last(cards, [Sighting(**row) for row in _rows(connection, _SIGHTINGS)], present.models, paths)
 
 
-def _written(row: Mapping[str, Any]) -> Written:
+def _written(row: Mapping[str, Any]) -> WrittenRows:
     if not row["lineage_rows"]:
-        return Written(row["run_id"])
+        return WrittenRows(row["run_id"])
     upstream = json.loads(row["upstream"] or "{}")
-    explained = InLineage(
+    explained = LatestRun(
         row["run_id"],
         row["code_version"],
         row["data_version"],
@@ -186,8 +188,8 @@ def _written(row: Mapping[str, Any]) -> Written:
     return written(explained, _pair(row))
 
 
-def _outcome(row: Mapping[str, Any]) -> Outcome:
-    return Outcome(_pair(row), row["stage"], row["status"], row["reason"], row["run_id"], row["recorded_at"])
+def _outcome(row: Mapping[str, Any]) -> PairOutcome:
+    return PairOutcome(_pair(row), row["stage"], row["status"], row["reason"], row["run_id"], row["recorded_at"])
 
 
 def _pair(row: Mapping[str, Any]) -> Pair:

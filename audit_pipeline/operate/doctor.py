@@ -27,8 +27,8 @@ from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.load import is_kept, load_tokenizer
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.weights import default_device
+from audit_pipeline.operate.doctor_checks import DoctorCheck, Look, named
 from audit_pipeline.operate.doctor_files import HowEnded, examine_files
-from audit_pipeline.operate.looked_at import Finding, Look, named
 from audit_pipeline.operate.removal import unfinished
 from audit_pipeline.operate.removal_cache import DEAD_AFTER_SECONDS
 from audit_pipeline.operate.removal_lots import stat_of
@@ -44,7 +44,7 @@ def examine(
     deep: bool = False,
     how_ended: HowEnded = lambda run_id: None,
     look: Look = lambda what: None,
-) -> list[Finding]:
+) -> list[DoctorCheck]:
     """Everything that is looked at, in order; hub models are not fetched for it.
 
     ``deep`` compares every file that is kept with its digest. ``how_ended`` says of a run how it ended, ``look`` is
@@ -62,13 +62,13 @@ def examine(
     ]
 
 
-def _installation() -> Iterator[Finding]:
-    yield Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0])
+def _installation() -> Iterator[DoctorCheck]:
+    yield DoctorCheck("Python", sys.version_info >= (3, 11), sys.version.split()[0])
     unfit = _unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ())
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
     words = f"{'; '.join(unfit)}; install the project again (in a checkout: make install)" if unfit else versions
-    yield Finding("packages", not unfit, words)
-    yield Finding("device", ok=True, words=default_device())
+    yield DoctorCheck("packages", not unfit, words)
+    yield DoctorCheck("device", ok=True, words=default_device())
 
 
 def _unfit_packages(requirements: Iterable[str]) -> list[str]:
@@ -87,14 +87,16 @@ def _unfit_packages(requirements: Iterable[str]) -> list[str]:
     return unfit
 
 
-def _data_folder(paths: DataPaths) -> Iterator[Finding]:
+def _data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
     """The folder, or the one in which the first audit would make it."""
     there = next(folder for folder in (paths.root, *paths.root.parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        yield Finding("data folder", ok=False, words=f"{paths.root} cannot be written: {error}; set CORPUS_AUDIT_DATA")
+        yield DoctorCheck(
+            "data folder", ok=False, words=f"{paths.root} cannot be written: {error}; set CORPUS_AUDIT_DATA"
+        )
         return
     if there != paths.root:
         words = f"{paths.root}, made by the first audit"
@@ -102,25 +104,25 @@ def _data_folder(paths: DataPaths) -> Iterator[Finding]:
         words = f"{paths.root}; others on this machine can read it, and it holds full texts: chmod 700 {paths.root}"
     else:
         words = str(paths.root)
-    yield Finding("data folder", ok=True, words=words)
+    yield DoctorCheck("data folder", ok=True, words=words)
     free = shutil.disk_usage(there).free
-    yield Finding("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
+    yield DoctorCheck("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
 
 
-def _configuration(paths: DataPaths, look: Look) -> Iterator[Finding]:
+def _configuration(paths: DataPaths, look: Look) -> Iterator[DoctorCheck]:
     """Every file, with all that is wrong in it and between it and the others; then the models that can be looked at."""
     look("the configuration")
     config = load_configuration()
     folder = str(config.folder)
     if is_shipped(config.folder):
         folder += f"; {OWN_CONFIGURATION}"
-    yield Finding("configuration", ok=True, words=folder)
+    yield DoctorCheck("configuration", ok=True, words=folder)
     for file in FILES:
         problems = config.problems_of(file)
         for problem in problems:
-            yield Finding(f"config/{file}", ok=False, words=str(problem))
+            yield DoctorCheck(f"config/{file}", ok=False, words=str(problem))
         if not problems and (config.folder / file).exists():
-            yield Finding(f"config/{file}", ok=True, words="readable")
+            yield DoctorCheck(f"config/{file}", ok=True, words="readable")
     try:
         models = config.models
     except AuditError:
@@ -133,13 +135,13 @@ def _configuration(paths: DataPaths, look: Look) -> Iterator[Finding]:
             yield _model(entry, place)
 
 
-def _model(entry: ModelEntry, paths: DataPaths) -> Finding:
+def _model(entry: ModelEntry, paths: DataPaths) -> DoctorCheck:
     what = f"model {entry.name}"
     if entry.hub is not None:
-        return Finding(what, ok=True, words=f"on the hub as {entry.hub}; fetched when it is first used")
+        return DoctorCheck(what, ok=True, words=f"on the hub as {entry.hub}; fetched when it is first used")
     if entry.control is not None and not paths.control_pointer(entry.control.name).exists():
         words = f"trained when it is first asked for: corpus-audit control {entry.control.name}"
-        return Finding(what, ok=True, words=words)
+        return DoctorCheck(what, ok=True, words=words)
     try:
         located = locate(entry, paths)
         identity = identify(located, paths)
@@ -148,11 +150,11 @@ def _model(entry: ModelEntry, paths: DataPaths) -> Finding:
             load_tokenizer(entry, paths)
     except (AuditError, OSError) as error:
         # OSError: what is derived of its files is kept in a data folder that cannot be written.
-        return Finding(what, ok=False, words=str(error))
-    return Finding(what, ok=True, words=f"{located.resolved_from}, fingerprint {identity.model_fingerprint}")
+        return DoctorCheck(what, ok=False, words=str(error))
+    return DoctorCheck(what, ok=True, words=f"{located.resolved_from}, fingerprint {identity.model_fingerprint}")
 
 
-def _left_behind(paths: DataPaths) -> Iterator[Finding]:
+def _left_behind(paths: DataPaths) -> Iterator[DoctorCheck]:
     """What killed writers left: temporary files, half a removal."""
     temporary = {path: stat for path in sorted(paths.root.rglob(".*.tmp")) if (stat := stat_of(path)) is not None}
     if temporary:
@@ -160,40 +162,40 @@ def _left_behind(paths: DataPaths) -> Iterator[Finding]:
         dead = [path for path, stat in temporary.items() if time.time() - stat.st_mtime > DEAD_AFTER_SECONDS]
         state = f"{len(dead)} older than an hour: delete those" if dead else "being written just now, or soon dead"
         words = f"{len(temporary)} file(s), {size:,} bytes, {state}: {named([str(path) for path in dead or temporary])}"
-        yield Finding("temporary files", not dead, words)
+        yield DoctorCheck("temporary files", not dead, words)
     for target in unfinished(paths):
         words = f"{target} is removed in part: end it with corpus-audit forget --{target.dimension} '{target.name}'"
-        yield Finding("unfinished removal", ok=False, words=words)
+        yield DoctorCheck("unfinished removal", ok=False, words=words)
 
 
-def _locks(paths: DataPaths) -> Iterator[Finding]:
+def _locks(paths: DataPaths) -> Iterator[DoctorCheck]:
     """A lock is the operating system's: it is free as soon as its holder is gone, whatever became of it."""
     locks = sorted(path for path in paths.root.rglob("*.lock") if path.is_file())
     if locks and not is_writable(paths.root):
-        yield Finding("locks", ok=True, words=f"{len(locks)}, which nobody can take: nothing can be written there")
+        yield DoctorCheck("locks", ok=True, words=f"{len(locks)}, which nobody can take: nothing can be written there")
     elif locks:
         held = [str(path) for path in locks if is_held(path)]
         words = f"{len(locks)}, held by a living process: {named(held)}" if held else f"{len(locks)}, all free"
-        yield Finding("locks", ok=True, words=words)
+        yield DoctorCheck("locks", ok=True, words=words)
 
 
-def _warehouse(paths: DataPaths) -> Iterator[Finding]:
+def _warehouse(paths: DataPaths) -> Iterator[DoctorCheck]:
     yield _opened(paths.warehouse)
     wal = paths.warehouse.with_name(f"{paths.warehouse.name}.wal")
     if wal.exists():
         words = f"{wal} is the log of somebody's read-write session: end it; the next rebuild moves the file aside"
-        yield Finding("warehouse log", ok=False, words=words)
+        yield DoctorCheck("warehouse log", ok=False, words=words)
 
 
-def _opened(warehouse: Path) -> Finding:
+def _opened(warehouse: Path) -> DoctorCheck:
     if not warehouse.exists():
-        return Finding("warehouse", ok=True, words="not built yet; the first audit builds it")
+        return DoctorCheck("warehouse", ok=True, words="not built yet; the first audit builds it")
     try:
         with open_read_only(warehouse) as connection:
             (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone() or (0,)
     except AuditError as error:
-        return Finding("warehouse", ok=False, words=str(error))
+        return DoctorCheck("warehouse", ok=False, words=str(error))
     except duckdb.Error as error:
         words = f"{warehouse}: {' '.join(str(error).split())}; build it again: corpus-audit report"
-        return Finding("warehouse", ok=False, words=words)
-    return Finding("warehouse", ok=True, words=f"{warehouse}, {count} evaluations")
+        return DoctorCheck("warehouse", ok=False, words=words)
+    return DoctorCheck("warehouse", ok=True, words=f"{warehouse}, {count} evaluations")

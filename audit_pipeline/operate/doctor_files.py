@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256
 from audit_pipeline.catalogue.lineage_files import (
     REWRITTEN,
-    Entry,
+    LineageEntry,
     MissingFile,
     digests_by_file,
     files_with_entries,
@@ -32,7 +32,7 @@ from audit_pipeline.controls.kept import MANIFEST, require_whole
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.fingerprint import changed_unseen
 from audit_pipeline.models.kept import kept_folders, require_kept
-from audit_pipeline.operate.looked_at import Finding, Look, named
+from audit_pipeline.operate.doctor_checks import DoctorCheck, Look, named
 from audit_pipeline.token_statistics.cache import damaged_parts, digest_in_name, parts_of, set_aside
 from audit_pipeline.token_statistics.run import KINDS
 from audit_pipeline.warehouse.build import read_lineage
@@ -42,11 +42,11 @@ Ending = Literal["well", "badly", "not yet"]
 HowEnded = Callable[[str], Ending | None]
 """How a run ended; None where nobody knows it."""
 
-Explained = Sequence[tuple[Entry, Path]]
+Explained = Sequence[tuple[LineageEntry, Path]]
 _AGAIN = "delete them, and run again what made them"
 
 
-def examine_files(paths: DataPaths, how_ended: HowEnded, look: Look, *, deep: bool) -> Iterator[Finding]:
+def examine_files(paths: DataPaths, how_ended: HowEnded, look: Look, *, deep: bool) -> Iterator[DoctorCheck]:
     """Lineage and files, the cache; with ``deep`` every file to its end.
 
     Damaged parts of the cache are set aside, where something can be written: every run does so.
@@ -62,23 +62,25 @@ def examine_files(paths: DataPaths, how_ended: HowEnded, look: Look, *, deep: bo
         yield from _every_file(paths, explained, look)
 
 
-def _lineage(paths: DataPaths, explained: Explained, damaged: Sequence[Path], how_ended: HowEnded) -> Iterator[Finding]:
+def _lineage(
+    paths: DataPaths, explained: Explained, damaged: Sequence[Path], how_ended: HowEnded
+) -> Iterator[DoctorCheck]:
     there = files_with_entries(paths)
-    yield Finding("lineage", ok=True, words=f"{len(explained)} entries of files, {len(there)} files of tables")
+    yield DoctorCheck("lineage", ok=True, words=f"{len(explained)} entries of files, {len(there)} files of tables")
     if damaged:
         words = f"not as they were written: {named(damaged)}: delete them, and run again what they explain"
-        yield Finding("damaged entries", ok=False, words=words)
+        yield DoctorCheck("damaged entries", ok=False, words=words)
     unexplained = sorted(set(there) - {path for _, path in explained})
     if unexplained:
         words = f"no lineage entry says where {named(unexplained)} came from: delete them, or run again what made them"
-        yield Finding("files without lineage", ok=False, words=words)
+        yield DoctorCheck("files without lineage", ok=False, words=words)
     by_words: dict[tuple[bool, str], list[Path]] = {}
     for one in missing_files(explained, Path.exists):
         said = _of_missing(one, how_ended(one.entry.run_id))
         if said is not None:
             by_words.setdefault(said, []).append(one.path)
     for (ok, words), files in by_words.items():
-        yield Finding("lineage without files", ok, f"{named(files)}: {words}")
+        yield DoctorCheck("lineage without files", ok, f"{named(files)}: {words}")
 
 
 def _of_missing(missing: MissingFile, ended: Ending | None) -> tuple[bool, str] | None:
@@ -100,7 +102,7 @@ def _of_missing(missing: MissingFile, ended: Ending | None) -> tuple[bool, str] 
     return False, "deleted, or never written because the run died (nobody knows how it ended): audit the pair again"
 
 
-def _cache(paths: DataPaths, look: Look, *, deep: bool) -> Iterator[Finding]:
+def _cache(paths: DataPaths, look: Look, *, deep: bool) -> Iterator[DoctorCheck]:
     folders = cache_folders(paths)
     earlier = [path for folder in folders for path in sorted(folder.glob("part-*.unreadable"))]
     total = sum(part.stat().st_size for folder in folders for part in parts_of(folder))
@@ -118,10 +120,10 @@ def _cache(paths: DataPaths, look: Look, *, deep: bool) -> Iterator[Finding]:
         compared = "every byte compared" if deep else "bytes are compared by doctor --deep, and whenever they are read"
         parts = sum(len(parts_of(folder)) for folder in folders)
         words = f"{parts} part files, {total / 1e6:,.0f} MB; {compared}"
-    yield Finding("cache", not damaged, words)
+    yield DoctorCheck("cache", not damaged, words)
     if earlier:
         words = f"{len(earlier)} damaged part file(s), the first {earlier[0]}: their texts are run again; delete them"
-        yield Finding("set aside", ok=False, words=words)
+        yield DoctorCheck("set aside", ok=False, words=words)
 
 
 def _schema_of(folder: Path) -> pa.Schema | None:
@@ -130,7 +132,7 @@ def _schema_of(folder: Path) -> pa.Schema | None:
     return next((schema for name, schema in KINDS.items() if name == kind), None)
 
 
-def _kept_of_models(paths: DataPaths) -> Iterator[Finding]:
+def _kept_of_models(paths: DataPaths) -> Iterator[DoctorCheck]:
     """What was made of models' files, so that they load at once: how much room it takes."""
     folders = kept_folders(paths)
     if folders:
@@ -139,10 +141,10 @@ def _kept_of_models(paths: DataPaths) -> Iterator[Finding]:
             f"{len(folders)} tokenizers and converted weights, {size / 1e6:,.0f} MB; a model's own go with "
             "corpus-audit forget --model NAME, and are made again when they are needed"
         )
-        yield Finding("kept of models", ok=True, words=words)
+        yield DoctorCheck("kept of models", ok=True, words=words)
 
 
-def _without_digest(paths: DataPaths, explained: Explained) -> Iterator[Finding]:
+def _without_digest(paths: DataPaths, explained: Explained) -> Iterator[DoctorCheck]:
     """What an earlier version wrote: a changed byte would not be noticed there."""
     digests = digests_by_file(explained)
     files = sum(_is_table(path) and path.exists() for path, known in digests.items() if not known)
@@ -152,10 +154,10 @@ def _without_digest(paths: DataPaths, explained: Explained) -> Iterator[Finding]
             f"{files} file(s) and {parts} part(s) of the cache, by an earlier version: nobody would notice a changed "
             "byte; parts get one with the next audit of their model, files when they are made again"
         )
-        yield Finding("without a digest", ok=True, words=words)
+        yield DoctorCheck("without a digest", ok=True, words=words)
 
 
-def _every_file(paths: DataPaths, explained: Explained, look: Look) -> Iterator[Finding]:
+def _every_file(paths: DataPaths, explained: Explained, look: Look) -> Iterator[DoctorCheck]:
     """Every file compared with its digest: tables, documents in JSON, controls, converted and large model files."""
     digests = digests_by_file(explained)
     checks: list[tuple[Path, Callable[[Path], object]]] = [
@@ -168,11 +170,11 @@ def _every_file(paths: DataPaths, explained: Explained, look: Look) -> Iterator[
     damaged = [*_failing(checks, look), *changed_unseen(paths, look)]
     look("warehouse")
     if paths.warehouse.exists() and (problem := read_every_block(paths.warehouse)) is not None:
-        yield Finding("warehouse, every block", ok=False, words=f"{problem}; build it again: corpus-audit report")
+        yield DoctorCheck("warehouse, every block", ok=False, words=f"{problem}; build it again: corpus-audit report")
     words = f"{len(checks)} as they were written"
     if damaged:
         words = f"not as they were written: {named(damaged)}: {_AGAIN}"
-    yield Finding("every file", not damaged, words)
+    yield DoctorCheck("every file", not damaged, words)
 
 
 def _failing(checks: Sequence[tuple[Path, Callable[[Path], object]]], look: Look) -> Iterator[Path]:

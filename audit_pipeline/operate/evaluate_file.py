@@ -21,13 +21,13 @@ from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, digest
 from audit_pipeline.catalogue.data_folder import is_writable, make_private
-from audit_pipeline.catalogue.lineage import Step, table_version
+from audit_pipeline.catalogue.lineage import LineageStep, table_version
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.evidence.findings import Findings, find
-from audit_pipeline.evidence.options import Asked
+from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, write_findings
@@ -54,7 +54,7 @@ class Evaluated:
     report: Path
 
 
-def evaluate_file(asked: Asked) -> Evaluated:
+def evaluate_file(asked: EvaluateOptions) -> Evaluated:
     """Evaluate the scores in a file and write tables, warehouse and reports into the folder that is asked for.
 
     The tables lie there as they do in a data folder. What an earlier evaluation wrote there stays as history. Raises
@@ -76,7 +76,7 @@ def evaluate_file(asked: Asked) -> Evaluated:
     design = asked.design or ("selected" if MEMBER in given.examples["label"].to_pylist() else "unlabelled")
     version = table_version(given.examples)
     before = _built_before(paths, pair.benchmark)
-    # Another file with scores of the same texts: what tells them apart without a model is known.
+    # Another file with scores of the same texts: how far they differ without a model is known.
     same_texts = before is not None and (before.digest, before.design) == (version, design)
     known = known_split(before, paths) if before is not None and same_texts else None
     assessed = known.assessed if known is not None else assess(as_compared(given.examples), design, asked.language)
@@ -86,7 +86,7 @@ def evaluate_file(asked: Asked) -> Evaluated:
         _refuse_other_texts(paths, pair, before, version, design, given.examples)
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
-    examples = Step.now(run_id, "given_examples", CODE_VERSION)
+    examples = LineageStep.now(run_id, "given_examples", CODE_VERSION)
     store.write(
         paths,
         examples,
@@ -99,7 +99,7 @@ def evaluate_file(asked: Asked) -> Evaluated:
         benchmark_digest=version,
     )
     write_json(paths.benchmark_manifest(pair.benchmark), _manifest(version, asked, design, given, before))
-    scores = Step.now(run_id, "given_scores", SCORES_VERSION)
+    scores = LineageStep.now(run_id, "given_scores", SCORES_VERSION)
     scores_version = store.write(
         paths,
         scores,
@@ -111,13 +111,13 @@ def evaluate_file(asked: Asked) -> Evaluated:
         settings=settings,
     )
     if known is None and given.has_text:
-        step = Step.now(run_id, "split_quality", SPLIT_VERSION)
+        step = LineageStep.now(run_id, "split_quality", SPLIT_VERSION)
         known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed).split
     write_findings(
         findings,
         pair,
         paths,
-        Step.now(run_id, "evaluations", EVALUATIONS_VERSION),
+        LineageStep.now(run_id, "evaluations", EVALUATIONS_VERSION),
         upstream={
             f"examples/{pair.benchmark}": version,
             f"scores/{pair.partition}": scores_version,
@@ -142,7 +142,7 @@ def _bytes(file: Path) -> bytes:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: EvaluateOptions) -> None:
     out = asked.folder
     for name in (asked.model, asked.name):
         if not name or "|" in name:
@@ -157,7 +157,7 @@ def _check(asked: Asked) -> None:
         raise DataError(f"the folder {out} cannot be written, so nothing was evaluated: name another with --out")
 
 
-def _check_headline(asked: Asked, scores: pa.Table) -> None:
+def _check_headline(asked: EvaluateOptions, scores: pa.Table) -> None:
     """Raise ConfigError where the detector that is to answer has no score."""
     scored = sorted(set(scores.filter(pc.equal(scores["status"], "ok"))["detector"].to_pylist()))
     if asked.headline is None or asked.headline in scored:
@@ -238,7 +238,7 @@ def _refuse_other_texts(
 
 
 def _manifest(
-    version: str, asked: Asked, design: str, given: GivenScores, before: BuiltBenchmark | None
+    version: str, asked: EvaluateOptions, design: str, given: GivenScores, before: BuiltBenchmark | None
 ) -> dict[str, object]:
     """What is true of the texts, whoever scored them; and by model, what of its file could not be used."""
     left_out = {"rows": len(given.skipped), "reasons": dict(given.left_out), "notes": list(given.notes)}

@@ -1,4 +1,4 @@
-"""What there is, what is asked and what is to be done, as plain data: the words that the planner is told and tells in.
+"""What there is, what is asked and what is to be done, as plain data: what the planner gets, and what it gives.
 
 What belongs here: the facts of every kind of product, each with the version that it should have and the one that is
 there, and steps. What does not: what follows from them (plan.py), reading them (situation.py, coverage.py).
@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from audit_pipeline.catalogue.contracts import Pair, digest
-from audit_pipeline.catalogue.outcomes import Outcome
+from audit_pipeline.catalogue.outcomes import PairOutcome
 
 Kind = Literal["fetch", "train", "build", "assess", "count", "run", "score", "evaluate", "publish"]
 Status = Literal["failed", "not_applicable", "stale", "missing", "done"]
@@ -25,7 +25,7 @@ STATUSES: tuple[Status, ...] = ("failed", "not_applicable", "stale", "missing", 
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """Something to be done. ``what`` is a source, control or benchmark by its name, ``corpus|model`` or
     ``benchmark|model``; of ``publish`` it is warehouse and report."""
 
@@ -41,7 +41,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFacts:
     """A source's documents. ``wanted``: the digest of its settings and files; ``there``: of those that the documents
     were fetched under, None where there are none that can be used. ``problem``: why it cannot be fetched."""
 
@@ -51,7 +51,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlFacts:
     """A control with known truth. ``wanted``: the version that its entry and documents give, None where these are not
     there; ``there``: that of the one that is trained, None where none is, or it is damaged. ``problem``: why it cannot
     be trained."""
@@ -79,8 +79,8 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """A benchmark. ``wanted``: the digest that it would have if it were built now, None where that cannot be told;
+class BenchmarkFacts:
+    """A benchmark. ``wanted``: the digest that it would have if it were built now, None where that is not known;
     ``built``: that of what is built, None where nothing is.
 
     ``problem``: why it cannot be told, where it is not for a source or control that is not there yet.
@@ -104,7 +104,7 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class Frequencies:
+class FrequencyFacts:
     """A table of token frequencies of a model's tokenizer. ``wanted``: the version of the corpus' settings and
     documents; ``there``: of those that were counted, None where no whole table is there. ``source``: the source whose
     documents the corpus is, None where it is files."""
@@ -116,11 +116,11 @@ class Frequencies:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelFacts:
     """What a model needs before it is run: the control that trains it, the token frequencies that can be counted."""
 
     control: str | None = None
-    frequencies: Frequencies | None = None
+    frequencies: FrequencyFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Conventions:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenRows:
     """The scores, or findings, of a pair that were written last; without a lineage entry only the run is known.
 
     ``version`` is their own; of what findings were made of, ``of_scores`` is that of the scores, ``of_split`` those of
@@ -157,19 +157,19 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Audit:
+class PairFacts:
     """What there is of a pair: how it would be audited ``now``, what was written last, the outcome that was recorded
     last, and the tables of which a file is damaged or gone."""
 
     now: Conventions = Conventions()
-    scores: Written | None = None
-    evaluations: Written | None = None
-    outcome: Outcome | None = None
+    scores: WrittenRows | None = None
+    evaluations: WrittenRows | None = None
+    outcome: PairOutcome | None = None
     damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFacts:
     """Warehouse and report. ``wanted``: what they would be made with now (configuration, code and the like, each with
     its digest); ``there``: what they were made with, None where one of them is missing or damaged. ``runs``: those
     whose findings and assessments of splits they hold; ``at``: when they were made."""
@@ -184,17 +184,17 @@ class Published:
 class Situation:
     """What there is. ``code``: the versions of the code that makes split_quality, scores and evaluations."""
 
-    sources: Mapping[str, Source] = field(default_factory=dict)
-    controls: Mapping[str, Control] = field(default_factory=dict)
-    benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
-    models: Mapping[str, Model] = field(default_factory=dict)
-    audits: Mapping[Pair, Audit] = field(default_factory=dict)
-    published: Published = Published()
+    sources: Mapping[str, SourceFacts] = field(default_factory=dict)
+    controls: Mapping[str, ControlFacts] = field(default_factory=dict)
+    benchmarks: Mapping[str, BenchmarkFacts] = field(default_factory=dict)
+    models: Mapping[str, ModelFacts] = field(default_factory=dict)
+    audits: Mapping[Pair, PairFacts] = field(default_factory=dict)
+    published: PublishedFacts = PublishedFacts()
     code: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """What is to be up to date, each with all that it is made of.
 
     ``refresh``: the sources of the benchmarks are fetched whatever is there. ``again``: pairs that are done are audited
@@ -213,9 +213,9 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class State:
+class PairState:
     """What became of a pair; ``outcome``: where a run gave it up after its latest audit."""
 
     status: Status
     reason: str | None = None
-    outcome: Outcome | None = None
+    outcome: PairOutcome | None = None

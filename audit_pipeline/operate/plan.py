@@ -20,19 +20,19 @@ from typing import TypeVar
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.operate.facts import (
     OF_PAIRS,
-    Asked,
-    Audit,
-    Benchmark,
-    Control,
+    BenchmarkFacts,
+    ControlFacts,
     Conventions,
-    Frequencies,
+    FrequencyFacts,
     Kind,
-    Model,
+    ModelFacts,
+    PairFacts,
+    PairState,
+    PlannedStep,
+    PlanRequest,
     Situation,
-    Source,
-    State,
-    Step,
-    Written,
+    SourceFacts,
+    WrittenRows,
 )
 
 _ENTRY_CHANGED = "its entry in the configuration or its sources changed since it was built"
@@ -51,7 +51,7 @@ _FIRST = {
 T = TypeVar("T")
 
 
-def plan(there: Situation, asked: Asked) -> tuple[Step, ...]:
+def plan(there: Situation, asked: PlanRequest) -> tuple[PlannedStep, ...]:
     """The steps that make what is asked be up to date, in an order in which they can be carried out.
 
     Within a kind they are in the order in which they are asked for. A benchmark that cannot be built has no step, and
@@ -67,7 +67,7 @@ def plan(there: Situation, asked: Asked) -> tuple[Step, ...]:
     of_pairs = [step for pair in asked.pairs for step in _of_pair(pair, there, asked, before)]
     audit = sorted(of_pairs, key=lambda step: OF_PAIRS.index(step.kind))
     why = _why_publish(there, asked, [*train, *build, *assess, *audit]) if asked.publish else None
-    publish = [] if why is None else [Step("publish", "warehouse and report", why)]
+    publish = [] if why is None else [PlannedStep("publish", "warehouse and report", why)]
     return (*fetch, *train, *build, *assess, *count, *audit, *publish)
 
 
@@ -79,18 +79,20 @@ class _Needs:
     refreshed: Collection[str]
     controls: Sequence[str]
     benchmarks: Sequence[str]
-    counts: Mapping[str, Frequencies]
+    counts: Mapping[str, FrequencyFacts]
 
 
-def _needs(there: Situation, asked: Asked) -> _Needs:
+def _needs(there: Situation, asked: PlanRequest) -> _Needs:
     named = _each_once(asked.benchmarks, (pair.benchmark for pair in asked.pairs))
     cannot = problems(there, named)
     benchmarks = [name for name in named if name in there.benchmarks and name not in cannot]
     models = _each_once(asked.models, (pair.model for pair in asked.pairs))
     counts = {
-        f"{one.corpus}|{name}": one for name in models for one in _named(there.models.get(name, Model()).frequencies)
+        f"{one.corpus}|{name}": one
+        for name in models
+        for one in _named(there.models.get(name, ModelFacts()).frequencies)
     }
-    of_models = (one for name in models for one in _named(there.models.get(name, Model()).control))
+    of_models = (one for name in models for one in _named(there.models.get(name, ModelFacts()).control))
     of_benchmarks = (one for name in benchmarks for one in _named(there.benchmarks[name].control))
     controls = _each_once(asked.controls, of_models, of_benchmarks)
     drawn_from = [source for name in benchmarks for source in there.benchmarks[name].sources]
@@ -100,7 +102,7 @@ def _needs(there: Situation, asked: Asked) -> _Needs:
     return _Needs(sources, drawn_from if asked.refresh else (), controls, benchmarks, counts)
 
 
-def is_as_configured(benchmark: Benchmark) -> bool | None:
+def is_as_configured(benchmark: BenchmarkFacts) -> bool | None:
     """Whether a benchmark is built as its entry and its sources are; None where it is not built, or nobody can tell."""
     if benchmark.built is None or benchmark.wanted is None:
         return None
@@ -121,7 +123,7 @@ def problems(there: Situation, benchmarks: Iterable[str]) -> Mapping[str, str]:
     """Why some of ``benchmarks`` cannot be told to be up to date, nor be built, by name."""
     found = {}
     for name in benchmarks:
-        benchmark = there.benchmarks.get(name, Benchmark(None, None))
+        benchmark = there.benchmarks.get(name, BenchmarkFacts(None, None))
         stale = [one for one in (there.sources[source] for source in benchmark.sources) if _why_stale(one) is not None]
         controls = [there.controls[control] for control in _named(benchmark.control)]
         reasons = [benchmark.problem, *(one.problem for one in stale), *(one.problem for one in controls)]
@@ -131,7 +133,7 @@ def problems(there: Situation, benchmarks: Iterable[str]) -> Mapping[str, str]:
     return found
 
 
-def state_of(pair: Pair, there: Situation) -> State:
+def state_of(pair: Pair, there: Situation) -> PairState:
     """What became of a pair.
 
     An outcome newer than its findings decides: the pair is failed or not_applicable. Else the findings do: stale where
@@ -140,11 +142,11 @@ def state_of(pair: Pair, there: Situation) -> State:
     audit, benchmark = _audit_of(pair, there)
     found = audit.evaluations
     if audit.outcome is not None and (found is None or found.at is None or audit.outcome.at > found.at):
-        return State(audit.outcome.status, audit.outcome.reason, audit.outcome)
+        return PairState(audit.outcome.status, audit.outcome.reason, audit.outcome)
     if found is None:
         if benchmark.built is None:
-            return State("missing", "the benchmark has not been built")
-        return State("missing", "never audited" if audit.scores is None else "scored, not evaluated")
+            return PairState("missing", "the benchmark has not been built")
+        return PairState("missing", "never audited" if audit.scores is None else "scored, not evaluated")
     doubts = [words for _, words in _since(found, audit.now, benchmark)]
     if audit.scores is None or _DAMAGED_SCORES & {*audit.damaged}:
         doubts.append("a file of its scores is damaged or gone")
@@ -160,14 +162,14 @@ def state_of(pair: Pair, there: Situation) -> State:
         doubts.append("the split was assessed again since")
     if _differ(there.code.get("evaluations"), found.code):
         doubts.append("the code that evaluates changed since")
-    return State("stale", "; ".join(doubts)) if doubts else State("done")
+    return PairState("stale", "; ".join(doubts)) if doubts else PairState("done")
 
 
-def _audit_of(pair: Pair, there: Situation) -> tuple[Audit, Benchmark]:
-    return there.audits.get(pair, Audit()), there.benchmarks.get(pair.benchmark, Benchmark(None, None))
+def _audit_of(pair: Pair, there: Situation) -> tuple[PairFacts, BenchmarkFacts]:
+    return there.audits.get(pair, PairFacts()), there.benchmarks.get(pair.benchmark, BenchmarkFacts(None, None))
 
 
-def _since(written: Written, now: Conventions, benchmark: Benchmark) -> Iterator[tuple[Kind, str]]:
+def _since(written: WrittenRows, now: Conventions, benchmark: BenchmarkFacts) -> Iterator[tuple[Kind, str]]:
     """What scores or findings rest on that is another now; the step from which on the pair is audited again for it."""
     then = written.conventions
     rebuilt = _differ(benchmark.built, written.benchmark)
@@ -207,8 +209,8 @@ def _first_step(pair: Pair, there: Situation) -> tuple[Kind, str] | None:
     return min(kinds, key=OF_PAIRS.index), state.reason
 
 
-def _of_pair(pair: Pair, there: Situation, asked: Asked, before: Sequence[Step]) -> Iterator[Step]:
-    model = there.models.get(pair.model, Model())
+def _of_pair(pair: Pair, there: Situation, asked: PlanRequest, before: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
+    model = there.models.get(pair.model, ModelFacts())
     built_first = _follows(before, "build", [pair.benchmark])
     if _audit_of(pair, there)[1].built is None and built_first is None:
         return
@@ -226,22 +228,22 @@ def _of_pair(pair: Pair, there: Situation, asked: Asked, before: Sequence[Step])
         reasons.append(("evaluate", first))
     if reasons:
         start = min(OF_PAIRS.index(kind) for kind, _ in reasons)
-        yield from (Step(kind, pair.partition, reasons[0][1]) for kind in OF_PAIRS[start:])
+        yield from (PlannedStep(kind, pair.partition, reasons[0][1]) for kind in OF_PAIRS[start:])
 
 
-def _why_fetch(source: Source, *, again: bool) -> str | None:
+def _why_fetch(source: SourceFacts, *, again: bool) -> str | None:
     if source.problem is not None:
         return None
     return _why_stale(source) or ("it is to be fetched again" if again else None)
 
 
-def _why_stale(source: Source) -> str | None:
+def _why_stale(source: SourceFacts) -> str | None:
     if source.there is None:
         return "its documents are not there"
     return "its settings or files changed since it was fetched" if source.there != source.wanted else None
 
 
-def _why_train(control: Control, fetch: Iterable[Step]) -> str | None:
+def _why_train(control: ControlFacts, fetch: Iterable[PlannedStep]) -> str | None:
     if control.problem is not None:
         return None
     if control.there is None:
@@ -251,7 +253,7 @@ def _why_train(control: Control, fetch: Iterable[Step]) -> str | None:
     return _follows(fetch, "fetch", control.sources)
 
 
-def _why_build(benchmark: Benchmark, before: Sequence[Step]) -> str | None:
+def _why_build(benchmark: BenchmarkFacts, before: Sequence[PlannedStep]) -> str | None:
     comes_first = _follows(before, "fetch", benchmark.sources) or _follows(before, "train", _named(benchmark.control))
     if benchmark.built is None:
         return None if benchmark.wanted is None and comes_first is None else "it has not been built"
@@ -260,7 +262,7 @@ def _why_build(benchmark: Benchmark, before: Sequence[Step]) -> str | None:
     return comes_first
 
 
-def _why_split(benchmark: Benchmark, code: Mapping[str, str]) -> str | None:
+def _why_split(benchmark: BenchmarkFacts, code: Mapping[str, str]) -> str | None:
     """Why what was assessed of the split is not that of what is built, by the code of now."""
     split = benchmark.split
     if split is None or benchmark.built is None:
@@ -272,11 +274,11 @@ def _why_split(benchmark: Benchmark, code: Mapping[str, str]) -> str | None:
     return "the code that assesses the split changed since" if _differ(code.get("split_quality"), split.code) else None
 
 
-def _why_assess(name: str, there: Situation, build: Iterable[Step]) -> str | None:
+def _why_assess(name: str, there: Situation, build: Iterable[PlannedStep]) -> str | None:
     return _why_split(there.benchmarks[name], there.code) or _follows(build, "build", [name])
 
 
-def _why_count(frequencies: Frequencies, fetch: Iterable[Step]) -> str | None:
+def _why_count(frequencies: FrequencyFacts, fetch: Iterable[PlannedStep]) -> str | None:
     if frequencies.there is None:
         return "its tokens have not been counted with the model's tokenizer"
     if frequencies.there != frequencies.wanted:
@@ -284,7 +286,7 @@ def _why_count(frequencies: Frequencies, fetch: Iterable[Step]) -> str | None:
     return _follows(fetch, "fetch", _named(frequencies.source))
 
 
-def _why_publish(there: Situation, asked: Asked, before: Sequence[Step]) -> str | None:
+def _why_publish(there: Situation, asked: PlanRequest, before: Sequence[PlannedStep]) -> str | None:
     made = there.published
     if before:
         return _FIRST[before[-1].kind].format(before[-1].what)
@@ -295,7 +297,7 @@ def _why_publish(there: Situation, asked: Asked, before: Sequence[Step]) -> str 
     return _what_they_lack(there, asked)
 
 
-def _what_they_lack(there: Situation, asked: Asked) -> str | None:
+def _what_they_lack(there: Situation, asked: PlanRequest) -> str | None:
     made = there.published
     audits = [there.audits[pair] for pair in asked.pairs if pair in there.audits]
     if {audit.evaluations.run_id for audit in audits if audit.evaluations is not None} - made.runs:
@@ -308,11 +310,11 @@ def _what_they_lack(there: Situation, asked: Asked) -> str | None:
     return None
 
 
-def _steps(kind: Kind, names: Iterable[str], why: Callable[[str], str | None]) -> list[Step]:
-    return [Step(kind, name, because) for name in names if (because := why(name)) is not None]
+def _steps(kind: Kind, names: Iterable[str], why: Callable[[str], str | None]) -> list[PlannedStep]:
+    return [PlannedStep(kind, name, because) for name in names if (because := why(name)) is not None]
 
 
-def _follows(before: Iterable[Step], kind: Kind, names: Collection[str]) -> str | None:
+def _follows(before: Iterable[PlannedStep], kind: Kind, names: Collection[str]) -> str | None:
     """Why what is made of ``names`` is made again: a step of that kind makes one of them first; None: none does."""
     return next((_FIRST[kind].format(one.what) for one in before if one.kind == kind and one.what in names), None)
 

@@ -35,7 +35,7 @@ Dimension = Literal["benchmark", "model"]
 
 
 @dataclass(frozen=True)
-class Target:
+class RemovalTarget:
     """A benchmark or a model, by the name of its partition."""
 
     dimension: Dimension
@@ -73,7 +73,7 @@ class Removal:
     has to do with the name.
     """
 
-    target: Target
+    target: RemovalTarget
     marker: Path
     cache_folders: tuple[Path, ...] = ()
     texts: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ def names_kept(dimension: Dimension, paths: DataPaths) -> set[str]:
     return names | names_on_cards(paths) if dimension == "model" else names
 
 
-def find_removal(target: Target, paths: DataPaths) -> Removal:
+def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     """What there is of ``target``; nothing is changed by looking.
 
     Raises DataError where a file that decides it cannot be read.
@@ -155,12 +155,14 @@ def finished(removal: Removal) -> None:
     removal.marker.unlink(missing_ok=True)
 
 
-def unfinished(paths: DataPaths) -> list[Target]:
+def unfinished(paths: DataPaths) -> list[RemovalTarget]:
     """The removals that were begun and not finished."""
     found = []
     for dimension in get_args(Dimension):
         for path in sorted(paths.removal(dimension, "any").parent.glob(f"{dimension}=*.json")):
-            found.append(Target(dimension, unsegment(path.name.removeprefix(f"{dimension}=").removesuffix(".json"))))
+            found.append(
+                RemovalTarget(dimension, unsegment(path.name.removeprefix(f"{dimension}=").removesuffix(".json")))
+            )
     return found
 
 
@@ -184,7 +186,7 @@ def _explained(paths: DataPaths) -> Iterator[_Partition]:
             yield _Partition(TABLES[table], partition, folder)
 
 
-def _lots(target: Target, paths: DataPaths, of_model: Iterable[Lot] = ()) -> Iterator[Lot]:
+def _lots(target: RemovalTarget, paths: DataPaths, of_model: Iterable[Lot] = ()) -> Iterator[Lot]:
     """The files of ``target``: what was made of others before them, behind each sort the lineage that explains it."""
     own = [one for one in _partitions(paths) if one.of(target.dimension) == target.name]
     entries = [one for one in _explained(paths) if one.of(target.dimension) == target.name]
@@ -208,7 +210,7 @@ class _Texts:
     of_others_run: set[str]
 
 
-def _texts_of(target: Target, paths: DataPaths) -> _Texts:
+def _texts_of(target: RemovalTarget, paths: DataPaths) -> _Texts:
     """The texts in the tables of which the target is a partition, and those of the other partitions."""
     found = _Texts(set(), set(), set(), set())
     for one in _partitions(paths):

@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.tables import read_json_if_whole
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
-from audit_pipeline.operate.facts import Conventions, Versions, Written
+from audit_pipeline.operate.facts import Conventions, Versions, WrittenRows
 from audit_pipeline.operate.situation import conventions, parted
 from audit_pipeline.references.frequencies import version_seen
 
@@ -112,7 +112,7 @@ def seen_last(
     return SeenModels(last, by_fingerprint, entries, frequencies)
 
 
-def sightings_of(model: str, written: Iterable[Written | None]) -> list[Sighting]:
+def sightings_of(model: str, written: Iterable[WrittenRows | None]) -> list[Sighting]:
     """What scores and findings of a model say of its files."""
     return [
         Sighting(model, one.conventions.model, one.conventions.tokenizer, one.at)

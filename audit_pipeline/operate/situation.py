@@ -18,8 +18,7 @@ from audit_pipeline.benchmarks.build import version_of_source
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import built_digest, wanted_digest
 from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
-from audit_pipeline.catalogue.lineage import Written as InLineage
-from audit_pipeline.catalogue.lineage import latest_is_whole, latest_run
+from audit_pipeline.catalogue.lineage import LatestRun, latest_is_whole, latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome
 from audit_pipeline.catalogue.paths import DataPaths, model_page
 from audit_pipeline.controls.config import load_controls
@@ -28,7 +27,7 @@ from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import KnownModel, TokenizedModel, is_kept, load_tokenizer
 from audit_pipeline.operate import facts
-from audit_pipeline.operate.facts import Asked, Situation, Step
+from audit_pipeline.operate.facts import PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.published import made_with, made_with_now
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, split_as_written, split_named
@@ -48,7 +47,7 @@ CODE = {"split_quality": SPLIT_VERSION, "scores": SCORES_VERSION, "evaluations":
 
 
 def look(
-    asked: Asked,
+    asked: PlanRequest,
     paths: DataPaths,
     *,
     specs: Iterable[BenchmarkSpec] = (),
@@ -88,22 +87,22 @@ def look(
         benchmarks=benchmarks,
         models=needs,
         audits=audits,
-        published=_published(asked, paths) if asked.publish else facts.Published(),
+        published=_published(asked, paths) if asked.publish else facts.PublishedFacts(),
         code=CODE,
     )
 
 
 def steps_at_a_glance(
     entry: ModelEntry, specs: Sequence[BenchmarkSpec], paths: DataPaths, *, publish: bool
-) -> tuple[Step, ...] | None:
+) -> tuple[PlannedStep, ...] | None:
     """The planner's steps for the model on these benchmarks, told without a heavy package and without writing.
 
-    None where they cannot be told so; the audit itself then says what is wrong, where something is.
+    None where they are not known; the audit itself then says what is wrong, where something is.
     """
     model = _known_model(entry, paths)
     if model is None:
         return None
-    asked = Asked(pairs=tuple(Pair(spec.name, entry.name) for spec in specs), publish=publish)
+    asked = PlanRequest(pairs=tuple(Pair(spec.name, entry.name) for spec in specs), publish=publish)
     try:
         there = look(asked, paths, specs=specs, entries=[entry], models={entry.name: model})
     except AuditError:
@@ -111,9 +110,9 @@ def steps_at_a_glance(
     return None if problems(there, there.benchmarks) else plan(there, asked)
 
 
-def steps_to_publish(pairs: Iterable[Pair], paths: DataPaths) -> tuple[Step, ...]:
+def steps_to_publish(pairs: Iterable[Pair], paths: DataPaths) -> tuple[PlannedStep, ...]:
     """The step that makes warehouse and report show what was found on ``pairs``; none where they do."""
-    asked = Asked(pairs=tuple(pairs), publish=True)
+    asked = PlanRequest(pairs=tuple(pairs), publish=True)
     return plan(look(asked, paths), asked)
 
 
@@ -126,12 +125,12 @@ def _known_model(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
         return None
 
 
-def _source(name: str, paths: DataPaths, settings: SourceSettings) -> facts.Source:
+def _source(name: str, paths: DataPaths, settings: SourceSettings) -> facts.SourceFacts:
     if settings.is_broken(name):
-        return facts.Source(None, None, _broken(name, settings))
+        return facts.SourceFacts(None, None, _broken(name, settings))
     to_be_set = settings.to_be_set_for(name)
     problem = None if to_be_set is None else f"{name} is not configured: {to_be_set}"
-    return facts.Source(settings.digest_for(name), fetched_under(name, paths), problem)
+    return facts.SourceFacts(settings.digest_for(name), fetched_under(name, paths), problem)
 
 
 def _broken(name: str, settings: SourceSettings) -> str:
@@ -142,22 +141,22 @@ def _broken(name: str, settings: SourceSettings) -> str:
     raise TypeError(f"{name} is not broken")
 
 
-def _control(name: str, paths: DataPaths) -> facts.Control:
+def _control(name: str, paths: DataPaths) -> facts.ControlFacts:
     try:
         entry = load_controls().named(name)
     except ConfigError as error:
-        return facts.Control(None, None, problem=str(error))
-    return facts.Control(wanted_version(entry, paths), trained_version(name, paths), entry.sources)
+        return facts.ControlFacts(None, None, problem=str(error))
+    return facts.ControlFacts(wanted_version(entry, paths), trained_version(name, paths), entry.sources)
 
 
 def _benchmarks(
     specs: Iterable[BenchmarkSpec],
-    sources: Mapping[str, facts.Source],
-    controls: Mapping[str, facts.Control],
+    sources: Mapping[str, facts.SourceFacts],
+    controls: Mapping[str, facts.ControlFacts],
     paths: DataPaths,
     *,
     ask_hub: bool,
-) -> dict[str, facts.Benchmark]:
+) -> dict[str, facts.BenchmarkFacts]:
     """What each benchmark is and would be, by name; each source is read once, however many are drawn from it."""
     version_of = cache(lambda source: version_of_source(source, paths))
     found = {}
@@ -165,14 +164,14 @@ def _benchmarks(
         built, wanted, problem = built_digest(spec, paths), None, None
         made_of = [sources[name].there for name in spec.sources]
         made_of += [controls[name].there for name in (spec.control,) if name is not None]
-        # Where something that it is made of is not there yet, nothing is wrong: it cannot be told.
+        # Where something that it is made of is not there yet, nothing is wrong: it is not known yet.
         if None not in made_of:
             try:
                 wanted = wanted_digest(spec, built, paths, version_of, ask_hub=ask_hub)
             except AuditError as error:
                 problem = str(error)
         split = _split(spec.name, paths)
-        found[spec.name] = facts.Benchmark(wanted, built, spec.sources, spec.control, problem, split=split)
+        found[spec.name] = facts.BenchmarkFacts(wanted, built, spec.sources, spec.control, problem, split=split)
     return found
 
 
@@ -187,12 +186,12 @@ def _split(benchmark: str, paths: DataPaths) -> facts.Split:
     return facts.Split(found.benchmark, found.code, tuple(found.versions.items()), found.run_id)
 
 
-def _needs(entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> facts.Model:
+def _needs(entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> facts.ModelFacts:
     control = entry.control.name if entry.control is not None else None
-    return facts.Model(control, None if model is None else _frequencies(model, paths))
+    return facts.ModelFacts(control, None if model is None else _frequencies(model, paths))
 
 
-def _frequencies(model: TokenizedModel, paths: DataPaths) -> facts.Frequencies | None:
+def _frequencies(model: TokenizedModel, paths: DataPaths) -> facts.FrequencyFacts | None:
     try:
         corpus = countable_corpus(model.entry)
     except ConfigError:
@@ -203,10 +202,10 @@ def _frequencies(model: TokenizedModel, paths: DataPaths) -> facts.Frequencies |
     counted = counted_under(corpus.name, model, paths)
     settings, documents = corpus.settings_digest, _documents_digest(corpus, paths)
     if counted is None:
-        return facts.Frequencies(corpus.name, settings, None, corpus.package)
+        return facts.FrequencyFacts(corpus.name, settings, None, corpus.package)
     if documents is None:
-        return facts.Frequencies(corpus.name, settings, counted[0], corpus.package)
-    return facts.Frequencies(corpus.name, f"{settings} {documents}", " ".join(counted), corpus.package)
+        return facts.FrequencyFacts(corpus.name, settings, counted[0], corpus.package)
+    return facts.FrequencyFacts(corpus.name, f"{settings} {documents}", " ".join(counted), corpus.package)
 
 
 def _documents_digest(corpus: ReferenceEntry, paths: DataPaths) -> str | None:
@@ -220,13 +219,13 @@ def _documents_digest(corpus: ReferenceEntry, paths: DataPaths) -> str | None:
         return None
 
 
-def _audit(pair: Pair, now: facts.Conventions, paths: DataPaths) -> facts.Audit:
+def _audit(pair: Pair, now: facts.Conventions, paths: DataPaths) -> facts.PairFacts:
     try:
         outcome = latest_outcome(paths, pair)
     except DataError:
         # It is named where the warehouse is built; what it says is not known.
         outcome = None
-    return facts.Audit(
+    return facts.PairFacts(
         now,
         _written("scores", pair, paths),
         _written("evaluations", pair, paths),
@@ -248,10 +247,10 @@ def conventions(
     )
 
 
-def written(found: InLineage, pair: Pair) -> facts.Written:
+def written(found: LatestRun, pair: Pair) -> facts.WrittenRows:
     """What the lineage says of the rows of a pair, as a fact."""
     reference, frequencies = parted({key: one for key, one in found.upstream.items() if is_extra(key)})
-    return facts.Written(
+    return facts.WrittenRows(
         found.run_id,
         found.finished_at,
         found.code_version,
@@ -280,14 +279,14 @@ def parted(extras: Mapping[str, str] | None) -> tuple[facts.Versions | None, fac
     )
 
 
-def _written(table: str, pair: Pair, paths: DataPaths) -> facts.Written | None:
+def _written(table: str, pair: Pair, paths: DataPaths) -> facts.WrittenRows | None:
     try:
         return written(latest_run(paths, table, pair.partition), pair)
     except DataError:
         return None
 
 
-def _published(asked: Asked, paths: DataPaths) -> facts.Published:
+def _published(asked: PlanRequest, paths: DataPaths) -> facts.PublishedFacts:
     files: Sequence[Path] = (
         paths.report,
         paths.published,
@@ -295,12 +294,12 @@ def _published(asked: Asked, paths: DataPaths) -> facts.Published:
     )
     runs = _published_runs(paths)
     if runs is None or not all(file.exists() for file in files):
-        return facts.Published(made_with_now())
+        return facts.PublishedFacts(made_with_now())
     made_at = paths.warehouse.stat().st_mtime_ns
     if paths.published.stat().st_mtime_ns < made_at:
         # The report was made of an earlier warehouse: it is noted last of all that it was made.
-        return facts.Published(made_with_now())
-    return facts.Published(made_with_now(), made_with(paths), runs, datetime.fromtimestamp(made_at / 1e9, UTC))
+        return facts.PublishedFacts(made_with_now())
+    return facts.PublishedFacts(made_with_now(), made_with(paths), runs, datetime.fromtimestamp(made_at / 1e9, UTC))
 
 
 def _published_runs(paths: DataPaths) -> frozenset[str] | None:

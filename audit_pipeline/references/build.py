@@ -12,7 +12,7 @@ from pathlib import Path
 
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES, digest
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
@@ -88,7 +88,7 @@ def build_frequencies(
     entry: ReferenceEntry,
     model: TokenizedModel,
     paths: DataPaths,
-    step: Step,
+    step: LineageStep,
     *,
     on_progress: Progress | None = None,
 ) -> FrequencyReport:

@@ -81,6 +81,6 @@ FILE = EntryFile(
 def load_references(folder: Path | None = None) -> Entries[ReferenceEntry]:
     """The entries of references.yaml; none where there is no such file.
 
-    Raises ConfigError, naming the file, where none of it can be told.
+    Raises ConfigError, naming the file, where none of it can be read.
     """
     return FILE.load(folder)

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from audit_pipeline.metrics.metrics import ALL_EQUAL
 from audit_pipeline.report.documents import of_documents, runs_against_training
-from audit_pipeline.report.known import Documents, Estimate, OneOfSeveral, Sides
+from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
     CHANCE,
@@ -32,7 +32,7 @@ from audit_pipeline.report.words import (
     SEPARABLE,
     SOUND,
     STATISTICAL,
-    Origin,
+    ScoreOrigin,
     Words,
 )
 
@@ -44,10 +44,10 @@ def answer_words(
     split_verdict: str | None,
     auroc: Estimate | None,
     margin: Estimate | None,
-    documents: Documents | None,
+    documents: ShelfDocuments | None,
     every: Sequence[OneOfSeveral] = (),
     whole_set: str | None = None,
-    origin: Origin | None = None,
+    origin: ScoreOrigin | None = None,
 ) -> Words:
     """The answer, from what is known of the detector that was named beforehand, or of ``every`` one where none was.
 
@@ -56,7 +56,7 @@ def answer_words(
     A shelf's documents come first: they are what was asked about. Else the AUROC of labelled members against
     non-members, or of audited against held-out texts.
     """
-    known = origin or Origin()
+    known = origin or ScoreOrigin()
     aurocs = [auroc, *(one.auroc for one in every)]
     if _all_equal(aurocs) and (documents is not None or split_verdict != SEPARABLE):
         return _EQUAL
@@ -91,7 +91,7 @@ def answer_words(
 _EQUAL = Words(
     "not_defined",
     "No answer: all scores are equal.",
-    "Every text has the same score, so the scores tell nothing apart. Is it the right column?",
+    "Every text has the same score, so the scores separate nothing. Is it the right column?",
 )
 
 
@@ -107,19 +107,19 @@ def _names(sides: Sides) -> tuple[str, str]:
     )
 
 
-def _separable(auroc: Estimate | None, sides: Sides, origin: Origin) -> Words:
+def _separable(auroc: Estimate | None, sides: Sides, origin: ScoreOrigin) -> Words:
     first, second = _names(sides)
     lower = auroc is not None and auroc.high is not None and auroc.high < CHANCE
     return Words(
         "separable",
         "No conclusion: the texts give themselves away.",
-        "The two sides can be told apart without the model, by their words alone. Whatever the detector finds may"
+        "The two sides can be separated without the model, by their words alone. Whatever the detector finds may"
         " be that difference, so this says nothing about the training data."
         + (f" {first.capitalize()} score lower than {second}. {origin.asked_in_passing}" if lower else ""),
     )
 
 
-def _reversed(words: str, origin: Origin) -> Words:
+def _reversed(words: str, origin: ScoreOrigin) -> Words:
     return Words(
         "reversed_difference",
         origin.opposite,
@@ -128,7 +128,7 @@ def _reversed(words: str, origin: Origin) -> Words:
 
 
 def _of_every(
-    every: Sequence[OneOfSeveral], claim_level: str, split_verdict: str | None, sides: Sides, origin: Origin
+    every: Sequence[OneOfSeveral], claim_level: str, split_verdict: str | None, sides: Sides, origin: ScoreOrigin
 ) -> Words:
     first, second = _names(sides)
     known = [one.auroc for one in every if one.auroc.value is not None]
@@ -151,7 +151,7 @@ def _of_every(
         return Words(
             "no_difference",
             "No difference found by any detector.",
-            f"None of {things(len(every), 'detector', 'detectors')} tells {first} from {second} better than chance."
+            f"None of {things(len(every), 'detector', 'detectors')} separates {first} from {second} better than chance."
             f"{against} That clears nobody: text that was trained on can go unnoticed.",
         )
     values = [one.value for one in known if one.value is not None]
@@ -159,14 +159,19 @@ def _of_every(
         "no_detector_named",
         f"No detector was named beforehand: all {count(len(every))} are shown, and none is the answer.",
         f"Their AUROCs run from {number(min(values))} to {number(max(values))}. The best of several looks better than"
-        f" it is, so nothing is concluded from one of them.{against} What allows for all of them: tests of the whole"
-        " set, and “q of all” where documents were tested. The detector that is to answer is named before anything is"
-        " looked at: --headline NAME.",
+        f" it is, so nothing is concluded from one of them.{against} Tests of the whole set allow for all of"
+        " them, and so does “q of all” where documents were tested. Name the headline detector before you look at any"
+        " result: --headline NAME.",
     )
 
 
 def _of_sides(
-    auroc: Estimate, margin: Estimate | None, claim_level: str, split_verdict: str | None, sides: Sides, origin: Origin
+    auroc: Estimate,
+    margin: Estimate | None,
+    claim_level: str,
+    split_verdict: str | None,
+    sides: Sides,
+    origin: ScoreOrigin,
 ) -> Words:
     first, second = _names(sides)
     if split_verdict == SEPARABLE:
@@ -183,7 +188,7 @@ def _of_sides(
     if auroc.low > CHANCE:
         words = f"The scores of {first} are higher than those of {second}"
         return _of_a_difference(words, margin, claim_level, origin)
-    words = f"The detector does not tell {first} from {second} better than chance."
+    words = f"The detector does not separate {first} from {second} better than chance."
     if claim_level == SOUND:
         return Words(
             "no_difference",
@@ -198,12 +203,12 @@ def _of_sides(
     )
 
 
-def _of_a_difference(words: str, margin: Estimate | None, claim_level: str, origin: Origin) -> Words:
+def _of_a_difference(words: str, margin: Estimate | None, claim_level: str, origin: ScoreOrigin) -> Words:
     """What a claim level allows to say of an AUROC above chance; ``words`` say which scores are higher."""
     if claim_level == SOUND:
         return Words(
             "sound_evidence_of_training",
-            "The model tells texts it was trained on from texts it was not"
+            "The model distinguishes texts that it was trained on from texts that it was not"
             + (", if what was stated is so." if origin.stated_by else "."),
             f"{words}, beyond chance. {origin.chance('which texts are members')}: nothing but membership differs"
             " between the two sides.",

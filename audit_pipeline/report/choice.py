@@ -3,8 +3,8 @@
 What belongs here: the limits and the order of what matters. What does not: reading the views (page.py), what is
 said of what is left out (sections/).
 
-A section takes two pictures and as many tables, an answer a line of a table: with thousands of pairs a page would take
-an hour to write and nobody could open it. What is left out is all in the warehouse.
+A section takes two pictures and as many tables, and an answer is one line of a table. With thousands of pairs a page
+would take an hour to write and nobody could open it. What is left out is all in the warehouse.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from audit_pipeline.evidence.headline import PREFERRED
-from audit_pipeline.report.words import Outcome
+from audit_pipeline.report.words import AnswerKind
 
 MAX_ANSWERS = 300
 MAX_SECTIONS = 12
@@ -22,7 +22,7 @@ MAX_PICTURED = 40
 CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
 """The threshold that the first screen quotes a rate of: the first of these that there is."""
 
-_WEIGHT: dict[Outcome, int] = {
+_WEIGHT: dict[AnswerKind, int] = {
     "sound_evidence_of_training": 0,
     "evidence_of_training": 0,
     "documents_stand_out": 1,
@@ -63,7 +63,7 @@ def rule_place(rule: str, alpha: float | None) -> int:
 
 
 def why_it_answers(detector: str | None, named: str | None) -> str | None:
-    """Why a detector answers: named by whoever ran this, one of ours (default), or alone; None where none answers."""
+    """Why a detector is the headline: named by whoever ran this, one of ours (default), or alone; None: none is."""
     if detector is None:
         return None
     return "named" if named else "default" if detector in PREFERRED else "alone"

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from audit_pipeline.report.known import Documents, Estimate, Sides
+from audit_pipeline.report.known import Estimate, ShelfDocuments, Sides
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
     CHANCE,
@@ -26,7 +26,7 @@ from audit_pipeline.report.words import (
     SEPARABLE,
     SOUND,
     STATISTICAL,
-    Origin,
+    ScoreOrigin,
     Words,
 )
 
@@ -50,7 +50,11 @@ def needed(tested: int, standing_out: int, factor: float = 1.0) -> int:
 
 
 def runs_against_training(
-    documents: Documents, sides: Sides, aurocs: Sequence[Estimate | None], origin: Origin, whole_set: str | None
+    documents: ShelfDocuments,
+    sides: Sides,
+    aurocs: Sequence[Estimate | None],
+    origin: ScoreOrigin,
+    whole_set: str | None,
 ) -> bool:
     """Whether high scores are no sign of training: by texts of which it is known; else it must be feared.
 
@@ -66,10 +70,10 @@ def runs_against_training(
 
 
 def of_documents(
-    documents: Documents,
+    documents: ShelfDocuments,
     claim_level: str | None,
     split_verdict: str | None,
-    origin: Origin,
+    origin: ScoreOrigin,
     *,
     against_training: bool,
     left_aside: Sequence[str] = (),
@@ -84,10 +88,10 @@ def of_documents(
 
 
 def _of_documents(
-    documents: Documents,
+    documents: ShelfDocuments,
     claim_level: str | None,
     split_verdict: str | None,
-    origin: Origin,
+    origin: ScoreOrigin,
     *,
     against_training: bool,
 ) -> Words:
@@ -134,7 +138,7 @@ def _of_documents(
 
 
 def _of_standing_out(
-    some: str, documents: Documents, claim_level: str | None, split_verdict: str | None, origin: Origin
+    some: str, documents: ShelfDocuments, claim_level: str | None, split_verdict: str | None, origin: ScoreOrigin
 ) -> tuple[str, str]:
     """The headline, and what the level allows to say of documents that stand out."""
     if claim_level == SOUND:
@@ -153,14 +157,14 @@ def _of_standing_out(
         f"{some} {'stands' if documents.standing_out == 1 else 'stand'} out: worth a closer look.",
         "That says where to look. It is no evidence: the documents that they are compared with may differ from them"
         + (
-            " in more than training, and can be told from them without the model."
+            " in more than training, and can be separated from them without the model."
             if split_verdict == SEPARABLE
             else " in more than training."
         ),
     )
 
 
-def _orientation_words(documents: Documents, origin: Origin) -> str:
+def _orientation_words(documents: ShelfDocuments, origin: ScoreOrigin) -> str:
     """What is not known of the direction that the scores run in."""
     if documents.direction == "none":
         return " Where it is known, members do not clearly score higher than non-members here."

@@ -28,15 +28,15 @@ from audit_pipeline.report.answer import answer_words
 from audit_pipeline.report.choice import rule_place, why_it_answers
 from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.facts import facts
-from audit_pipeline.report.known import Documents, Estimate, OneOfSeveral
+from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments
 from audit_pipeline.report.limits import LIMITS
 from audit_pipeline.report.picture_data import as_fine_as_seen, spread_of
 from audit_pipeline.report.studies import panels_of
 from audit_pipeline.report.summary import TestOutcome, instrument_words, summary_of, whole_set_words
 from audit_pipeline.report.words import (
     STATUS_IN_WORDS,
-    Origin,
-    Outcome,
+    AnswerKind,
+    ScoreOrigin,
     claim_words,
     labels_words,
     question,
@@ -119,10 +119,10 @@ def _answer(
         margin=Estimate.of(margin),
         documents=None
         if documents is None
-        else Documents(**{one.name: documents[one.name] for one in fields(Documents)}),
+        else ShelfDocuments(**{one.name: documents[one.name] for one in fields(ShelfDocuments)}),
         every=[OneOfSeveral(one["detector"], Estimate(**one["auroc"]), one["direction"]) for one in every or ()],
         whole_set=whole_set,
-        origin=Origin(handed_over, stated_by),
+        origin=ScoreOrigin(handed_over, stated_by),
     )
     return asdict(words)
 
@@ -144,7 +144,7 @@ def _whole_set(
         p_values_so_far=p_values_so_far,
         claim_level=claim_level,
         direction=direction,
-        origin=Origin(handed_over, stated_by),
+        origin=ScoreOrigin(handed_over, stated_by),
     )
     return {"outcome": outcome, "headline": headline}
 
@@ -233,7 +233,7 @@ FUNCTIONS: Mapping[str, Function] = {
             *("VARCHAR", "VARCHAR", "VARCHAR", _ESTIMATE, _ESTIMATE, _DOCUMENTS),
             *(f"{_ONE_OF_SEVERAL}[]", "VARCHAR", "BOOLEAN", "VARCHAR"),
         ],
-        f"STRUCT(outcome {_enum(get_args(Outcome))}, headline VARCHAR, explanation VARCHAR)",
+        f"STRUCT(outcome {_enum(get_args(AnswerKind))}, headline VARCHAR, explanation VARCHAR)",
     ),
     "whole_set_words": Function(
         _whole_set,

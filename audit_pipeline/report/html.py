@@ -40,10 +40,10 @@ from audit_pipeline.report.numbers import (
     signed,
     things,
 )
-from audit_pipeline.report.page import Page
+from audit_pipeline.report.page import ReportPage
 from audit_pipeline.report.pictures import SIDE_NAMES, roc_pictures, spread_pictures, study_pictures
 from audit_pipeline.report.section_files import sections
-from audit_pipeline.report.summary import is_evidence, is_told_first
+from audit_pipeline.report.summary import is_evidence, is_shown_first
 from audit_pipeline.report.words import STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
 
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
@@ -52,9 +52,9 @@ HEAT_LEVELS = 5
 ROOM = 0.05
 """Of a scale's width, left free at both ends: a dot at the end is whole."""
 FIRST_TESTS = 3
-"""Tests of whole sets that are told on the first screen."""
+"""Tests of whole sets that are shown on the first screen."""
 FIRST_ANSWERS = 3
-"""Answers that are told in full on the first screen; all of them stand in the table below."""
+"""Answers that are shown in full on the first screen; all of them stand in the table below."""
 
 Row = Mapping[str, Any]
 
@@ -78,7 +78,7 @@ def _files(folder: Traversable, below: str = "") -> Iterator[tuple[str, Traversa
             yield path, one
 
 
-def render(page: Page, *, written_at: datetime, pages: Mapping[str, str]) -> str:
+def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str]) -> str:
     """The page as HTML; ``pages`` are the file names of models' pages, beside this one, by model."""
     return (
         _environment()
@@ -130,7 +130,7 @@ def _environment() -> jinja2.Environment:
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
     )
-    environment.tests.update(told_first=is_told_first, evidence=is_evidence)
+    environment.tests.update(shown_first=is_shown_first, evidence=is_evidence)
     environment.globals.update(
         side_names=SIDE_NAMES,
         scale_of=Scale.of,

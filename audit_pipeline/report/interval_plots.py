@@ -12,11 +12,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from audit_pipeline.report.drawing import LINE_STYLES, PALETTE, QUIET, STYLE, plain
-from audit_pipeline.report.picture_data import Interval, RateRow, StudyPanel
+from audit_pipeline.report.picture_data import IntervalRow, RateRow, StudyPanel
 
 
 def rates_by_group(rows: Sequence[RateRow], *, aimed_at: float | None = None) -> Figure:
-    """Flagged share (open) and corrected rate (filled) with 95% intervals, a line a group.
+    """Flagged share (open) and corrected rate (filled) with 95% intervals, a line per group.
 
     The dashed line is the false-positive rate that the threshold aims at: so many of a book that was never read are
     flagged all the same.
@@ -59,8 +59,8 @@ def rates_by_group(rows: Sequence[RateRow], *, aimed_at: float | None = None) ->
     return figure
 
 
-def auroc_forest(rows: Sequence[Interval], *, blind: Interval | None = None) -> Figure:
-    """AUROC with 95% intervals, one line a detector; the blind control is a band that all are read against."""
+def auroc_forest(rows: Sequence[IntervalRow], *, blind: IntervalRow | None = None) -> Figure:
+    """AUROC with 95% intervals, one line per detector; the blind control is a band that all are read against."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 1.15 + 0.3 * max(1, len(rows))), layout="constrained")
         axes = figure.add_subplot()

@@ -29,8 +29,8 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Documents:
-    """What a shelf's documents came to, by the detector that answers, or by every detector where none was named.
+class ShelfDocuments:
+    """What a shelf's documents came to, by the headline detector, or by every detector where none was named.
 
     ``tested`` documents, of which ``standing_out`` do; ``tests`` p-values by ``detectors``, of which ``can_stand_out``
     are by detectors that are not known to run against training. ``direction``: which of the labelled texts score
@@ -50,7 +50,7 @@ class Documents:
 
 @dataclass(frozen=True)
 class OneOfSeveral:
-    """What one of several detectors came to, where none was named to answer; ``direction`` as of Documents."""
+    """What one of several detectors came to, where none was named to answer; ``direction`` as of ShelfDocuments."""
 
     detector: str
     auroc: Estimate

@@ -12,7 +12,7 @@ LIMITS: Sequence[tuple[str, str]] = (
         "Screening is not evidence.",
         "Most findings are screening: they say where to look, not what happened. A finding counts as statistical"
         " evidence only where the texts it is calibrated on are exchangeable with the audited ones by design and the"
-        " blind control cannot tell the sides apart.",
+        " blind control cannot separate the sides.",
     ),
     (
         "Time shifts texts.",

@@ -51,7 +51,7 @@ class Rows(list[dict[str, Any]]):
 
 
 @dataclass(frozen=True)
-class Page:
+class ReportPage:
     """What one page says: the rows of every section, by name."""
 
     kind: Kind
@@ -107,21 +107,21 @@ def read_site(connection: Connection) -> Site:
     )
 
 
-def model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, Page]]:
+def model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
     """Every model's page, one after the other."""
     most = choice.sections_a_model(len(site.models))
     for model in site.models:
         answers = choice.in_order([answer for answer in site.answers if answer["model"] == model])
         turn_to(connection, answers, model=model, sections_shown=most, include_text=include_text)
-        yield model, Page("model", model, include_text, read_sections(connection))
+        yield model, ReportPage("model", model, include_text, read_sections(connection))
 
 
-def page_across(connection: Connection, site: Site, *, include_text: bool) -> Page:
+def page_across(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
     """The page across models: every answer, and what stands behind all of them."""
     others = [answer for answer in site.answers if answer["model"] not in site.controls]
     answers = choice.in_order(others or site.answers)
     turn_to(connection, answers, model=None, sections_shown=0, include_text=include_text)
-    return Page("across", "Contamination report", include_text, read_sections(connection))
+    return ReportPage("across", "Contamination report", include_text, read_sections(connection))
 
 
 def turn_to(

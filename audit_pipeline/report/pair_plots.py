@@ -15,7 +15,7 @@ from audit_pipeline.evidence.columns import ScoreColumn
 from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.report.drawing import as_png, markdown_image
 from audit_pipeline.report.interval_plots import auroc_forest, rates_by_group
-from audit_pipeline.report.picture_data import Interval, RateRow, RocCurve, ScorePanel, spread_of
+from audit_pipeline.report.picture_data import IntervalRow, RateRow, RocCurve, ScorePanel, spread_of
 from audit_pipeline.report.roc_plots import roc_curves, roc_low_corner
 from audit_pipeline.report.spread_plots import score_histograms
 from audit_pipeline.separability.blind_control import NAME as BLIND_CONTROL
@@ -67,8 +67,8 @@ def rates_markdown(rates: pa.Table, detector: str, what: str, *, most: int = 25)
     bars = [
         RateRow(
             row["name"],
-            Interval("flagged", row["flagged"], row["flagged_low"], row["flagged_high"]),
-            Interval("corrected", row["corrected"], row["corrected_low"], row["corrected_high"]),
+            IntervalRow("flagged", row["flagged"], row["flagged_low"], row["flagged_high"]),
+            IntervalRow("corrected", row["corrected"], row["corrected_low"], row["corrected_high"]),
         )
         for row in shown
     ]
@@ -105,9 +105,9 @@ def _both_sides(columns: Sequence[ScoreColumn]) -> list[ScoreColumn]:
     ]
 
 
-def _headline(evaluations: pa.Table) -> list[Interval]:
+def _headline(evaluations: pa.Table) -> list[IntervalRow]:
     return [
-        Interval(row["detector"], row["value"], row["ci_low"], row["ci_high"])
+        IntervalRow(row["detector"], row["value"], row["ci_low"], row["ci_high"])
         for row in evaluations.to_pylist()
         if row["metric"] == "auroc" and row["is_default"]
     ]

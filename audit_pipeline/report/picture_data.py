@@ -46,7 +46,7 @@ class RocCurve:
 
 
 @dataclass(frozen=True)
-class Interval:
+class IntervalRow:
     """A value with its 95% interval; any of the three may be unknown."""
 
     label: str
@@ -68,17 +68,17 @@ class RateRow:
     """The flagged and the corrected share of one book, patent or article, each with its interval."""
 
     label: str
-    flagged: Interval
-    corrected: Interval
+    flagged: IntervalRow
+    corrected: IntervalRow
 
 
 @dataclass(frozen=True)
 class StudyPanel:
-    """AUROC over the values of one setting, a line a detector; ``lines`` has one interval a value for each."""
+    """AUROC over the values of one setting, a line per detector; ``lines`` has one interval per value for each."""
 
     setting: str
     values: Sequence[str]
-    lines: Sequence[tuple[str, Sequence[Interval]]]
+    lines: Sequence[tuple[str, Sequence[IntervalRow]]]
 
 
 def spread_of(members: Floats, nonmembers: Floats) -> Spread:

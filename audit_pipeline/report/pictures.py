@@ -17,7 +17,7 @@ from audit_pipeline.report.drawing import as_svg
 from audit_pipeline.report.interval_plots import study_panels
 from audit_pipeline.report.known import Sides
 from audit_pipeline.report.numbers import level, number
-from audit_pipeline.report.picture_data import SIDES, Interval, RocCurve, ScorePanel, Spread, StudyPanel
+from audit_pipeline.report.picture_data import SIDES, IntervalRow, RocCurve, ScorePanel, Spread, StudyPanel
 from audit_pipeline.report.roc_plots import roc_curves, roc_low_corner
 from audit_pipeline.report.spread_plots import score_histograms
 
@@ -85,9 +85,9 @@ def _spread(row: Row) -> Spread:
     return Spread(np.asarray(row["edges"]), np.asarray(row["members"]), np.asarray(row["nonmembers"]))
 
 
-def _line(line: Row) -> tuple[str, list[Interval]]:
+def _line(line: Row) -> tuple[str, list[IntervalRow]]:
     points = [(point["place"], point["auroc"]) for point in line["points"]]
-    return line["detector"], [Interval(place, one["value"], one["low"], one["high"]) for place, one in points]
+    return line["detector"], [IntervalRow(place, one["value"], one["low"], one["high"]) for place, one in points]
 
 
 def _markup(figure: Figure, title: str, description: str = "") -> Markup:

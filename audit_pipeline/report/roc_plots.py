@@ -32,7 +32,7 @@ def roc_curves(curves: Sequence[RocCurve], *, sides: tuple[str, str] = SIDES) ->
 def roc_low_corner(
     curves: Sequence[RocCurve], *, smallest_fpr: float | None = None, sides: tuple[str, str] = SIDES
 ) -> Figure:
-    """The same with the FPR on a logarithmic axis; below ``smallest_fpr``, 1/n non-members, nothing can be told."""
+    """The same with the FPR on a logarithmic axis; below ``smallest_fpr``, 1/n non-members, nothing can be measured."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.6, 4.5 + 0.2 * ((len(curves) + 1) // 2)), layout="constrained")
         axes = figure.add_subplot()

@@ -16,7 +16,7 @@ from audit_pipeline.report.picture_data import SIDES, ScorePanel
 
 
 def score_histograms(panels: Sequence[ScorePanel], *, sides: tuple[str, str] = SIDES) -> Figure:
-    """How the scores of both sides spread, one panel a detector, each side as a share of its own texts."""
+    """How the scores of both sides spread, one panel per detector, each side as a share of its own texts."""
     with matplotlib.rc_context(STYLE):
         columns = min(2, max(1, len(panels)))
         lines = max(1, -(-len(panels) // columns))

@@ -1,4 +1,4 @@
-"""From the results of a study to the panels of its picture: one a setting, a line a detector.
+"""From the results of a study to the panels of its picture: one per setting, a line per detector.
 
 What belongs here: putting rows in order and averaging seeds. What does not: drawing (interval_plots.py).
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from audit_pipeline.report.picture_data import Interval, StudyPanel
+from audit_pipeline.report.picture_data import IntervalRow, StudyPanel
 
 
 def panels_of(results: Iterable[Mapping[str, Any]]) -> list[StudyPanel]:
@@ -36,14 +36,14 @@ def panels_of(results: Iterable[Mapping[str, Any]]) -> list[StudyPanel]:
     return panels
 
 
-def _interval(value: str, rows: list[Mapping[str, object]]) -> Interval:
+def _interval(value: str, rows: list[Mapping[str, object]]) -> IntervalRow:
     aurocs = [float(str(row["auroc"])) for row in rows]
     if not aurocs:
-        return Interval(value, None, None, None)
+        return IntervalRow(value, None, None, None)
     if len(aurocs) > 1:
-        return Interval(value, float(np.mean(aurocs)), min(aurocs), max(aurocs))
+        return IntervalRow(value, float(np.mean(aurocs)), min(aurocs), max(aurocs))
     low, high = rows[0]["ci_low"], rows[0]["ci_high"]
-    return Interval(
+    return IntervalRow(
         value,
         aurocs[0],
         float(str(low)) if low is not None else None,

@@ -20,7 +20,7 @@ from audit_pipeline.report.words import (
     SOUND,
     STATISTICAL,
     TEST_IN_WORDS,
-    Origin,
+    ScoreOrigin,
 )
 
 TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
@@ -35,7 +35,7 @@ def whole_set_words(
     p_values_so_far: int,
     claim_level: str,
     direction: str | None = None,
-    origin: Origin | None = None,
+    origin: ScoreOrigin | None = None,
 ) -> tuple[TestOutcome, str]:
     """The result of a test of a whole set: its kind, and in one line.
 
@@ -43,7 +43,7 @@ def whole_set_words(
     most 0.05: who tests a set until something is found has to pay for it. ``direction``: as of CORPUS_TESTS.
     """
     name = _capital(TEST_IN_WORDS.get(test, test.replace("_", " ")))
-    known = origin or Origin()
+    known = origin or ScoreOrigin()
     if refused is not None or p_value is None:
         return "refused", f"{name}: refused, so there is no p-value."
     if direction == OPPOSITE:
@@ -62,7 +62,7 @@ def whole_set_words(
     return "found", f"{name}: a difference worth a closer look, and no evidence ({p})."
 
 
-def is_told_first(test: Row) -> bool:
+def is_shown_first(test: Row) -> bool:
     """Whether a test belongs on the first screen: not where dataset inference is refused for the benchmark's design."""
     is_for_design = test["design"] not in ("exchangeable", "randomised")
     return not (test["test"] == "dataset_inference" and test["outcome"] == "refused" and is_for_design)
@@ -82,7 +82,7 @@ def summary_of(answers: Sequence[Row], pairs: int, tests: Sequence[Row] = ()) ->
 
     ``answers``: the rows of those that are shown, of so many ``pairs``.
     """
-    told = [test for test in tests if is_told_first(test)]
+    told = [test for test in tests if is_shown_first(test)]
     of_tests = _summary_of_tests(told)
     if not pairs:
         return of_tests or ("No test of a whole set could be made." if tests else "Nothing has been audited yet.")
@@ -155,7 +155,7 @@ def _kind(answer: Row) -> str:
 
 
 def instrument_words(checks: Sequence[Row]) -> str:
-    """What the instrument check says, by the detector that answers, or the strongest where that has no result."""
+    """What the instrument check says, by the headline detector, or the strongest where that has no result."""
     if not checks:
         return (
             "The instrument has not been checked here: no model was trained on texts drawn by chance."
@@ -165,15 +165,15 @@ def instrument_words(checks: Sequence[Row]) -> str:
     chosen = next((check for check in known if check["answers"]), next(iter(known), None))
     if chosen is None:
         return "The instrument check has no result: no detector has an AUROC on it."
-    exposed, twin = Estimate(**chosen["exposed"]), Estimate(**chosen["twin"])
+    exposed, control = Estimate(**chosen["exposed"]), Estimate(**chosen["twin"])
     works = exposed.low is not None and exposed.low > CHANCE
-    clean = twin.low is None or twin.high is None or twin.low <= CHANCE <= twin.high
+    clean = control.low is None or control.high is None or control.low <= CHANCE <= control.high
     reached = (
         f"In a small model trained here on texts drawn by chance, {chosen['detector']} reaches an AUROC of"
-        f" {number(exposed.value)}; in its twin, which saw none of them, {number(twin.value)}."
+        f" {number(exposed.value)}; in the control model, which saw none of them, {number(control.value)}."
     )
     if works and clean:
         return f"The instrument works. {reached} Texts were seen several times: in large models they leave less behind."
     if works:
-        return f"The instrument reacts, and to more than training. {reached} The twin should be at 0.5."
+        return f"The instrument reacts, and to more than training. {reached} In the control model it should be at 0.5."
     return f"The instrument does not find what is there. {reached} A result at chance means little then."

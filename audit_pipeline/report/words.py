@@ -14,7 +14,7 @@ from typing import Any, Literal
 from audit_pipeline.metrics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.report.numbers import cut, things
 
-Outcome = Literal[
+AnswerKind = Literal[
     "not_evaluated",
     "not_defined",
     "separable",
@@ -85,7 +85,7 @@ STEP_IN_WORDS: Mapping[str, str] = {
 class Words:
     """An answer: its kind, in one line, and in a few sentences."""
 
-    outcome: Outcome
+    outcome: AnswerKind
     headline: str
     explanation: str
 
@@ -175,7 +175,7 @@ def question(asked_of: str) -> str:
 
 
 @dataclass(frozen=True)
-class Origin:
+class ScoreOrigin:
     """Where scores and labels come from, as far as it bears on what may be said.
 
     ``handed_over``: the scores are a user's own, so their sign may have been forgotten. ``stated_by``: whose word the

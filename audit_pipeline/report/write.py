@@ -1,4 +1,4 @@
-"""Writes the reports: a page a model, one across models, a JSON copy beside each, and the schema of the copies.
+"""Writes the reports: a page per model, one across models, a JSON copy beside each, and the schema of the copies.
 
 What belongs here: which files there are, and writing them. What does not: what they say (page.py), how they look
 (html.py, sections/), what the schema says (schema.py).
@@ -25,7 +25,17 @@ from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import DataError
 from audit_pipeline.report.html import layout_digest, render
-from audit_pipeline.report.page import Page, Rows, Site, left_out, model_pages, page_across, plain, prepare, read_site
+from audit_pipeline.report.page import (
+    ReportPage,
+    Rows,
+    Site,
+    left_out,
+    model_pages,
+    page_across,
+    plain,
+    prepare,
+    read_site,
+)
 from audit_pipeline.report.schema import SCHEMA_VERSION, schema_text
 from audit_pipeline.warehouse.query import one_line, open_read_only
 
@@ -36,7 +46,7 @@ MAX_BYTES = 3_000_000
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """What the written reports are of, shown or left out; ``findings``: one a model, benchmark and detector.
+    """What the written reports are of, shown or left out; ``findings``: one per model, benchmark and detector.
 
     ``path`` is the report across models and ``pages`` are those of the models; ``written`` counts the pages that had
     to be written again, ``bytes`` are those of the report across models.
@@ -96,7 +106,7 @@ def _reading(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             ) from error
 
 
-def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: Page, written: int) -> ReportSummary:
+def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: ReportPage, written: int) -> ReportSummary:
     return ReportSummary(
         path=path,
         pages=pages,
@@ -111,7 +121,7 @@ def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: Page, wr
     )
 
 
-def said_by(page: Page) -> dict[str, Any]:
+def said_by(page: ReportPage) -> dict[str, Any]:
     """What a page says, as JSON: the rows of every section under its name, and how many of each are not listed."""
     head = {
         "schema_version": SCHEMA_VERSION,
@@ -124,7 +134,7 @@ def said_by(page: Page) -> dict[str, Any]:
     return plain({**head, **page.sections, "left_out": left_out(page.sections)})
 
 
-def _write(path: Path, page: Page, names: Mapping[str, str], now: datetime) -> int:
+def _write(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime) -> int:
     """Write page and JSON copy unless both are there and say the same; how many pages were written."""
     said = said_by(page)
     # Of the page as it is before it is shortened.
@@ -146,7 +156,7 @@ def _put(path: Path, content: bytes) -> None:
         raise DataError(f"the report {path} cannot be written ({error}): is the disk full or read-only?") from error
 
 
-def _fitting(page: Page, made: Callable[[Page], bytes]) -> tuple[Page, bytes]:
+def _fitting(page: ReportPage, made: Callable[[ReportPage], bytes]) -> tuple[ReportPage, bytes]:
     """The page, with less evidence, and then fewer lineage entries, where it would be too large to open anywhere."""
     html = made(page)
     while len(html) > MAX_BYTES and (page.sections["evidence"] or len(page.sections["lineage"]) > 1):
@@ -157,7 +167,7 @@ def _fitting(page: Page, made: Callable[[Page], bytes]) -> tuple[Page, bytes]:
     return page, html
 
 
-def _halved(page: Page, section: str, column: str) -> Page:
+def _halved(page: ReportPage, section: str, column: str) -> ReportPage:
     """A page with half the rows of a section; a number in ``column`` of another that leads to none is taken out."""
     rows = page.sections[section]
     kept = Rows(rows[: len(rows) // 2], rows.in_all)

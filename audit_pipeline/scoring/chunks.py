@@ -18,19 +18,19 @@ _CHARACTERS = 4_000_000
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ChunkLimits:
     """The most texts, and the most characters, of a chunk; a longer text is a chunk of its own."""
 
     texts: int = _TEXTS
     characters: int = _CHARACTERS
 
 
-def bounds_for(held_per_text: int) -> Bounds:
+def bounds_for(held_per_text: int) -> ChunkLimits:
     """The bounds of a chunk where so many times a text's own statistics are held for it (Session.held_per_text)."""
-    return Bounds(characters=_CHARACTERS // held_per_text)
+    return ChunkLimits(characters=_CHARACTERS // held_per_text)
 
 
-def chunks(texts: Iterable[TextRow], bounds: Bounds) -> Iterator[list[TextRow]]:
+def chunks(texts: Iterable[TextRow], bounds: ChunkLimits) -> Iterator[list[TextRow]]:
     """``texts`` in their order, in chunks within ``bounds``."""
     chunk: list[TextRow] = []
     characters = 0

@@ -34,7 +34,7 @@ from audit_pipeline.evidence.sharded_permutation import (
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.needs.provider import ForwardOf, Tell
+from audit_pipeline.scoring.needs.provider import ForwardOf, OnProgress
 from audit_pipeline.scoring.session import Session, Statistics
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 
@@ -78,7 +78,7 @@ def canary_test(
     *,
     detector: str = "loss",
     alpha: float = ALPHA,
-    on_progress: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> CorpusTest:
     """The rank test of the canaries in ``file`` by the model's scores of them (evidence/canary_rank.py).
 
@@ -128,7 +128,7 @@ def ordered_test(
     separator: str = SEPARATOR,
     order_by_chance: bool = False,
     seed: int = 0,
-    on_progress: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> CorpusTest:
     """The sharded permutation test of ``items`` in their published order (evidence/sharded_permutation.py).
 
@@ -184,7 +184,7 @@ def _scores_by_set(sets: Sequence[CanarySet], scores: dict[str, float]) -> tuple
 def _plan(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
 ) -> list[list[str]] | OrderTest:
-    """The texts to run, a row a shard: the published order, then the random ones; or the refusal."""
+    """The texts to run, a row per shard: the published order, then the random ones; or the refusal."""
     wanted = shards if shards is not None else _usual_shards(len(items))
 
     def refuse(reason: str) -> OrderTest:

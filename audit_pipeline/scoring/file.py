@@ -23,10 +23,10 @@ from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.chunks import Bounds, bounds_for, chunks
+from audit_pipeline.scoring.chunks import ChunkLimits, bounds_for, chunks
 from audit_pipeline.scoring.labelled import LabelledScores
-from audit_pipeline.scoring.needs.provider import Beside, ForwardOf
-from audit_pipeline.scoring.pace import FileProgress, Pace, Weight
+from audit_pipeline.scoring.needs.provider import ForwardOf, UserInputs
+from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
 from audit_pipeline.token_statistics.run import SHARE_WITH_BRANCH, Caches, Progress, RunSummary, joined
 
@@ -57,8 +57,8 @@ class FileScores:
 
 
 @dataclass(frozen=True)
-class Told:
-    """Whom to tell: of steps, in words, and of how far the file is."""
+class ProgressListener:
+    """What is called with each step, in words, and with how far the file is."""
 
     step: Callable[[str], None] = lambda what: None
     progress: Callable[[FileProgress], None] = lambda progress: None
@@ -72,11 +72,11 @@ def score_file(
     paths: DataPaths,
     forward_of: ForwardOf,
     *,
-    beside: Beside | None = None,
+    beside: UserInputs | None = None,
     label_column: str = "label",
     overrides: Overrides | None = None,
-    told: Told | None = None,
-    bounds: Bounds | None = None,
+    listener: ProgressListener | None = None,
+    bounds: ChunkLimits | None = None,
 ) -> FileScores:
     """Score every text of a file and write ``out`` (Parquet, the columns of SCHEMA), whole or not at all.
 
@@ -84,18 +84,18 @@ def score_file(
     stops this: the same call goes on from there. Raises DataError where the file holds no usable text, or breaks off;
     rows that cannot be read have no rows in the table.
     """
-    told, caches = told or Told(), Caches(paths)
-    session = Session(model, selection, caches, beside=beside or Beside())
+    listener, caches = listener or ProgressListener(), Caches(paths)
+    session = Session(model, selection, caches, beside=beside or UserInputs())
     bounds = bounds or bounds_for(session.held_per_text)
     loaded = _OneAtATime(forward_of)
-    extra = _run_other_models(texts, session, loaded, bounds, told)
+    extra = _run_other_models(texts, session, loaded, bounds, listener)
     settings = [(detector.name, detector.label(one)) for detector, own in selection for one in own]
     labelled = LabelledScores(settings, label_column, overrides)
-    run = _Run(session, loaded, labelled, told)
+    run = _Run(session, loaded, labelled, listener)
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table:
-            for part in _parts(texts, bounds, _weights(session), told):
+            for part in _parts(texts, bounds, _weights(session), listener):
                 run.over(part, table)
 
     write_atomically(out, write)
@@ -111,7 +111,7 @@ class _Run:
     session: Session
     forward_of: ForwardOf
     labelled: LabelledScores
-    told: Told
+    listener: ProgressListener
     summaries: list[PassesSummary] = field(default_factory=list)
     written: int = 0
 
@@ -120,7 +120,7 @@ class _Run:
         if not self.summaries:
             of = "" if part.is_last else f"the first {len(texts):,} texts, "
             for words in self.session.costs(texts):
-                self.told.step(of + words)
+                self.listener.step(of + words)
         self.summaries.append(self.session.run(texts, self.forward_of, on_progress=part.pace))
         statistics = self.session.statistics(texts)
         a_text = max(1, len(self.labelled.settings))
@@ -138,14 +138,14 @@ class _Run:
 
 
 def _run_other_models(
-    texts: TextStream, session: Session, loaded: _OneAtATime, bounds: Bounds, told: Told
+    texts: TextStream, session: Session, loaded: _OneAtATime, bounds: ChunkLimits, listener: ProgressListener
 ) -> dict[str, RunSummary]:
-    """Over the whole file first: one model at a time is in memory, and changing them once a chunk would take hours."""
+    """Over the whole file first: one model at a time is in memory, and a change of model per chunk would take hours."""
     if not session.runs_other_models:
         return {}
     done = [
         session.run_other_models([one.text for one in part.rows], loaded, on_progress=part.pace)
-        for part in _parts(texts, bounds, [Weight()], told)
+        for part in _parts(texts, bounds, [PassWeight()], listener)
     ]
     return {name: joined([one[name] for one in done]) for name in done[0]}
 
@@ -159,9 +159,11 @@ class _Part:
     is_last: bool
 
 
-def _parts(texts: TextStream, bounds: Bounds, passes: Sequence[Weight], told: Told) -> Iterator[_Part]:
-    """The file in chunks; its progress is told as they are worked on."""
-    pace = Pace(passes, told.progress)
+def _parts(
+    texts: TextStream, bounds: ChunkLimits, passes: Sequence[PassWeight], listener: ProgressListener
+) -> Iterator[_Part]:
+    """The file in chunks; its progress is reported as they are worked on."""
+    pace = Pace(passes, listener.progress)
     seen = 0
     for chunk, is_last in _with_end(chunks(texts, bounds)):
         seen += len(chunk)
@@ -170,10 +172,10 @@ def _parts(texts: TextStream, bounds: Bounds, passes: Sequence[Weight], told: To
         pace.end()
 
 
-def _weights(session: Session) -> list[Weight]:
+def _weights(session: Session) -> list[PassWeight]:
     """What each pass over a chunk takes, in the order of Session.run."""
-    own = Weight(time=1 + SHARE_WITH_BRANCH * session.branch_steps)
-    return [own, *(Weight(passes, passes) for passes in session.further_passes)]
+    own = PassWeight(time=1 + SHARE_WITH_BRANCH * session.branch_steps)
+    return [own, *(PassWeight(passes, passes) for passes in session.further_passes)]
 
 
 class _OneAtATime:

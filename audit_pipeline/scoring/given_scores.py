@@ -4,10 +4,10 @@ What belongs here: which columns there may be, what they mean, which rows cannot
 (evidence/findings.py), writing and publishing (operate/evaluate_file.py).
 
 What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text. Only labels
-that are not understood are told as they are spelt, cut (fetch/labels.py).
+that are not understood are reported as they are spelt, cut (fetch/labels.py).
 
-One row a text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there are
-some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
+One row per text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there
+are some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
 ``parameters``, ``example_id``, ``split`` (calibration | evaluation), ``collection``, ``text``, ``published``.
 """
 
@@ -109,8 +109,8 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
         if (identity, detector, parameters) in scored:
             raise DataError(f"{row.location}: {detector} scores the text {identity} a second time; keep one score")
         scored[identity, detector, parameters] = score, problem
-    told = labels.told("their rows left out")
-    notes = [told] if told is not None else []
+    spellings = labels.in_words("their rows left out")
+    notes = [spellings] if spellings is not None else []
     if not any(score is not None for score, _ in scored.values()):
         reasons = Counter(one.reason for one in skipped) + Counter(one for _, one in scored.values() if one is not None)
         why = "".join(f"; {rows:,} × {reason}" for reason, rows in reasons.items())
@@ -121,7 +121,7 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
         notes.append("there is no column 'group': every text was taken to be independent of all others")
     has_text = any(text.text for text in texts.values())
     if not has_text:
-        notes.append("there is no column 'text': what the texts alone give away (the blind control) was not read")
+        notes.append("there is no column 'text': the blind control, which needs the texts, was not computed")
     left_out = Counter(one.reason for one in skipped)
     left_out.update(problem for _, problem in scored.values() if problem is not None)
     splits = _splits(list(texts.values()), calibration, seed)
@@ -203,7 +203,7 @@ def _identities(rows: Sequence[Row], columns: set[str], file: Path) -> list[str]
         identities.append(f"{counted[detector]:07d}")
     if len(set(counted.values())) > 1:
         raise DataError(
-            f"{file}: the detectors have unequally many rows and there is no column 'example_id', so it cannot be told "
+            f"{file}: the detectors have unequally many rows and there is no column 'example_id', so nothing says "
             "which rows are of one text; add it"
         )
     return identities

@@ -44,7 +44,7 @@ class Excerpt:
 
 
 def highlights(scores: pa.Table, examples: pa.Table, pair: Pair, model: TokenizedModel, paths: DataPaths) -> pa.Table:
-    """The ten highest scores of the evaluated texts by the detector that answers (schema HIGHLIGHTS).
+    """The ten highest scores of the evaluated texts by the headline detector (schema HIGHLIGHTS).
 
     ``scores`` (schema SCORES) are the pair's; the token statistics are read from the cache. No row where that detector
     has no score, or where none of the texts is in the cache any more.

@@ -19,7 +19,7 @@ class FileProgress:
     """How far a file is: ``texts_done`` counts those from the cache too, and parts of what a text needs.
 
     ``texts_total`` and ``tokens_total`` are reckoned from what has been read where ``estimated``; ``tokens_done`` are
-    those that went through a model now. ``seconds_left`` is None until there is something to tell it by.
+    those that went through a model now. ``seconds_left`` is None until there is something to estimate it from.
     """
 
     texts_done: int
@@ -32,24 +32,26 @@ class FileProgress:
 
 
 @dataclass(frozen=True)
-class Weight:
+class PassWeight:
     """What a pass over the texts takes beside a plain one: so many times the tokens, and the time."""
 
     tokens: float = 1.0
     time: float = 1.0
 
 
-Tell = Callable[[FileProgress], None]
+OnFileProgress = Callable[[FileProgress], None]
 
 
 class Pace:
-    """Told of each chunk's beginning, of the passes over it and of its end; tells of the file.
+    """Gets each chunk's beginning, the passes over it and its end; reports how far the file is.
 
-    ``passes`` are those that a chunk may take, in order. A file that is one chunk and comes from the cache is not told
-    of: it is done at once.
+    ``passes`` are those that a chunk may take, in order. A file that is one chunk and comes from the cache is not
+    reported: it is done at once.
     """
 
-    def __init__(self, passes: Sequence[Weight], tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, passes: Sequence[PassWeight], tell: OnFileProgress, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._passes, self._tell, self._clock = passes, tell, clock
         self._expected = Expected(0, estimated=True)
         self._texts_before = self._chunk = self._chunks = 0

@@ -21,7 +21,15 @@ from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.needs.provider import Beside, ForwardOf, Provider, Read, Scope, Scored, Tell
+from audit_pipeline.scoring.needs.provider import (
+    ForwardOf,
+    OnProgress,
+    Provider,
+    Read,
+    ScoringScope,
+    TextWithStatistics,
+    UserInputs,
+)
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.token_statistics.run import (
     KINDS,
@@ -86,8 +94,8 @@ def together(summaries: Sequence[PassesSummary]) -> PassesSummary:
 class Session:
     """The scoring of texts by ``selection``, over what ``where`` keeps.
 
-    ``benchmark``, ``in_context`` and ``beside`` are those of :class:`Scope`. A need is looked for when it is first
-    wanted; methods raise what its provider's ``missing`` raises.
+    ``benchmark``, ``in_context`` and ``beside`` are those of :class:`ScoringScope`. A need is looked for when it is
+    first wanted; methods raise what its provider's ``missing`` raises.
     """
 
     def __init__(
@@ -98,10 +106,10 @@ class Session:
         *,
         benchmark: str | None = None,
         in_context: bool = False,
-        beside: Beside | None = None,
+        beside: UserInputs | None = None,
     ) -> None:
         paths: DataPaths = where.paths if isinstance(where, Caches) else where
-        scope = Scope(model, where, paths, benchmark, in_context, beside)
+        scope = ScoringScope(model, where, paths, benchmark, in_context, beside)
         self.model, self.selection, self.where = model, selection, where
         wanted: dict[Need[Any], list[Settings]] = {}
         for detector, settings in selection:
@@ -165,7 +173,7 @@ class Session:
         return total
 
     def run_other_models(
-        self, texts: Sequence[str], forward_of: ForwardOf, *, on_progress: Tell | None = None
+        self, texts: Sequence[str], forward_of: ForwardOf, *, on_progress: OnProgress | None = None
     ) -> Mapping[str, RunSummary]:
         """Bring the caches of other models up to ``texts``, by need.
 
@@ -181,7 +189,7 @@ class Session:
         *,
         kinds: Sequence[Kind] = ("base",),
         logits_budget: int = 0,
-        on_progress: Tell | None = None,
+        on_progress: OnProgress | None = None,
     ) -> PassesSummary:
         """Bring the cache of the audited model up to ``texts``; it is loaded only where something of it is missing."""
         asked = [kind for one in self._met(other_model=False) for kind in one.kinds]
@@ -218,7 +226,7 @@ class Session:
         return statistics.scores(self.selection, ids, texts, before)
 
     def _compute(
-        self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None, *, other_model: bool
+        self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None, *, other_model: bool
     ) -> dict[str, RunSummary]:
         done = {one.need.name: one.compute(texts, forward_of, on_progress) for one in self._met(other_model)}
         return {name: summary for name, summary in done.items() if summary is not None}
@@ -258,7 +266,7 @@ class Statistics:
         if own is None:
             return None
         all_tokens = self._own.find(whole) if before else own
-        scored = Scored(whole, own, len(all_tokens) - len(own) if all_tokens is not None else 0)
+        scored = TextWithStatistics(whole, own, len(all_tokens) - len(own) if all_tokens is not None else 0)
         return replace(own, extras={**self._lacking, **{need: read(scored) for need, read in self._found.items()}})
 
     def scores(

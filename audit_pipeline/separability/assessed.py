@@ -58,7 +58,7 @@ class AssessedSplit:
         return BlindControl(self.control.scores[places.to_numpy()], None, self.control.method)
 
     def table(self, benchmark: str, run_id: str) -> pa.Table:
-        """The control's scores (schema BLIND_SCORES); no row where it was not read."""
+        """The control's scores (schema BLIND_SCORES); no row where it was not computed."""
         scores = [] if self.control.scores is None else self.control.scores.tolist()
         same = {"benchmark": benchmark, "method": self.control.method, "run_id": run_id}
         ids = self.example_ids if scores else ()

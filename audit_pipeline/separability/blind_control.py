@@ -50,7 +50,7 @@ FoldFeatures = Callable[[Places, Places], tuple[Matrix, Matrix] | str]
 
 @dataclass(frozen=True, eq=False)
 class BlindControl:
-    """Out-of-fold log odds of membership, one an example in the order given; or None and the reason why not read."""
+    """Out-of-fold log odds of membership, one per example in the order given; or None and the reason."""
 
     scores: Floats | None
     reason: str | None
@@ -80,7 +80,7 @@ def blind_control(
 ) -> BlindControl:
     """The blind control of n labelled examples (labels 0 or 1), the same for every order of them.
 
-    It is not read on fewer than 200 examples, or where either side has fewer than 5 groups: every fold needs texts
+    It is not computed on fewer than 200 examples, or where either side has fewer than 5 groups: every fold needs texts
     of both sides whose groups the classifier has not seen. Raises DataError for unequal lengths.
     """
     folds = folds_by_group(example_ids, labels, groups, seed=seed)

@@ -49,7 +49,7 @@ _FURTHEST = 4.0
 
 @dataclass(frozen=True)
 class ControlAuroc:
-    """The AUROC of one control over ``n`` texts, None with the reason in ``method`` where it was not read."""
+    """The AUROC of one control over ``n`` texts, None with the reason in ``method`` where it was not computed."""
 
     name: str
     auroc: float | None

@@ -7,7 +7,7 @@ they are to test would test nothing.
 After propensity-score matching (Rosenbaum and Rubin 1983). First, in ten rounds, those texts are left out whose side
 is most obvious from their character n-grams (out of fold, learnt anew each round, as in AFLite: Le Bras et al. 2020),
 until a tenth more than are wanted are left, or by chance as soon as the sides are hardly told apart any more. Of these,
-the optimal assignment makes pairs of one text a side that are near each other in propensity, topic (TF-IDF of words,
+the optimal assignment makes pairs of one text per side that are near each other in propensity, topic (TF-IDF of words,
 reduced by SVD) and length, and the nearest pairs are taken.
 
 Choosing by a classifier and measuring by the same one flatters. So the choice is by characters and by folds of its own,
@@ -16,7 +16,8 @@ much in common, and a smaller set is harder to tell apart anyway, because less i
 and `after` there are `at_random`, as many texts drawn blindly, and `after_by_all`, the chosen texts read by a
 classifier that learns from the whole pool. Matching has achieved what `after` is below `at_random`; where
 `after_by_all` stays high, the difference is still there for who has more texts to learn it from. An `after` well below
-0.5 is no better than 0.5: near twins on the two sides mislead a classifier that has learnt from one about the other.
+0.5 is no better than 0.5: near-duplicates on the two sides mislead a classifier that has learnt from one about the
+other.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class BlindAuroc:
-    """How well ``n`` texts are told apart without a model; None where that was not read, ``method`` says why."""
+    """How well ``n`` texts can be separated without a model; None where that was not computed: ``method`` says why."""
 
     value: float | None
     interval: Interval
@@ -171,7 +172,7 @@ class _Pool:
 
 
 def _least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
-    """The places of a tenth more than ``per_side`` texts a side, and their log odds of being members."""
+    """The places of a tenth more than ``per_side`` texts per side, and their log odds of being members."""
     features = character_features(
         [text[: MOST_CHARACTERS // len(pool.texts)] for text in pool.texts],
         (1, 3) if is_unspaced(pool.language) else (3, 5),

@@ -55,7 +55,7 @@ def near_pairs_of(
 ) -> list[NearPair]:
     """As :func:`near_pairs`, of texts that are words already, case as given.
 
-    Shingles are kept of such texts only as are compared, so memory is that of the words and of 256 numbers a text.
+    Shingles are kept of such texts only as are compared, so memory is that of the words and of 256 numbers per text.
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must be in (0, 1], not {threshold}")

@@ -22,7 +22,7 @@ FILE_NAME = "sources.yaml"
 Collection = Annotated[Text, Field(pattern=r"^[^:|]+$")]
 
 
-class Section(StrictSettings):
+class SourceSection(StrictSettings):
     """One source's settings, its section of config/sources.yaml; this one for a source of which nothing can be set."""
 
     @property
@@ -31,7 +31,7 @@ class Section(StrictSettings):
         return None
 
 
-S = TypeVar("S", bound=Section)
+S = TypeVar("S", bound=SourceSection)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingPart:
     """A part that a source could not get this time, and why.
 
     ``collection`` and ``name`` say which documents the part held, so that those of an earlier harvest are kept: all of
@@ -90,7 +90,7 @@ class Harvest:
     """What one visit to a source brought: documents, parts that did not arrive, documents that cannot be used."""
 
     documents: tuple[Document, ...]
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingPart, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
 

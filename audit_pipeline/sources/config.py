@@ -15,7 +15,7 @@ from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validating import beside_paths, validated
-from audit_pipeline.sources.base import FILE_NAME, Section
+from audit_pipeline.sources.base import FILE_NAME, SourceSection
 from audit_pipeline.sources.registry import all_sources
 
 
@@ -26,7 +26,7 @@ class SourceSettings:
     A section that cannot be used is ``broken``: nobody is handed its source's settings or documents.
     """
 
-    sections: Entries[Section]
+    sections: Entries[SourceSection]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -41,7 +41,7 @@ class SourceSettings:
         """Raise ConfigError, with all that is wrong with it, where the section of ``source`` is broken."""
         self.sections.require_not_broken(source)
 
-    def for_source(self, source: str) -> Section:
+    def for_source(self, source: str) -> SourceSection:
         """What is set for ``source``, or its defaults; raises ConfigError where its section is broken.
 
         A source that there is not has nothing set.
@@ -50,7 +50,7 @@ class SourceSettings:
         if source in self.sections:
             return self.sections[source]
         known = all_sources().get(source)
-        kind: type[Section] = Section if known is None else known.settings
+        kind: type[SourceSection] = SourceSection if known is None else known.settings
         return kind()
 
     def digest_for(self, source: str) -> str:
@@ -71,11 +71,11 @@ class SourceSettings:
         return self.for_source(source).to_be_set
 
 
-def _section(name: str, fields: Any, folder: Path) -> Section:
+def _section(name: str, fields: Any, folder: Path) -> SourceSection:
     known = all_sources()
     if name not in known:
         raise InvalidEntryError([Fault((), f"there is no such section; {did_you_mean(name, known)}")])
-    section: Section = validated(known[name].settings, fields)
+    section: SourceSection = validated(known[name].settings, fields)
     return beside_paths(folder, section)
 
 
@@ -85,7 +85,7 @@ FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _s
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
     """The settings in sources.yaml of ``folder`` (the configuration folder by default).
 
-    A relative path counts from that folder. Raises ConfigError, naming the file, where none of it can be told; a
+    A relative path counts from that folder. Raises ConfigError, naming the file, where none of it can be read; a
     section that cannot be used is among the problems, and stops its own source alone.
     """
     return SourceSettings(FILE.load(folder))

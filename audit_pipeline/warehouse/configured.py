@@ -30,7 +30,7 @@ class Configured:
 
 
 def configured_models(folder: Path) -> Configured:
-    """A row a model of models.yaml; raises ConfigError where the file cannot be read."""
+    """One row per model of models.yaml; raises ConfigError where the file cannot be read."""
     models = load_models(folder)
     rows: list[Mapping[str, object]] = [
         {

@@ -61,7 +61,7 @@ def fill_derived(
 ) -> None:
     """Fill the derived tables.
 
-    ``files`` are those that were read, for the runs of which no row tells; ``missing`` those that entries of the
+    ``files`` are those that were read, for the runs that no row names; ``missing`` those that entries of the
     lineage explain and that are not there, or were ``left_out`` for the reason that is given with the path.
     """
     rows = [dict(zip(_FILES.names, file, strict=True)) for file in files]

@@ -18,7 +18,7 @@ from audit_pipeline.token_statistics.cache import digest_in_name
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadableTableFile:
     """A file that was left out, and why."""
 
     path: Path
@@ -26,7 +26,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedFiles:
     """The files of a table as they were found before the lineage was read: by then each had its entry."""
 
     table: Table
@@ -42,7 +42,7 @@ class Listed:
         return not self.table.append_only
 
 
-def list_files(paths: DataPaths, table: Table) -> Listed:
+def list_files(paths: DataPaths, table: Table) -> ListedFiles:
     """Every Parquet file of a table, in path order; of the cache those of the kind that the warehouse holds."""
     folder = paths.table(table.name) if table.kept != "cache" else paths.token_statistics("base", "any").parent
     # Not rglob: a folder of ten thousand files is listed, and put in order, in a fifth of the time.
@@ -54,21 +54,21 @@ def list_files(paths: DataPaths, table: Table) -> Listed:
         except FileNotFoundError:
             # Merged or forgotten between the two looks.
             continue
-    return Listed(table, found)
+    return ListedFiles(table, found)
 
 
-def damaged_files(listed: Listed, digests: Mapping[Path, Collection[str]]) -> list[Unreadable]:
-    """The files whose bytes are not those that their entry, or their name, tells; unknown digests damage nothing."""
+def damaged_files(listed: ListedFiles, digests: Mapping[Path, Collection[str]]) -> list[UnreadableTableFile]:
+    """The files whose bytes are not those in their entry, or in their name; unknown digests damage nothing."""
     damaged = []
     for path in listed.paths:
         try:
             _require(path, listed.table, digests.get(path, ()))
         except (DamagedError, OSError) as error:
-            damaged.append(Unreadable(path, str(error)))
+            damaged.append(UnreadableTableFile(path, str(error)))
     return damaged
 
 
-def changed_since(listed: Iterable[Listed]) -> list[Path]:
+def changed_since(listed: Iterable[ListedFiles]) -> list[Path]:
     """The files that were replaced or taken away since they were listed."""
     return [
         path for one in listed if one.may_change for path, identity in one.identities.items() if not _is(path, identity)
@@ -81,7 +81,7 @@ def _require(path: Path, table: Table, digests: Collection[str]) -> None:
         digests = [named] if named else []
     # Not known_sha256: what is read now is compared now, however long this process has been running.
     if digests and not file_sha256(path).startswith(tuple(digests)):
-        raise DamagedError("it is not as it was written: its sha256 is not the one that its entry, or its name, tells")
+        raise DamagedError("it is not as it was written: its sha256 is not the one in its entry, or in its name")
 
 
 def _is(path: Path, identity: FileIdentity) -> bool:

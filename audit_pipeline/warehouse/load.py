@@ -24,19 +24,23 @@ from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import AuditError
 from audit_pipeline.warehouse.configured import Configured
-from audit_pipeline.warehouse.files import Unreadable
+from audit_pipeline.warehouse.files import UnreadableTableFile
 from audit_pipeline.warehouse.query import one_line
 
 # The second: what DuckDB says of a damaged file may quote bytes that are no text.
 _LOAD_ERRORS = (duckdb.Error, UnicodeDecodeError)
 
 
-def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
+def load_parquet(
+    connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]
+) -> list[UnreadableTableFile]:
     """Load all files in one go; those that cannot be read are left out and named."""
     return _load(table, files, lambda rows, _: _insert(connection, table, rows))
 
 
-def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> list[Unreadable]:
+def load_self_digested(
+    connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]
+) -> list[UnreadableTableFile]:
     """As :func:`load_parquet`, for a table of one row per file that carries its own digest, which is compared."""
     wrong: dict[Path, str] = {}
 
@@ -51,13 +55,15 @@ def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, file
 
     unreadable = _load(table, files, load)
     if len(files) == 1:
-        return [*unreadable, *(Unreadable(*one) for one in wrong.items())]
+        return [*unreadable, *(UnreadableTableFile(*one) for one in wrong.items())]
     # Halves, down to each for itself: how one damaged file is read may change how all of them are.
     halves = _halves(list(wrong))
     return [*unreadable, *(one for half in halves for one in load_self_digested(connection, table, half))]
 
 
-def _load(table: Table, files: Sequence[Path], load: Callable[[str, Sequence[Path]], None]) -> list[Unreadable]:
+def _load(
+    table: Table, files: Sequence[Path], load: Callable[[str, Sequence[Path]], None]
+) -> list[UnreadableTableFile]:
     """Call ``load`` with SQL for the rows of Parquet files, and their column filename, and with the files.
 
     All in one go; where that fails those of each version together, for files of earlier versions lack the columns that
@@ -77,7 +83,7 @@ def _load(table: Table, files: Sequence[Path], load: Callable[[str, Sequence[Pat
         load(_with_later_columns(table, files), files)
     except _LOAD_ERRORS as error:
         if len(files) == 1:
-            return [Unreadable(files[0], _without_query(error))]
+            return [UnreadableTableFile(files[0], _without_query(error))]
         return [one for half in _halves(files) for one in _load(table, half, load)]
     return []
 
@@ -147,15 +153,15 @@ def keep_one_row_a_key(connection: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-def load_model_cards(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[Unreadable]:
-    """One row a model's card."""
+def load_model_cards(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[UnreadableTableFile]:
+    """One row per card of a model."""
     folder = paths.model_card("any").parent
     cards = [path for path in sorted(folder.glob("*.json")) if path != paths.digest_cache]
     return _load_json(connection, MODELS, cards, _model_row)
 
 
-def load_benchmark_manifests(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[Unreadable]:
-    """One row a benchmark's manifest."""
+def load_benchmark_manifests(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[UnreadableTableFile]:
+    """One row per manifest of a benchmark."""
     manifest = paths.benchmark_manifest("any")
     manifests = sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
     return _load_json(connection, BENCHMARKS, manifests, _benchmark_row)
@@ -166,7 +172,7 @@ def _load_json(
     table: Table,
     files: list[Path],
     row_of: Callable[[Path, Mapping[str, Any]], Mapping[str, object]],
-) -> list[Unreadable]:
+) -> list[UnreadableTableFile]:
     """One row a JSON file; a value that does not fit its column stays in the whole document and is null beside it."""
     relation = connection.table(table.name)
     names = relation.columns
@@ -181,7 +187,7 @@ def _load_json(
             cells = [_cell(row.get(name)) for name in names]
             connection.execute(f"INSERT INTO {table.name} VALUES ({values})", cells)  # noqa: S608 - a declared name
         except (OSError, ValueError, duckdb.ConstraintException) as error:
-            unreadable.append(Unreadable(file, one_line(error)))
+            unreadable.append(UnreadableTableFile(file, one_line(error)))
     return unreadable
 
 
@@ -194,18 +200,18 @@ def insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) 
 
 def load_rows(
     connection: duckdb.DuckDBPyConnection, table: Table, file: Path, read: Callable[[], Configured]
-) -> list[Unreadable]:
+) -> list[UnreadableTableFile]:
     """The rows that a file of the configuration gives; where it cannot be read, it is named and there are none."""
     try:
         configured = read()
     except (AuditError, OSError) as error:
-        return [Unreadable(file, one_line(error))]
+        return [UnreadableTableFile(file, one_line(error))]
     if configured.rows:
         names = [column.name for column in table.stored]
         marks = ", ".join("?" for _ in names)
         cells = [[row[name] for name in names] for row in configured.rows]
         connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", cells)  # noqa: S608 - a declared name
-    return [Unreadable(problem.path, str(problem)) for problem in configured.problems]
+    return [UnreadableTableFile(problem.path, str(problem)) for problem in configured.problems]
 
 
 def _model_row(file: Path, card: Mapping[str, Any]) -> Mapping[str, object]:

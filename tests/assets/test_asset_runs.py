@@ -26,7 +26,7 @@ from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.stages.shown import decided
 from audit_pipeline.scoring.selection import audit_selection
-from audit_pipeline.sources.base import Missing
+from audit_pipeline.sources.base import MissingPart
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIRS = ["made_8|one", "made_8|two", "made_12|one", "made_12|two"]
@@ -108,7 +108,7 @@ def test_a_source_that_half_fails_keeps_what_it_had_and_warns(workspace: Workspa
     workspace.hold(*made_documents(1, 20))
     refresh(run)
     workspace.hold(
-        *made_documents(1, 30, ["alder", "birch"]), missing=[Missing("cedar", "no route to <host>", "cedar")]
+        *made_documents(1, 30, ["alder", "birch"]), missing=[MissingPart("cedar", "no route to <host>", "cedar")]
     )
     run_id = refresh(run)
     [metadata] = run.materialisations(run_id).values()
@@ -123,7 +123,7 @@ def test_a_source_that_half_fails_keeps_what_it_had_and_warns(workspace: Workspa
 
 
 def test_a_source_that_brings_nothing_fails_in_words(workspace: Workspace, run: Runner) -> None:
-    workspace.hold(missing=[Missing("alder", "no route to host", "alder")])
+    workspace.hold(missing=[MissingPart("alder", "no route to host", "alder")])
     with pytest.raises(SourceError, match="yielded nothing; alder: no route to host"):
         refresh(run)
 
@@ -191,7 +191,7 @@ def test_sides_that_words_alone_tell_apart_are_warned_of(workspace: Workspace, r
     assert "matched sides" not in metadata
     check = run.checks(run_id)["split_quality", "sides_alike"]
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert str(check.description).startswith("The two sides can be told apart without any model")
+    assert str(check.description).startswith("The two sides can be separated without any model")
 
 
 def test_what_nobody_has_labelled_is_assessed_without_two_sides(workspace: Workspace, run: Runner) -> None:

@@ -38,7 +38,7 @@ from audit_pipeline.operate.dagster import carry_out, sensors
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.facts import Asked
+from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
@@ -93,7 +93,7 @@ def check_of(instance: dg.DagsterInstance, run_id: str) -> Any:
 def ensure(workspace: Workspace, instance: dg.DagsterInstance) -> list[str]:
     """What an audit has to run before it has the control's models."""
     runner = carry_out.Runner(defs().resolve_job_def, instance, workspace.paths, lambda what: None)
-    return list(carry_out.ensure(Asked(controls=(CONTROL,)), ("fetch", "train"), runner))
+    return list(carry_out.ensure(PlanRequest(controls=(CONTROL,)), ("fetch", "train"), runner))
 
 
 def test_a_control_is_trained_once_and_its_version_is_that_of_its_entry_and_documents(

@@ -147,7 +147,7 @@ def test_a_transient_fault_that_stays_fails_the_pair(
     met = fail_with(TransientError("the hub does not answer"), 99)
     with pytest.raises(PairsFailedError, match="the hub does not answer"):
         audit(instance)
-    assert len(met) == retries.PATIENCE.attempts
+    assert len(met) == retries.RETRY_POLICY.attempts
     assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}
 
 

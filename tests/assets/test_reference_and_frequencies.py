@@ -14,7 +14,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.carry_out import Runner, ensure_frequencies
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.facts import OF_PAIRS, Asked
+from audit_pipeline.operate.facts import OF_PAIRS, PlanRequest
 from audit_pipeline.operate.plan import plan, state_of
 from audit_pipeline.operate.situation import look
 
@@ -45,7 +45,7 @@ def audit(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
 
 def reasons(workspace: Workspace) -> set[str | None]:
     """Why the pairs are to be audited again; the steps agree with it. Empty where they are done."""
-    asked, model = Asked(pairs=tuple(PAIRS)), workspace.model("one")
+    asked, model = PlanRequest(pairs=tuple(PAIRS)), workspace.model("one")
     specs = list(load_benchmarks().values())
     there = look(asked, workspace.paths, specs=specs, entries=[model.entry], models={"one": model})
     said = {pair: state_of(pair, there).reason for pair in PAIRS if state_of(pair, there).status != "done"}

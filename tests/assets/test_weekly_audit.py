@@ -32,7 +32,7 @@ from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.definitions import defs
 from audit_pipeline.operate.dagster import schedules
 from audit_pipeline.operate.dagster.in_process import ensure_dagster_home
-from audit_pipeline.sources.base import Missing
+from audit_pipeline.sources.base import MissingPart
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 TODAY = datetime.now(UTC).date()
@@ -154,7 +154,7 @@ def test_relative_cutoffs_move_on_and_only_their_benchmark_with_them(workspace: 
 @pytest.mark.slow
 def test_what_fails_is_named_and_the_rest_goes_on(workspace: Workspace, week: Weeks) -> None:
     week()
-    workspace.hold(missing=[Missing(name, "no route to host", name) for name in COLLECTIONS])
+    workspace.hold(missing=[MissingPart(name, "no route to host", name) for name in COLLECTIONS])
     rows_file = {"builder": "labelled", "description": "gone", "path": "gone", "split": "Rows", "words": [8]}
     workspace.write_benchmarks(
         made=temporal([8, 12]), new=temporal([16]), gone={**rows_file, "design": "temporal", "seed": 5}

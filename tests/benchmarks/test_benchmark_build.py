@@ -12,7 +12,7 @@ import pytest
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
 
 from audit_pipeline.benchmarks.build import (
-    BuildReport,
+    BenchmarkReport,
     benchmark_digest,
     build,
     count_examples,
@@ -113,11 +113,11 @@ def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
     assert manifest == json.loads(json.dumps(report.manifest, default=str))
     assert manifest["digest"] == report.digest == benchmark_digest(spec, report.source_versions)
     assert manifest["source_versions"] == read_inputs(spec, paths, lambda source: some_documents()).source_versions
-    # a and b: 5 old and 3 new documents each, two windows a document: 6 texts a side and collection.
+    # a and b: 5 old and 3 new documents each, two windows per document: 6 texts per side and collection.
     assert manifest["counts"]["by_collection"] == {
         name: {"members": 6, "nonmembers": 6, "unlabelled": 0} for name in ("a", "b")
     }
-    # A quarter of 12 texts a side is 3; non-members come in groups of two: 2 or 4, members in groups of 1 and 2.
+    # A quarter of 12 texts per side is 3; non-members come in groups of two: 2 or 4, members in groups of 1 and 2.
     calibrated = manifest["counts"]["by_split"]["calibration"]
     assert calibrated["members"] in (2, 3, 4)
     assert calibrated["nonmembers"] in (2, 4)
@@ -169,7 +169,7 @@ def test_nothing_is_written_where_the_caller_refuses_the_report(tmp_path: Path) 
     paths = DataPaths(tmp_path)
     seen = []
 
-    def refuse(report: BuildReport) -> None:
+    def refuse(report: BenchmarkReport) -> None:
         seen.append(report.digest)
         raise DataError("no")
 
@@ -263,7 +263,7 @@ def build_free_examples() -> pa.Table:
 
 
 def test_the_shipped_configuration_builds_from_documents_like_the_real_ones(tmp_path: Path) -> None:
-    """The demo takes 100 texts a side, about as many a project, all evaluated."""
+    """The demo takes 100 texts per side, about as many per project, all evaluated."""
     spec = load_benchmarks(PROJECT_ROOT / "config")["demo_64"]
     documents = documents_table(
         document(f"{project}{side}{number}n", when, 300, collection=project)

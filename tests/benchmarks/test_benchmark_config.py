@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve, standing
 from audit_pipeline.benchmarks.family import Design
 from audit_pipeline.benchmarks.registry import BUILDERS
-from audit_pipeline.benchmarks.row_settings import Part
+from audit_pipeline.benchmarks.row_settings import DataSetPart
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.errors import ConfigError
@@ -112,8 +112,8 @@ def test_what_the_shipped_file_has_on_request_is_one_of_every_builder() -> None:
     }
     assert [spec.settings.parts for spec in asked_for.values() if spec.family == "mimir_github"] == [
         (
-            Part(files=("cache_100_200_1000_512/train/{subset}_ngram_13_0.8.jsonl",)),
-            Part(files=("cache_100_200_1000_512/test/{subset}_ngram_13_0.8.jsonl",)),
+            DataSetPart(files=("cache_100_200_1000_512/train/{subset}_ngram_13_0.8.jsonl",)),
+            DataSetPart(files=("cache_100_200_1000_512/test/{subset}_ngram_13_0.8.jsonl",)),
         )
     ]
     humaneval = asked_for["humaneval"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from made_documents import online_spec, words_of, write_jsonl
 from pydantic import ValidationError
 
-from audit_pipeline.benchmarks.build import BuildReport, build
-from audit_pipeline.benchmarks.builders.online import Input, chunks_of, draw_online, read
+from audit_pipeline.benchmarks.build import BenchmarkReport, build
+from audit_pipeline.benchmarks.builders.online import JoinedText, chunks_of, draw_online, read
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.drawn import LabelledText
 from audit_pipeline.benchmarks.words import word_unit
@@ -41,7 +41,7 @@ def spec_of(folder: Path, **changes: Any) -> BenchmarkSpec:
     return online_spec(path=folder, id_column="id", **changes)
 
 
-def built(folder: Path, **changes: Any) -> BuildReport:
+def built(folder: Path, **changes: Any) -> BenchmarkReport:
     return build(spec_of(folder, **changes), DataPaths(folder / "data"), "run")
 
 
@@ -100,7 +100,7 @@ def test_white_space_is_kept_and_no_chunk_is_of_both_sides() -> None:
 
     first, second = text("a  b\tc\n d e f g h ", 0), text("  i j\n\nk l", 1)
     whole = f"{first.text} {second.text}"
-    one = Input("g", whole, len(whole) - len(second.text), first, second)
+    one = JoinedText("g", whole, len(whole) - len(second.text), first, second)
     chunks = chunks_of(one, 4, word_unit("whitespace"))
     assert [(chunk.context, chunk.text, chunk.label) for chunk in chunks] == [
         (None, "a  b\tc\n d", 0),
@@ -115,7 +115,7 @@ def test_jieba_chunks() -> None:
     words = len(unit.split(left))
     first = LabelledText("a", "a", "made", left, 0, None, "zh")
     second = LabelledText("b", "b", "made", right, 1, None, "zh")
-    chunks = chunks_of(Input("g", left + right, len(left), first, second), words, unit)
+    chunks = chunks_of(JoinedText("g", left + right, len(left), first, second), words, unit)
     assert chunks[0].text == left
     assert chunks[1].context == left
     assert right.startswith(chunks[1].text)

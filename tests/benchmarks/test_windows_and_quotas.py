@@ -35,7 +35,7 @@ def test_every_placement_and_every_order_is_equally_likely() -> None:
     drawn = Counter(tuple(draw_windows(6, 2, 2, seed)) for seed in range(6000))
     placements = [(0, 2), (0, 3), (0, 4), (1, 3), (1, 4), (2, 4)]
     assert set(drawn) == {order for pair in placements for order in (pair, pair[::-1])}
-    # 500 expected a cell, standard deviation 21.4; five of them either way.
+    # 500 expected per cell, standard deviation 21.4; five of them either way.
     assert all(393 <= times <= 607 for times in drawn.values())
 
 

@@ -13,7 +13,7 @@ from audit_pipeline.catalogue import contracts, store
 from audit_pipeline.catalogue.contracts import EXAMPLES, HIGHLIGHTS, RUN_TABLES, SCORES, TABLES, Pair, Table
 from audit_pipeline.catalogue.contracts.columns import BENCHMARK, MODEL, RUN_ID
 from audit_pipeline.catalogue.ddl import create_table, expressions, later_columns, rows_by_run, sql_type
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column
 from audit_pipeline.errors import DataError
@@ -112,7 +112,7 @@ def test_the_warehouse_table_of_a_declaration() -> None:
 
 
 def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None:
-    paths, step = DataPaths(tmp_path), Step.now("run", "made", "1")
+    paths, step = DataPaths(tmp_path), LineageStep.now("run", "made", "1")
     for wrong, words in (
         (rows().drop_columns(["number"]), "columns missing: number"),
         (rows(model=None), "column model holds a null"),
@@ -123,7 +123,7 @@ def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None
 
 
 def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themselves(tmp_path: Path) -> None:
-    paths, step = DataPaths(tmp_path), Step.now("run", "made", "1")
+    paths, step = DataPaths(tmp_path), LineageStep.now("run", "made", "1")
     shuffled = rows().select(["run_id", "quoted", "at", "number", "benchmark", "model"])
     version = store.write(paths, step, MADE, PAIR, shuffled.replace_schema_metadata({"of": "me"}), upstream={})
     assert version == store.write(paths, step, MADE, PAIR, shuffled, upstream={}), "a digest of the rows"
@@ -138,7 +138,9 @@ def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themse
 def test_what_lies_in_no_file_of_its_own_cannot_be_written(tmp_path: Path) -> None:
     empty = TABLES["token_statistics"].empty_table()
     with pytest.raises(TypeError, match="token_statistics have no file of their own"):
-        store.write(DataPaths(tmp_path), Step.now("r", "a", "1"), TABLES["token_statistics"], PAIR, empty, upstream={})
+        store.write(
+            DataPaths(tmp_path), LineageStep.now("r", "a", "1"), TABLES["token_statistics"], PAIR, empty, upstream={}
+        )
 
 
 def test_the_text_of_a_row_is_its_columns_one_behind_the_other() -> None:

@@ -24,7 +24,7 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, Pair
 from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.integrity import digests_of_folder
-from audit_pipeline.catalogue.lineage import Step, latest_run
+from audit_pipeline.catalogue.lineage import LineageStep, latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
@@ -136,16 +136,16 @@ def made(workspace: Workspace) -> Kept:
     workspace.fetch(*made_documents(1, 40))
     write_card(model, paths, parameters=1000)
     for spec, pair in zip(workspace.build("made"), PAIRS, strict=True):
-        assess_split(read_built(paths, spec.name), paths, Step.now("run", "split_quality", SPLIT_VERSION))
-        step = Step.now("run", "token_statistics", "1")
+        assess_split(read_built(paths, spec.name), paths, LineageStep.now("run", "split_quality", SPLIT_VERSION))
+        step = LineageStep.now("run", "token_statistics", "1")
         run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
-        score_pair(pair, model, paths, Step.now("run", "scores", "1"))
-        evaluate_pair(pair, model, paths, Step.now("run", "evaluations", "1"))
+        score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
+        evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))
     record_outcome(paths, PAIRS[0], "scores", "failed", "the device is gone", "failed")
     corpus = workspace.root / "corpus.txt"
     corpus.write_text("one text\nanother text\n")
     entry = ReferenceEntry(name="notes", path=corpus, language="en", licence="none")
-    build_frequencies(entry, model, paths, Step.now("run", "token_frequencies", "1"))
+    build_frequencies(entry, model, paths, LineageStep.now("run", "token_frequencies", "1"))
     _write_control(paths)
     roll(paths, date(2026, 3, 1))
     return Kept(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
@@ -170,7 +170,7 @@ def _write_control(paths: DataPaths) -> None:
         | {"ci_low": None, "ci_high": None}
         for value in range(20)
     ]
-    step = Step.now("run", "control_study", "1")
+    step = LineageStep.now("run", "control_study", "1")
     table = table_from_rows(rows, CONTROL_STUDIES)
     store.write(paths, step, CONTROL_STUDIES, STUDY, table, data_version="v", upstream={})
 

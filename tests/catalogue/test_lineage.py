@@ -19,7 +19,7 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import BLIND_SCORES, EXAMPLES, LINEAGE, SCORES, TABLES, Pair
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, row_sha256
 from audit_pipeline.catalogue.lineage import (
-    Step,
+    LineageStep,
     file_of,
     latest_is_whole,
     latest_run,
@@ -85,8 +85,8 @@ def paths(tmp_path: Path) -> DataPaths:
     return DataPaths(tmp_path)
 
 
-def step(run_id: str) -> Step:
-    return Step.now(run_id, "scores", "7")
+def step(run_id: str) -> LineageStep:
+    return LineageStep.now(run_id, "scores", "7")
 
 
 def write_rows(paths: DataPaths, partition: str, run_id: str) -> None:
@@ -281,7 +281,7 @@ def test_the_entry_of_a_rewritten_file_is_the_one_that_names_its_bytes(tmp_path:
     row = {"benchmark": "b_8", "example_id": "one", "score": 1.0, "method": "words", "run_id": "r"}
     rows = pa.Table.from_pylist([row], schema=BLIND_SCORES.schema)
     for run, content in (("first", rows), ("second", rows), ("third", rows.slice(0, 0))):
-        step = Step.now(run, "split_quality", "1")
+        step = LineageStep.now(run, "split_quality", "1")
         store.write(paths, step, BLIND_SCORES, "b_8", content, data_version=run, upstream={})
         found = written_there(paths, BLIND_SCORES, "b_8")
         assert found is not None

@@ -12,7 +12,7 @@ from written import read_all
 
 from audit_pipeline.catalogue import outcomes
 from audit_pipeline.catalogue.contracts import OUTCOMES, Pair
-from audit_pipeline.catalogue.outcomes import MAX_REASON, Outcome, latest_outcome, outcome_of_run, record_outcome
+from audit_pipeline.catalogue.outcomes import MAX_REASON, PairOutcome, latest_outcome, outcome_of_run, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 
@@ -24,7 +24,7 @@ def paths(tmp_path: Path) -> DataPaths:
     return DataPaths(tmp_path / "data")
 
 
-def at(paths: DataPaths, monkeypatch: pytest.MonkeyPatch, hour: int, run_id: str, pair: Pair = PAIR) -> Outcome:
+def at(paths: DataPaths, monkeypatch: pytest.MonkeyPatch, hour: int, run_id: str, pair: Pair = PAIR) -> PairOutcome:
     class Clock(datetime):
         @classmethod
         def now(cls, tz: object = None) -> datetime:  # type: ignore[override]

@@ -43,7 +43,7 @@ from tiny_models import save_model
 
 from assets import scores
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import model_page
 from audit_pipeline.cli import main
 from audit_pipeline.detectors.registry import REGISTRY
@@ -51,7 +51,7 @@ from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.operate import situation
 from audit_pipeline.operate.stages.benchmarks import assess_split
 from audit_pipeline.sources import local_files
-from audit_pipeline.sources.base import Missing
+from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.sources.registry import all_sources
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
@@ -691,7 +691,7 @@ def test_a_split_of_an_earlier_version_is_assessed_again_and_coverage_and_dry_ru
     audited_copy: Workspace,
 ) -> None:
     paths, why = audited_copy.paths, "the code that assesses the split changed since"
-    assess_split(read_built(paths, "made_8"), paths, Step.now("older", "split_quality", "0"))
+    assess_split(read_built(paths, "made_8"), paths, LineageStep.now("older", "split_quality", "0"))
     told(audited_copy.run("report"))
     statement = "SELECT status, reason FROM coverage WHERE (model, benchmark) = ('tiny', 'made_8')"
     said = json.loads(told(audited_copy.run("sql", statement, "--format", "json")))
@@ -784,7 +784,7 @@ def test_refresh_fetches_again_and_rebuilds_what_changed(audited_copy: Workspace
 
 
 def test_what_a_source_lacks_and_which_rows_are_skipped_is_told(workspace: Workspace) -> None:
-    workspace.hold(*made_documents(2, 40, ["alder"]), missing=[Missing("birch", "no route to host", "birch")])
+    workspace.hold(*made_documents(2, 40, ["alder"]), missing=[MissingPart("birch", "no route to host", "birch")])
     result = workspace.run("benchmarks", "--build", "made_8")
     told(result)
     assert f"• missing from {SOURCE}: birch: no route to host" in result.stderr.splitlines()

@@ -28,7 +28,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def scores_file(folder: Path, **changes: Any) -> Path:
-    """Scores of a researcher's own: 40 known groups a side, 10 unknown ones of which half score like members."""
+    """Scores of a researcher's own: 40 known groups per side, 10 unknown ones of which half score like members."""
     generator = np.random.default_rng(5)
     rows = []
     for label, groups, mean in ((1, 40, 2.0), (0, 200, 0.0), (None, 10, 1.0)):

@@ -30,7 +30,8 @@ from bad_server import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.connectors.polite import STORE_NAME, FetchError, Page, PoliteClient, Politeness
+from audit_pipeline.connectors.polite import STORE_NAME, FetchError, PoliteClient, Politeness
+from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
 
 AGENT = "corpus-audit-test/1.0 (ann@example.org)"
@@ -289,7 +290,7 @@ def test_an_answer_that_is_none_is_asked_for_again_and_not_kept(server: BadServe
     server.serve("/api", Answer(b"busy"), Answer(b"busy"), Answer(b"fine"))
     one = client(obey_robots=False, attempts=2)
 
-    def busy(page: Page) -> str | None:
+    def busy(page: FetchedPage) -> str | None:
         return "the server is busy" if page.content == b"busy" else None
 
     with pytest.raises(FetchError, match="the server is busy"):
@@ -298,7 +299,7 @@ def test_an_answer_that_is_none_is_asked_for_again_and_not_kept(server: BadServe
 
 
 def test_a_busy_answer_may_say_how_long_to_wait(server: BadServer, client: Client, pauses: list[float]) -> None:
-    def busy(page: Page) -> str | None:
+    def busy(page: FetchedPage) -> str | None:
         return "the server is busy" if page.content == b"busy" else None
 
     server.serve("/api", Answer(b"busy", headers={"Retry-After": "5"}), Answer(b"fine"))
@@ -310,7 +311,7 @@ def test_a_busy_answer_may_say_how_long_to_wait(server: BadServer, client: Clien
 
 
 def test_an_answer_that_never_will_be_one_is_not_repeated(server: BadServer, client: Client) -> None:
-    def broken(page: Page) -> str | None:
+    def broken(page: FetchedPage) -> str | None:
         raise FetchError(page.url, "no such category")
 
     server.serve("/api", Answer(b"error"))
@@ -370,8 +371,10 @@ def test_a_damaged_answer_in_the_store_is_named(server: BadServer, client: Clien
         one.get(f"{server.url}/page")
 
 
-def _page(content: bytes, charset: str | None = None, media_type: str = "text/html") -> Page:
-    return Page("http://example.org/x", 200, content, media_type, datetime.now(UTC), from_cache=False, charset=charset)
+def _page(content: bytes, charset: str | None = None, media_type: str = "text/html") -> FetchedPage:
+    return FetchedPage(
+        "http://example.org/x", 200, content, media_type, datetime.now(UTC), from_cache=False, charset=charset
+    )
 
 
 CHINESE = "这是一段中文文字,说明书摘要。" * 3

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_table
 from audit_pipeline.controls.build import ControlReport, build_control
@@ -46,7 +46,7 @@ def documents(count: int = 8, words: int = 180) -> pa.Table:
 
 
 def table_of(texts: Sequence[str]) -> pa.Table:
-    """A document a text."""
+    """One document per text."""
     rows = []
     for number, text in enumerate(texts):
         rows.append(
@@ -71,8 +71,8 @@ def table_of(texts: Sequence[str]) -> pa.Table:
     return table_from_rows(rows, DOCUMENTS)
 
 
-def step() -> Step:
-    return Step.now("run", "controlled_contamination", "1")
+def step() -> LineageStep:
+    return LineageStep.now("run", "controlled_contamination", "1")
 
 
 def build(paths: DataPaths) -> ControlReport:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors import infilling, registry
 from audit_pipeline.detectors.infilling import INFILLING, steps_for, token_ratios
-from audit_pipeline.detectors.statistics import Branches, TextStatistics
+from audit_pipeline.detectors.statistics import BranchStatistics, TextStatistics
 
 
 def floats(*values: float) -> np.ndarray:
@@ -23,7 +23,7 @@ def ints(*values: int) -> np.ndarray:
 
 
 # Three tokens; the second is the model's own choice, the last has nothing behind it.
-BRANCHES = Branches(m=2, offsets=ints(0, 2, 2, 2), logprob=floats(-2.5, -5), z=floats(0.1, -2))
+BRANCHES = BranchStatistics(m=2, offsets=ints(0, 2, 2, 2), logprob=floats(-2.5, -5), z=floats(0.1, -2))
 TEXT = TextStatistics(
     "three tokens here",
     {
@@ -90,13 +90,13 @@ def test_m_by_length() -> None:
 
 
 @st.composite
-def texts(draw: st.DrawFn) -> tuple[TextStatistics, Branches]:
+def texts(draw: st.DrawFn) -> tuple[TextStatistics, BranchStatistics]:
     n, m = draw(st.integers(1, 12)), draw(st.integers(1, 6))
     number = np.random.default_rng(draw(st.integers(0, 1 << 20)))
     is_argmax = number.random(n) < 0.4
     lengths = [0 if is_argmax[i] else min(m, n - 1 - i) for i in range(n)]
     total = sum(lengths)
-    branches = Branches(
+    branches = BranchStatistics(
         m,
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
         number.normal(-4, 2, total).astype(np.float32),
@@ -119,7 +119,7 @@ def texts(draw: st.DrawFn) -> tuple[TextStatistics, Branches]:
 
 
 @given(texts(), st.integers(0, 6), st.booleans(), st.booleans())
-def test_ratios_equal_a_loop(made: tuple[TextStatistics, Branches], m: int, own: bool, last: bool) -> None:
+def test_ratios_equal_a_loop(made: tuple[TextStatistics, BranchStatistics], m: int, own: bool, last: bool) -> None:
     text, branches = made
     m, n = min(m, branches.m), len(text)
 

@@ -19,7 +19,7 @@ def scored(text_statistics, own, reference, settings=BOTH):
 
 
 def test_reference_by_hand(text_statistics):
-    # means -2 and -8: 6 nats a token likelier, a quarter of the loss
+    # means -2 and -8: 6 nats per token likelier, a quarter of the loss
     outcomes = scored(text_statistics, [-1.0, -3.0], [-7.0, -8.0, -9.0])
     assert outcomes == [(6.0, "ok", None), (-0.25, "ok", None)]
 

@@ -23,7 +23,7 @@ from tiny_models import forward_of, save_model
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue import tables
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.full_disk import full_disk
 from audit_pipeline.errors import AuditError, DataError
@@ -73,12 +73,12 @@ class Stages:
             self.model,
             paths,
             lambda: self.forward,
-            Step.now(run_id, "token_statistics", "1"),
+            LineageStep.now(run_id, "token_statistics", "1"),
             kinds=("base",),
             logits_budget=0,
         )
-        score_pair(self.pair, self.model, paths, Step.now(run_id, "scores", "1"))
-        evaluate_pair(self.pair, self.model, paths, Step.now(run_id, "evaluations", "1"))
+        score_pair(self.pair, self.model, paths, LineageStep.now(run_id, "scores", "1"))
+        evaluate_pair(self.pair, self.model, paths, LineageStep.now(run_id, "evaluations", "1"))
         build_warehouse(paths)
         if report:
             build_reports(paths.warehouse, paths.reports)
@@ -162,7 +162,7 @@ def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pyt
     second.run(undisturbed, "undisturbed", report=False)
     writes, expected = disk.written, numbers(undisturbed, "second")
     texts = len(read_built(undisturbed, second.pair.benchmark).texts)
-    assert writes > texts, "a part a text, and the rest"
+    assert writes > texts, "a part per text, and the rest"
     assert len(expected) > 22 * texts
 
     for left in range(writes):

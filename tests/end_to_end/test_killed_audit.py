@@ -53,7 +53,7 @@ def start(workspace: Workspace) -> subprocess.Popen[str]:
 
 
 def flushed(workspace: Workspace) -> list[str]:
-    """The texts on disk, by digest, one entry a row."""
+    """The texts on disk, by digest, one entry per row."""
     tables = [pq.read_table(part, columns=["text_sha256"], partitioning=None) for part in workspace.parts()]
     return [one for table in tables for one in table.column("text_sha256").to_pylist()]
 

@@ -35,7 +35,7 @@ HOSTILE = "<script>alert('owned')</script>"
 
 
 def documents() -> Iterator[Any]:
-    """Four documents a side in each of two collections, one window each; every text holds markup."""
+    """Four documents per side in each of two collections, one window each; every text holds markup."""
     for collection in ("alder", "birch"):
         for published in (OLD, NEW):
             for number in range(4):

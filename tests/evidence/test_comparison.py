@@ -111,7 +111,7 @@ def test_the_p_value_is_small_exactly_where_the_interval_leaves_zero_out(seed):
 
 
 def test_few_groups_cannot_give_a_small_p_value():
-    # Five groups a side, told apart by one and not at all by the other: no resample differs.
+    # Five groups per side, told apart by one and not at all by the other: no resample differs.
     labels = np.arange(10) % 2
     groups = [str(index) for index in range(10)]
     found = compare(labels.astype(float), np.zeros(10), labels, groups)

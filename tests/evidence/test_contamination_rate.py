@@ -111,7 +111,7 @@ def test_the_spread_of_groups_and_what_it_is_said_to_assume():
     )
     chosen = Threshold("marginal", 0.05, 0.5, None, 40, 400, 200, "", 0.5)
     alone = instrument(chosen, calibration)
-    assert alone.spread is None  # members of one text a group
+    assert alone.spread is None  # members of one text per group
     paired = texts(scores, calibration.labels, np.r_[np.repeat(np.arange(40), 10), 100 + np.arange(200) // 2])
     found = instrument(chosen, paired)
     between, within = 10 * 0.04 * 40 / 39, 20 * 10 * 0.24 / 360

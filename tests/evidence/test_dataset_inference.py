@@ -184,14 +184,14 @@ def test_sides_without_spread_have_the_p_value_of_a_permutation_test(recwarn: py
     values, held_out, groups = made(1)
     done = infer((np.where(held_out, 0.0, 1.0)[:, None].repeat(4, axis=1), held_out, groups))
     assert done.statistic is None
-    assert done.split_p_values == (1 / math.comb(24, 12),) * 3, "12 groups a side are tested"
+    assert done.split_p_values == (1 / math.comb(24, 12),) * 3, "12 groups per side are tested"
     far = infer((np.where(held_out, 0.0, 1e3)[:, None] + values, held_out, groups))
     assert min(far.split_p_values) >= 1 / math.comb(24, 12)
     assert not recwarn.list
 
 
 def test_windows_of_one_book_do_not_count_as_independent() -> None:
-    """Thirty all but equal windows a book, no effect: a test over texts would find a difference nearly always."""
+    """Thirty all but equal windows per book, no effect: a test over texts would find a difference nearly always."""
     p_values = [infer(made(seed, groups=20, windows=30, own=0.05), splits=1).p_value for seed in range(100)]
     # One split by twice the median is twice its p-value.
     assert np.mean([one / 2 <= 0.05 for one in p_values if one is not None]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)

@@ -23,7 +23,7 @@ def test_members_that_score_higher_and_lower() -> None:
 
 
 def test_a_group_counts_once_and_texts_of_unknown_label_not_at_all() -> None:
-    """Two books a side, of fifty windows: that one side's are higher may be chance."""
+    """Two books per side, of fifty windows: that one side's are higher may be chance."""
     labels, groups = np.repeat([1, 0], 100), np.repeat(np.arange(4), 50)
     scores = np.repeat([2.0, 3.0, 0.0, 1.0], 50)
     assert known_direction(scores, labels, groups) == "none"

@@ -36,7 +36,7 @@ def example(index, label, split, group, collection="c"):
 
 
 def benchmark_of(sides, size=2):
-    """``sides``: (name, label, split, groups, collection); ``size`` texts a group."""
+    """``sides``: (name, label, split, groups, collection); ``size`` texts per group."""
     rows = []
     for name, label, split, n_groups, collection in sides:
         for group in range(n_groups):

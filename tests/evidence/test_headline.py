@@ -1,4 +1,4 @@
-"""The detector that answers is chosen by its name alone."""
+"""The headline detector is chosen by its name alone."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_groups_to_certify_by_the_rule(fpr, groups):
 
 
 def test_noether_by_hand():
-    # AUROC .6, 5%, 80%: N = (1.645 + 0.842)^2 / (12 * 1/4 * 0.1^2) = 206.1, so 103.04 a side; N + 1 for N adds 0.5
+    # AUROC .6, 5%, 80%: N = (1.645 + 0.842)^2 / (12 * 1/4 * 0.1^2) = 206.1, so 103.04 per side; N + 1 for N adds 0.5
     assert mean_score_texts(0.6, 0.05, 0.8) == 104
 
 

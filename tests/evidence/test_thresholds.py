@@ -52,7 +52,7 @@ def test_both_rules_refuse_below_their_smallest_number_of_groups(alpha, marginal
     assert marginal_needs(alpha) == marginal_n
     assert certified_needs(alpha) == certified_n
     for rule, n in ((marginal, marginal_n), (certified, certified_n)):
-        # Two texts a group: the number that counts is that of groups.
+        # Two texts per group: the number that counts is that of groups.
         few = texts(np.arange(2.0 * (n - 1)), groups=[f"g{index // 2}" for index in range(2 * (n - 1))])
         refused = rule(few, alpha)
         assert (refused.status, refused.threshold) == ("refused", None)

@@ -11,7 +11,7 @@ import pytest
 from loopback_index import make_archive, make_wheel
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.archives import Limits, read_members, read_wheel_member
+from audit_pipeline.fetch.archives import ArchiveLimits, read_members, read_wheel_member
 
 
 def hostile_archive(path: Path) -> Path:
@@ -38,7 +38,7 @@ def hostile_archive(path: Path) -> Path:
 
 def test_members_that_lead_elsewhere_are_refused_by_name(tmp_path: Path) -> None:
     members = read_members(
-        hostile_archive(tmp_path / "h.tar.gz"), lambda name: name.endswith(".txt"), Limits(member=50)
+        hostile_archive(tmp_path / "h.tar.gz"), lambda name: name.endswith(".txt"), ArchiveLimits(member=50)
     )
     assert members.files == {"good.txt": b"xxxx"}
     assert dict(members.refused) == {
@@ -55,11 +55,11 @@ def test_members_that_lead_elsewhere_are_refused_by_name(tmp_path: Path) -> None
 def test_archives_over_the_limits_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "demo-1.0.tar.gz"
     path.write_bytes(make_archive("demo-1.0", {"a.txt": "a" * 600, "b.txt": "b" * 600, "bulk.bin": b"\0" * 300_000}))
-    read_members(path, lambda name: name.endswith(".txt"), Limits(wanted=1200))
+    read_members(path, lambda name: name.endswith(".txt"), ArchiveLimits(wanted=1200))
     with pytest.raises(SourceError, match="exceeds 1199 bytes"):
-        read_members(path, lambda name: name.endswith(".txt"), Limits(wanted=1199))
+        read_members(path, lambda name: name.endswith(".txt"), ArchiveLimits(wanted=1199))
     with pytest.raises(SourceError, match="unpacks to more than the limit"):
-        read_members(path, lambda name: name.endswith(".txt"), Limits(stream=200_000))
+        read_members(path, lambda name: name.endswith(".txt"), ArchiveLimits(stream=200_000))
 
 
 @pytest.mark.parametrize("keep", [0, 10, 200, -30])

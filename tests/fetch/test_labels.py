@@ -20,7 +20,7 @@ from audit_pipeline.fetch.labels import LabelReader
 def test_every_known_spelling(spelt: object, label: int | None) -> None:
     reader = LabelReader()
     assert reader.read(spelt) == label
-    assert reader.told("taken as unknown") is None
+    assert reader.in_words("taken as unknown") is None
     assert sum(reader.known.values()) == (label is not None)
 
 
@@ -29,7 +29,7 @@ def test_others_are_counted_and_the_first_five_spellings_shown_harmless() -> Non
     spelt = ["yes", "yes", "01", "x" * 40, "red \x1b[31m", -1, 2, "another"]
     assert [reader.read(value) for value in [1, *spelt, 0, 1]] == [1, *[None] * 8, 0, 1]
     assert reader.known == {1: 2, 0: 1}
-    words = reader.told("taken as unknown")
+    words = reader.in_words("taken as unknown")
     assert words == (
         "8 label(s) not understood, taken as unknown: 'yes' (2), '01' (1), cells of more than 30 characters (1), "
         "'red \\x1b[31m' (1), '-1' (1), and others; "
@@ -41,7 +41,7 @@ def test_as_many_spellings_as_are_shown_have_no_others() -> None:
     reader = LabelReader()
     for value in "abcdeabcde":
         reader.read(value)
-    words = reader.told("left out")
+    words = reader.in_words("left out")
     assert words is not None
     assert words.startswith(
         "10 label(s) not understood, left out: 'a' (2), 'b' (2), 'c' (2), 'd' (2), 'e' (2); a label"

@@ -10,7 +10,7 @@ from email.utils import format_datetime
 import pytest
 import requests
 
-from audit_pipeline.fetch.retry import Patience, may_pass, public, retrying, seconds_asked_for, status_may_pass
+from audit_pipeline.fetch.retry import RetryPolicy, may_pass, public, retrying, seconds_asked_for, status_may_pass
 
 
 def answered(status: int) -> requests.HTTPError:
@@ -56,14 +56,14 @@ def test_no_other_answer_is_another_in_a_moment(status: int) -> None:
 
 def test_pauses_double_up_to_the_longest() -> None:
     waits: list[float] = []
-    run = retrying(Patience(5, 1.0, longest=3.0), may_pass, sleep=waits.append)
+    run = retrying(RetryPolicy(5, 1.0, longest=3.0), may_pass, sleep=waits.append)
     assert run(failing(4, TimeoutError())) == "done"
     assert waits == [1, 2, 3, 3]
 
 
 def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
     waits: list[float] = []
-    retrying(Patience(30, 1.0, longest=1.0, jitter=0.5), may_pass, sleep=waits.append)(failing(29, TimeoutError()))
+    retrying(RetryPolicy(30, 1.0, longest=1.0, jitter=0.5), may_pass, sleep=waits.append)(failing(29, TimeoutError()))
     assert all(1 <= wait <= 1.5 for wait in waits)
     assert len(set(waits)) > 1
 
@@ -71,14 +71,14 @@ def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
 def test_no_pause_is_shorter_than_the_server_asks_for() -> None:
     waits: list[float] = []
     asked = iter([10.0, None, 0.5])
-    run = retrying(Patience(4, 1.0), may_pass, asked_for=lambda error: next(asked), sleep=waits.append)
+    run = retrying(RetryPolicy(4, 1.0), may_pass, asked_for=lambda error: next(asked), sleep=waits.append)
     assert run(failing(3, TimeoutError())) == "done"
     assert waits == [10, 2, 4]
 
 
 def test_the_last_error_is_raised_and_a_lasting_one_at_once() -> None:
     waits: list[float] = []
-    run = retrying(Patience(3, 1.0), may_pass, sleep=waits.append)
+    run = retrying(RetryPolicy(3, 1.0), may_pass, sleep=waits.append)
     with pytest.raises(TimeoutError):
         run(failing(3, TimeoutError()))
     assert len(waits) == 2

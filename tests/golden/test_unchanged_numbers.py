@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_json, write_table
 from audit_pipeline.controls.build import texts_table
@@ -52,7 +52,7 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
     """Every table of findings, from the kept scores."""
     config = ROOT / "config"
     entry = load_controls(config)["instrument_check"]
-    step = Step.now("golden", "golden", "1")
+    step = LineageStep.now("golden", "golden", "1")
     for source in entry.sources:
         refresh_source(source, paths, step)
     documents, versions = documents_of(entry, paths)

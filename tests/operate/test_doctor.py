@@ -18,13 +18,13 @@ from tiny_models import forward_of
 
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import TABLES, Pair
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.outcomes import record_outcome
 from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.operate import console, doctor
 from audit_pipeline.operate.doctor import examine
+from audit_pipeline.operate.doctor_checks import DoctorCheck
 from audit_pipeline.operate.doctor_files import Ending
-from audit_pipeline.operate.looked_at import Finding
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK
 from audit_pipeline.token_statistics.run import compute
@@ -45,7 +45,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Call
     return made
 
 
-def look(workspace: Workspace, *, deep: bool = False, **ended: Ending) -> dict[str, Finding]:
+def look(workspace: Workspace, *, deep: bool = False, **ended: Ending) -> dict[str, DoctorCheck]:
     found = examine(workspace.paths, deep=deep, how_ended=ended.get)
     return {finding.what: finding for finding in found}
 
@@ -298,7 +298,7 @@ def kept(workspace: Workspace) -> Workspace:
 
 def keep_a_table(workspace: Workspace, table: str, run_id: str) -> None:
     rows = TABLES[table].empty_table()
-    step = Step.now(run_id, "evaluations", "1")
+    step = LineageStep.now(run_id, "evaluations", "1")
     store.write(workspace.paths, step, TABLES[table], PAIR, rows, data_version="v", upstream={})
 
 

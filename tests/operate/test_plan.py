@@ -12,22 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import Pair, digest
-from audit_pipeline.catalogue.outcomes import Outcome
+from audit_pipeline.catalogue.outcomes import PairOutcome
 from audit_pipeline.operate.facts import (
     OF_PAIRS,
-    Asked,
-    Audit,
-    Benchmark,
-    Control,
+    ControlFacts,
     Conventions,
-    Frequencies,
-    Model,
-    Published,
+    FrequencyFacts,
+    ModelFacts,
+    PairFacts,
+    PlannedStep,
+    PlanRequest,
+    PublishedFacts,
     Situation,
-    Source,
+    SourceFacts,
     Split,
-    Step,
-    Written,
+    WrittenRows,
 )
 from audit_pipeline.operate.plan import as_built, is_as_configured, plan, problems, state_of
 
@@ -100,9 +99,9 @@ class World:
     made: dict[tuple[str, str], str] = field(default_factory=dict)
     splits: dict[str, Split] = field(default_factory=dict)
     cache: set[tuple[str, str]] = field(default_factory=set)
-    rows: dict[tuple[str, str], Written] = field(default_factory=dict)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    published: Published = field(default_factory=Published)
+    rows: dict[tuple[str, str], WrittenRows] = field(default_factory=dict)
+    outcomes: dict[str, PairOutcome] = field(default_factory=dict)
+    published: PublishedFacts = field(default_factory=PublishedFacts)
     hour: int = 0
 
     def version(self, what: str, *made_of: tuple[str, str]) -> str | None:
@@ -135,18 +134,21 @@ class World:
         )
 
     def situation(self) -> Situation:
-        frequencies = Frequencies(
+        frequencies = FrequencyFacts(
             CORPUS, str(self.version("corpus k", ("fetch", "s2"))), self.made.get(self.table("m1")), "s2"
         )
         return Situation(
             sources={
-                name: Source(str(self.version(f"source {name}")), self.made.get(("fetch", name))) for name in SOURCES
+                name: SourceFacts(str(self.version(f"source {name}")), self.made.get(("fetch", name)))
+                for name in SOURCES
             },
             controls={
-                CONTROL: Control(self.version("control c", ("fetch", "s1")), self.made.get(("train", CONTROL)), ("s1",))
+                CONTROL: ControlFacts(
+                    self.version("control c", ("fetch", "s1")), self.made.get(("train", CONTROL)), ("s1",)
+                )
             },
             benchmarks={
-                name: Benchmark(
+                name: BenchmarkFacts(
                     self.of_benchmark(name),
                     self.made.get(("build", name)),
                     sources,
@@ -155,9 +157,9 @@ class World:
                 )
                 for name, (sources, control) in BENCHMARKS.items()
             },
-            models={"m1": Model(frequencies=frequencies), "mc": Model(CONTROL)},
+            models={"m1": ModelFacts(frequencies=frequencies), "mc": ModelFacts(CONTROL)},
             audits={
-                pair: Audit(
+                pair: PairFacts(
                     self.conventions(pair),
                     self.rows.get(("score", pair.partition)),
                     self.rows.get(("evaluate", pair.partition)),
@@ -169,13 +171,15 @@ class World:
             code={name: str(self.given[f"code {name}"]) for name in ("split_quality", "scores", "evaluations")},
         )
 
-    def carry_out(self, step: Step) -> None:
+    def carry_out(self, step: PlannedStep) -> None:
         """Make what the step makes, of what there is now; what it is made of has to be there."""
         self.hour += 1
         if step.kind == "publish":
             runs = frozenset(one.run_id for (kind, _), one in self.rows.items() if kind == "evaluate")
             runs |= {split.run_id for split in self.splits.values()}
-            self.published = Published(there={"configuration": self.given["configuration"]}, runs=runs, at=self.now)
+            self.published = PublishedFacts(
+                there={"configuration": self.given["configuration"]}, runs=runs, at=self.now
+            )
         elif step.kind in OF_PAIRS:
             self._audit(step)
         elif step.kind == "assess":
@@ -192,7 +196,7 @@ class World:
             assert now is not None, f"{step} comes before what it is made of"
             self.made[self.table("m1") if step.kind == "count" else (step.kind, step.what)] = now
 
-    def _audit(self, step: Step) -> None:
+    def _audit(self, step: PlannedStep) -> None:
         pair, run = step.pair, f"run {self.hour}"
         now, built = self.conventions(pair), self.made[("build", pair.benchmark)]
         assert now.statistics is not None
@@ -204,14 +208,16 @@ class World:
         scores = self.rows.get(("score", step.what))
         if step.kind == "score":
             code = str(self.given["code scores"])
-            self.rows["score", step.what] = Written(run, self.now, code, built, now, digest(built, str(now), code))
+            self.rows["score", step.what] = WrittenRows(run, self.now, code, built, now, digest(built, str(now), code))
             return
         assert scores is not None
         assert (scores.benchmark, scores.conventions) == (built, now), "the scores are of this"
         code = str(self.given["code evaluations"])
         split = self.splits[pair.benchmark]
         assert split.benchmark == built, "the split is that of this"
-        self.rows["evaluate", step.what] = Written(run, self.now, code, built, now, run, scores.version, split.versions)
+        self.rows["evaluate", step.what] = WrittenRows(
+            run, self.now, code, built, now, run, scores.version, split.versions
+        )
 
     @property
     def now(self) -> datetime:
@@ -219,10 +225,10 @@ class World:
 
     def fail(self, pair: Pair) -> None:
         self.hour += 1
-        self.outcomes[pair.partition] = Outcome(pair, "scores", "failed", "no memory", f"run {self.hour}", self.now)
+        self.outcomes[pair.partition] = PairOutcome(pair, "scores", "failed", "no memory", f"run {self.hour}", self.now)
 
 
-ALL = Asked(pairs=PAIRS, publish=True)
+ALL = PlanRequest(pairs=PAIRS, publish=True)
 
 
 def finished() -> World:
@@ -234,7 +240,7 @@ def finished() -> World:
     return world
 
 
-def named(steps: Iterable[Step]) -> set[tuple[str, str]]:
+def named(steps: Iterable[PlannedStep]) -> set[tuple[str, str]]:
     return {(step.kind, step.what) for step in steps}
 
 
@@ -344,7 +350,7 @@ def test_the_order_of_what_is_given_does_not_matter(world: World, shuffled: rand
 @given(worlds(), st.sampled_from(PAIRS))
 def test_a_pair_is_done_where_nothing_is_to_be_done_for_it_on_what_is_built(world: World, pair: Pair) -> None:
     there = replace(as_built(world.situation()), models={})
-    steps = plan(there, Asked(pairs=(pair,)))
+    steps = plan(there, PlanRequest(pairs=(pair,)))
     is_built = there.benchmarks[pair.benchmark].built is not None
     assert (not steps) == (state_of(pair, there).status == "done" or not is_built)
     assert {step.because for step in steps if step.kind in OF_PAIRS} <= {state_of(pair, there).reason}
@@ -362,8 +368,8 @@ def test_reasons_are_told_one_after_the_other() -> None:
         "the start token, the window or the form of the token statistics changed since; "
         "the reference model changed since; the code that scores changed since; the code that evaluates changed since"
     )
-    world.carry_out(Step("build", "b1", ""))
-    world.carry_out(Step("count", "k|m1", ""))
+    world.carry_out(PlannedStep("build", "b1", ""))
+    world.carry_out(PlannedStep("count", "k|m1", ""))
     assert (state_of(PAIRS[0], world.situation()).reason or "").startswith(
         "the benchmark was rebuilt since; the reference model changed since; the token frequencies changed since; "
     )
@@ -400,8 +406,8 @@ def test_a_run_that_died_between_scores_and_findings_is_finished() -> None:
 def test_what_is_asked_again_or_besides_is_run_whatever_is_there() -> None:
     there, pair = finished().situation(), PAIRS[0]
     for asked, reason in (
-        (Asked(pairs=(pair,), again=True), "it is asked for again"),
-        (Asked(pairs=(pair,), more_statistics=("topk",)), "more token statistics are asked for: topk"),
+        (PlanRequest(pairs=(pair,), again=True), "it is asked for again"),
+        (PlanRequest(pairs=(pair,), more_statistics=("topk",)), "more token statistics are asked for: topk"),
     ):
         assert [(step.kind, step.because) for step in plan(there, asked)] == [(kind, reason) for kind in OF_PAIRS]
 
@@ -433,10 +439,10 @@ def test_what_cannot_be_had_is_a_problem_and_no_step() -> None:
         there, sources={**there.sources, "s2": replace(there.sources["s2"], problem="s2 is not configured")}
     )
     assert problems(unset, BENCHMARKS) == {"b2": "s2 is not configured"}
-    steps = named(plan(unset, Asked(pairs=PAIRS)))
+    steps = named(plan(unset, PlanRequest(pairs=PAIRS)))
     assert not {("fetch", "s2"), ("build", "b2"), ("run", "b2|m1")} & steps
     assert ("run", "b1|m1") in steps
-    broken = replace(there, controls={CONTROL: Control(None, None, problem="control c: unknown key")})
+    broken = replace(there, controls={CONTROL: ControlFacts(None, None, problem="control c: unknown key")})
     assert problems(broken, BENCHMARKS) == {"bc": "control c: unknown key"}
 
 
@@ -446,9 +452,11 @@ def test_of_publishing_one_step_and_what_it_is_for() -> None:
     [step] = plan(world.situation(), ALL)
     assert (step.what, step.because) == (PUBLISHED, "configuration changed since they were made")
     assert plan(world.situation(), replace(ALL, publish=False)) == ()
-    gone = replace(world.situation(), published=Published(wanted={"configuration": 0}))
+    gone = replace(world.situation(), published=PublishedFacts(wanted={"configuration": 0}))
     assert [step.because for step in plan(gone, ALL)] == ["they are not there"]
-    old = replace(gone, published=Published({"configuration": 0}, {"configuration": 0}, frozenset({"another run"})))
+    old = replace(
+        gone, published=PublishedFacts({"configuration": 0}, {"configuration": 0}, frozenset({"another run"}))
+    )
     assert [step.because for step in plan(old, ALL)] == ["they do not hold the latest findings"]
 
 
@@ -479,5 +487,5 @@ def test_a_split_that_comes_out_as_it_was_ends_there_and_one_that_does_not_is_ev
         ((("split_quality", "another"),), known.run_id, [("evaluate", "the split was assessed again since")]),
     ):
         benchmark = replace(there.benchmarks["b1"], split=replace(known, versions=versions, run_id=run))
-        steps = plan(replace(there, benchmarks={"b1": benchmark}), Asked(pairs=(pair,), publish=True))
+        steps = plan(replace(there, benchmarks={"b1": benchmark}), PlanRequest(pairs=(pair,), publish=True))
         assert [(step.kind, step.because) for step in steps][: len(expected) or None] == expected

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from audit_pipeline.operate import console, progress
 from audit_pipeline.operate.dagster import resources
-from audit_pipeline.operate.dagster.resources import ProgressTeller
+from audit_pipeline.operate.dagster.resources import ProgressReporter
 from audit_pipeline.operate.progress import describe, describe_file, duration, file_bar, terminal_bar
 from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics.run import Progress
@@ -129,7 +129,7 @@ def test_log_lines_come_now_and_then_and_at_the_end(
     monkeypatch.setattr(resources.time, "monotonic", lambda: now)
     log = logging.getLogger("made for a test")
     caplog.set_level(logging.INFO, log.name)
-    with ProgressTeller().telling("m on b", log) as tell:
+    with ProgressReporter().telling("m on b", log) as tell:
         tell(HALF)
         assert not caplog.messages, "too early"
         now += 16

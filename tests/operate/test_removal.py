@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import TABLES, Pair, Table, text_sha256
 from audit_pipeline.catalogue.contracts.columns import BENCHMARK, RUN_ID
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column
 from audit_pipeline.catalogue.tables import read_json, write_json, write_table
@@ -29,7 +29,7 @@ from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.kept import converted_of
 from audit_pipeline.models.load import write_card
 from audit_pipeline.operate.removal import (
-    Target,
+    RemovalTarget,
     find_removal,
     finished,
     names_kept,
@@ -58,10 +58,10 @@ def audit(workspace: Workspace, benchmark: str, model: str) -> None:
     write_card(tokenized, workspace.paths)
     run = f"run-{benchmark}-{model}"
     forward = lambda: forward_of(tokenized)  # noqa: E731
-    step = Step.now(run, "token_statistics", "1")
+    step = LineageStep.now(run, "token_statistics", "1")
     run_tokens(pair, tokenized, workspace.paths, forward, step, kinds=KIND, logits_budget=0)
-    score_pair(pair, tokenized, workspace.paths, Step.now(run, "scores", "1"))
-    evaluate_pair(pair, tokenized, workspace.paths, Step.now(run, "evaluations", "1"))
+    score_pair(pair, tokenized, workspace.paths, LineageStep.now(run, "scores", "1"))
+    evaluate_pair(pair, tokenized, workspace.paths, LineageStep.now(run, "evaluations", "1"))
     outcome = pa.table({"model": [model], "benchmark": [benchmark], "at": [datetime.now(UTC)]})
     write_table(workspace.paths.run_file("outcomes", pair.partition, run), outcome)
 
@@ -103,7 +103,7 @@ def audited_root(
             assess_split(
                 read_built(made.paths, benchmark),
                 made.paths,
-                Step.now(f"run-{benchmark}", "split_quality", SPLIT_VERSION),
+                LineageStep.now(f"run-{benchmark}", "split_quality", SPLIT_VERSION),
             )
             for model in ("one", "two"):
                 audit(made, benchmark, model)
@@ -138,7 +138,7 @@ def texts(workspace: Workspace, benchmark: str) -> set[str]:
     return {text_sha256(text) for text in read_built(workspace.paths, benchmark).examples.column("text").to_pylist()}
 
 
-def take(target: Target, paths: DataPaths) -> list[Gone]:
+def take(target: RemovalTarget, paths: DataPaths) -> list[Gone]:
     removal = find_removal(target, paths)
     gone = remove(removal)
     finished(removal)
@@ -150,7 +150,7 @@ def mentions(paths: DataPaths, *words: str) -> list[Path]:
     return [path for path in paths.root.rglob("*") if any(word in path.name for word in words)]
 
 
-MADE_8, ONE = Target("benchmark", "made_8"), Target("model", "one")
+MADE_8, ONE = RemovalTarget("benchmark", "made_8"), RemovalTarget("model", "one")
 
 
 def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: Workspace) -> None:
@@ -223,7 +223,7 @@ def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: 
     assert read_json(paths.model_card(fingerprint))["name"] == "alias"
     rows = cached(workspace, "base", "one")
 
-    removal = find_removal(Target("model", "alias"), paths)
+    removal = find_removal(RemovalTarget("model", "alias"), paths)
     assert [line for line in removal.kept if fingerprint in line] == [
         f"token statistics and card of {fingerprint}, which are those of one too"
     ]
@@ -255,7 +255,7 @@ def test_a_converted_tokenizer_goes_with_the_last_model_that_uses_it(workspace: 
     take(ONE, paths)
     assert folders["two"].exists()
     assert folders["one"].exists() == shared
-    take(Target("model", "two"), paths)
+    take(RemovalTarget("model", "two"), paths)
     assert not folders["one"].exists()
     assert not folders["two"].exists()
 
@@ -283,7 +283,7 @@ class Killed(BaseException):
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [MADE_8, ONE], ids=str)
 def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
-    workspace: Workspace, target: Target, tmp_path: Path
+    workspace: Workspace, target: RemovalTarget, tmp_path: Path
 ) -> None:
     whole = DataPaths(shutil.copytree(workspace.paths.root, tmp_path / "whole"))
     steps: list[Path] = []
@@ -372,7 +372,7 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table of findings, one of benchmarks that holds texts of its own, and one that has nothing to do with it."""
-    paths, step = workspace.paths, Step.now("run", "made", "1")
+    paths, step = workspace.paths, LineageStep.now("run", "made", "1")
     text = Column("text", pa.string(), "a text")
     columns = (BENCHMARK, text, RUN_ID)
     of_pairs = Table("of_pairs", "made up", columns=columns, key=("run_id",), per="pair", kept="runs")
@@ -396,7 +396,7 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
     write(of_sources, "made_8", "x")
     assert names_kept("benchmark", paths) == {"made_8", "made_12", "twin_8"}
 
-    removal = find_removal(Target("benchmark", "made_12"), paths)
+    removal = find_removal(RemovalTarget("benchmark", "made_12"), paths)
     assert further in removal.texts
     assert shared not in removal.texts, "another benchmark's new table holds it"
     assert text_sha256("only here") in find_removal(MADE_8, paths).texts
@@ -407,8 +407,8 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
 
 
 def test_a_benchmark_that_was_never_built_has_nothing(workspace: Workspace) -> None:
-    assert would_go(find_removal(Target("benchmark", "nowhere"), workspace.paths)) == []
-    assert take(Target("model", "nobody"), workspace.paths) == []
+    assert would_go(find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths)) == []
+    assert take(RemovalTarget("model", "nobody"), workspace.paths) == []
 
 
 # The cache's own part of it.

@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.tables import read_json, read_table, table_from_rows, write_json, write_table
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
@@ -45,8 +45,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Call
     return made
 
 
-def step(run_id: str) -> Step:
-    return Step.now(run_id, "asset", "3")
+def step(run_id: str) -> LineageStep:
+    return LineageStep.now(run_id, "asset", "3")
 
 
 def fill_cache(workspace: Workspace, model: TokenizedModel, forward: Callable[[], ForwardPass], run_id: str) -> None:
@@ -110,7 +110,7 @@ def test_scores_are_a_pure_function_of_the_cache_so_their_version_stays(workspac
     first, second = (score_pair(PAIR, model, workspace.paths, step(run)) for run in ("one", "two"))
     assert first.data_version == second.data_version
     kept = [workspace.paths.run_file("scores", PAIR.partition, run) for run in ("one", "two")]
-    assert all(path.exists() for path in kept), "append-only: one file a run"
+    assert all(path.exists() for path in kept), "append-only: one file per run"
 
 
 def test_without_any_statistics_nothing_is_scored(workspace: Workspace) -> None:
@@ -344,7 +344,7 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
 
     # Assessed as the asset does it: no evaluation reads it again. Files of a folder of before lack the scores.
     benchmark = read_built(paths, "made_8")
-    assess_split(benchmark, paths, Step.now("asset", "split_quality", SPLIT_VERSION))
+    assess_split(benchmark, paths, LineageStep.now("asset", "split_quality", SPLIT_VERSION))
     evaluate_pair(PAIR, model, paths, step("later"))
     assert len(read) == 2
     paths.rewritten_file("blind_scores", "benchmark", "made_8").unlink()
@@ -359,9 +359,9 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
 def test_a_split_of_another_build_or_version_is_assessed_again_and_a_damaged_one_refused(workspace: Workspace) -> None:
     paths, benchmark = workspace.paths, read_built(workspace.paths, "made_8")
     assert known_split(benchmark, paths) is None
-    assess_split(benchmark, paths, Step.now("older", "split_quality", "0"))
+    assess_split(benchmark, paths, LineageStep.now("older", "split_quality", "0"))
     assert known_split(benchmark, paths) is None, "by the code of another version"
-    assess_split(benchmark, paths, Step.now("now", "split_quality", SPLIT_VERSION))
+    assess_split(benchmark, paths, LineageStep.now("now", "split_quality", SPLIT_VERSION))
     assert known_split(benchmark, paths) is not None
     workspace.write_benchmarks(made=temporal([8], seed=6))
     workspace.build("made_8")

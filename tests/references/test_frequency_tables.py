@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import ConfigError, DataError
@@ -50,8 +50,8 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataPaths:
     return DataPaths(tmp_path / "data")
 
 
-def step(run_id: str = "run") -> Step:
-    return Step.now(run_id, "token_frequencies", "1")
+def step(run_id: str = "run") -> LineageStep:
+    return LineageStep.now(run_id, "token_frequencies", "1")
 
 
 def with_tokenizer(model: TokenizedModel, fingerprint: str) -> TokenizedModel:

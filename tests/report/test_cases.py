@@ -14,7 +14,7 @@ import pytest
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES, Pair, canonical_json, digest
 from audit_pipeline.catalogue.integrity import with_row_sha256
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.evidence.options import Asked
+from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.html import ROOM, Scale
@@ -172,7 +172,7 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
 
 
 def given_to(folder: Folder, *benchmarks: str, settings: bool = True) -> None:
-    """Make benchmarks into tables of scores that were handed over, a file a model."""
+    """Make benchmarks into tables of scores that were handed over, a file per model."""
     for benchmark in benchmarks:
         path = folder.paths.benchmark_manifest(benchmark)
         write_json(path, {**read_json(path), "design": "selected", "spec": {"builder": "given"}})
@@ -181,7 +181,9 @@ def given_to(folder: Folder, *benchmarks: str, settings: bool = True) -> None:
             of_benchmark, _, model = row["partition"].partition("|")
             if (row["table"], of_benchmark) != ("scores", benchmark):
                 continue
-            asked = Asked(Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss")
+            asked = EvaluateOptions(
+                Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss"
+            )
             row["settings"] = canonical_json(asked.settings()) if settings else None
             write_table(file, table_from_rows([with_row_sha256(row)], LINEAGE))
 

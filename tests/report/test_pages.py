@@ -392,8 +392,8 @@ def test_a_blind_control_that_was_not_read(folder: Folder) -> None:
     folder.write_examples("notes_32")
     folder.write_audit("notes_32", TINY, "run", DAY, blind=None)
     page = written(folder).pages[TINY]
-    assert "– not read" in page.text
-    assert "No blind control to read them against: not read: 60 texts, 200 needed." in page.text
+    assert "– not computed" in page.text
+    assert "No blind control to compare them with: not read: 60 texts, 200 needed." in page.text
 
 
 def test_scores_without_evaluations(folder: Folder) -> None:

@@ -29,7 +29,7 @@ from audit_pipeline.report.pair_plots import (
     roc_markdown,
 )
 from audit_pipeline.report.picture_data import (
-    Interval,
+    IntervalRow,
     RateRow,
     RocCurve,
     ScorePanel,
@@ -66,7 +66,7 @@ def roc(label: str, n: int) -> Figure:
 
 
 def forest(label: str, n: int) -> Figure:
-    return auroc_forest([Interval(label, 0.6, 0.55, 0.65)] * n, blind=Interval(label, 0.55, 0.5, 0.62))
+    return auroc_forest([IntervalRow(label, 0.6, 0.55, 0.65)] * n, blind=IntervalRow(label, 0.55, 0.5, 0.62))
 
 
 def histograms(label: str, n: int) -> Figure:
@@ -78,12 +78,14 @@ def corner(label: str, n: int) -> Figure:
 
 
 def bars(label: str, n: int) -> Figure:
-    row = RateRow(label, Interval("", 0.3, 0.2, 0.4), Interval("", 0.25, 0.0, 0.5))
-    return rates_by_group([row, RateRow(label, Interval("", 0.0, None, None), Interval("", None, None, None))] * n)
+    row = RateRow(label, IntervalRow("", 0.3, 0.2, 0.4), IntervalRow("", 0.25, 0.0, 0.5))
+    return rates_by_group(
+        [row, RateRow(label, IntervalRow("", 0.0, None, None), IntervalRow("", None, None, None))] * n
+    )
 
 
 def study(label: str, n: int) -> Figure:
-    lines = [(label, [Interval("1", 0.6, 0.5, 0.7), Interval("2", 0.9, None, None)])] * n
+    lines = [(label, [IntervalRow("1", 0.6, 0.5, 0.7), IntervalRow("2", 0.9, None, None)])] * n
     return study_panels([StudyPanel("learning_rate", ["1", "2"], lines)] * 3)
 
 
@@ -153,7 +155,7 @@ def test_labels_are_drawn_as_they_are(label: str) -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.text(max_size=60))
 def test_any_label_can_be_drawn(label: str) -> None:
-    ET.fromstring(as_svg(auroc_forest([Interval(label, 0.5, 0.4, 0.6)]), label))
+    ET.fromstring(as_svg(auroc_forest([IntervalRow(label, 0.5, 0.4, 0.6)]), label))
 
 
 def test_roc_curves_tell_their_auroc_and_mark_five_percent() -> None:
@@ -188,8 +190,8 @@ def test_a_curve_of_many_texts_stays_small() -> None:
 
 def test_the_forest_draws_intervals_where_they_are() -> None:
     figure = auroc_forest(
-        [Interval("a", 0.7, 0.6, 0.8), Interval("b", None, None, None), Interval("c", 0.4, None, None)],
-        blind=Interval("blind control", 0.55, 0.5, 0.62),
+        [IntervalRow("a", 0.7, 0.6, 0.8), IntervalRow("b", None, None, None), IntervalRow("c", 0.4, None, None)],
+        blind=IntervalRow("blind control", 0.55, 0.5, 0.62),
     )
     axes = figure.axes[0]
     lines = [line.get_xdata() for line in axes.lines]
@@ -228,8 +230,8 @@ def test_a_thinned_curve_is_the_curve(sides: list[bool]) -> None:
 
 
 def test_rates_are_drawn_where_they_are() -> None:
-    one = RateRow("a book", Interval("", 0.3, 0.2, 0.4), Interval("", 0.1, 0.0, 0.35))
-    two = RateRow("another", Interval("", 0.6, None, None), Interval("", None, None, None))
+    one = RateRow("a book", IntervalRow("", 0.3, 0.2, 0.4), IntervalRow("", 0.1, 0.0, 0.35))
+    two = RateRow("another", IntervalRow("", 0.6, None, None), IntervalRow("", None, None, None))
     figure = rates_by_group([one, two], aimed_at=0.05)
     lines = [list(line.get_xdata()) for line in figure.axes[0].lines]
     assert lines == [[0.05, 0.05], [0.2, 0.4], [0.3], [0.0, 0.35], [0.1], [0.6]]

@@ -14,7 +14,7 @@ from scipy.stats import false_discovery_control
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.report.answer import answer_words
 from audit_pipeline.report.documents import needed, penalty, smallest_q
-from audit_pipeline.report.known import Documents, Estimate, OneOfSeveral, Sides
+from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
 from audit_pipeline.report.limits import LIMITS
 from audit_pipeline.report.numbers import (
     duration,
@@ -30,8 +30,8 @@ from audit_pipeline.report.numbers import (
 from audit_pipeline.report.summary import instrument_words, summary_of, whole_set_words
 from audit_pipeline.report.words import (
     Q_LEVEL,
-    Origin,
-    Outcome,
+    AnswerKind,
+    ScoreOrigin,
     Words,
     claim_words,
     counted_words,
@@ -52,8 +52,8 @@ def words_of(
     verdict: str = "undetermined",
     margin: float | None = None,
     sides: Sides = "labelled",
-    documents: Documents | None = None,
-    origin: Origin | None = None,
+    documents: ShelfDocuments | None = None,
+    origin: ScoreOrigin | None = None,
 ) -> Words:
     return answer_words(
         sides=sides,
@@ -66,8 +66,8 @@ def words_of(
     )
 
 
-def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction: str | None = None) -> Documents:
-    return Documents(
+def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction: str | None = None) -> ShelfDocuments:
+    return ShelfDocuments(
         tested=tested,
         standing_out=standing_out,
         detectors=1,
@@ -80,7 +80,7 @@ def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction:
 
 
 def test_what_is_said_of_two_sides() -> None:
-    cases: list[tuple[Words, Outcome]] = [
+    cases: list[tuple[Words, AnswerKind]] = [
         (words_of(0.6, 0.7), "difference_to_look_at"),
         (words_of(0.6, 0.7, verdict="separable without a model"), "separable"),
         (words_of(0.45, 0.55), "no_difference"),
@@ -173,7 +173,7 @@ def test_what_is_said_of_a_shelf() -> None:
 
 
 FINDINGS = ("sound_evidence_of_training", "evidence_of_training", "difference_to_look_at", "documents_stand_out")
-ORIGINS = (Origin(), Origin(handed_over=True), Origin(handed_over=True, stated_by="whoever ran this"))
+ORIGINS = (ScoreOrigin(), ScoreOrigin(handed_over=True), ScoreOrigin(handed_over=True, stated_by="whoever ran this"))
 
 
 @given(
@@ -195,7 +195,7 @@ def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
     margin: float | None,
     sides: Sides,
     found: tuple[int, int, int] | None,
-    origin: Origin,
+    origin: ScoreOrigin,
     one_of_several: bool,
 ) -> None:
     low, high = sorted((one, other))
@@ -232,7 +232,7 @@ def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
 
 
 def test_of_whose_scores_nobody_knows_the_direction_the_report_says_so() -> None:
-    mine = Origin(handed_over=True)
+    mine = ScoreOrigin(handed_over=True)
     unknown = words_of(0.6, 0.7, documents=shelf(3), sides="audited against held-out", origin=mine)
     assert unknown.outcome == "documents_stand_out"
     assert "Whether a high score is a sign of training cannot be checked" in unknown.explanation
@@ -274,7 +274,7 @@ def detector_answer(name: str, low: float | None, high: float | None) -> OneOfSe
     ],
 )
 def test_of_several_detectors_of_which_none_was_named_none_answers(
-    intervals: list[tuple[float | None, float | None]], verdict: str, outcome: Outcome
+    intervals: list[tuple[float | None, float | None]], verdict: str, outcome: AnswerKind
 ) -> None:
     for claim in LEVELS:
         words = answer_words(
@@ -285,7 +285,7 @@ def test_of_several_detectors_of_which_none_was_named_none_answers(
             margin=None,
             documents=None,
             every=[detector_answer(str(place), *one) for place, one in enumerate(intervals)],
-            origin=Origin(handed_over=True),
+            origin=ScoreOrigin(handed_over=True),
         )
         assert words.outcome == outcome
         if outcome == "no_detector_named":
@@ -307,7 +307,7 @@ def test_where_the_whole_set_runs_the_other_way_no_document_of_handed_over_score
             margin=None,
             documents=shelf(5),
             whole_set=direction,
-            origin=Origin(handed_over=handed_over),
+            origin=ScoreOrigin(handed_over=handed_over),
         )
         outcomes[direction] = words.outcome
     against = "documents_opposite_direction" if handed_over else "documents_stand_out"
@@ -343,7 +343,7 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
 
 
 def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
-    stated = Origin(handed_over=True, stated_by="whoever ran this")
+    stated = ScoreOrigin(handed_over=True, stated_by="whoever ran this")
     randomised = {"level": "sound test", "verdict": "randomised by design"}
     for words in (
         words_of(0.6, 0.7, **randomised, origin=stated),

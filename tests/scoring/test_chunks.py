@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.fetch.rows import TextRow
-from audit_pipeline.scoring.chunks import Bounds, bounds_for, chunks
+from audit_pipeline.scoring.chunks import ChunkLimits, bounds_for, chunks
 
 
 @given(
@@ -18,7 +18,7 @@ def test_every_text_is_in_one_chunk_in_order_and_no_chunk_is_larger_than_it_may_
     lengths: list[int], most: int, characters: int
 ) -> None:
     rows = [TextRow(f"t:{n}", n, "x" * length, {}) for n, length in enumerate(lengths)]
-    divided = list(chunks(rows, Bounds(most, characters)))
+    divided = list(chunks(rows, ChunkLimits(most, characters)))
     assert [row for chunk in divided for row in chunk] == rows
     for number, chunk in enumerate(divided):
         size = sum(len(row.text) for row in chunk)

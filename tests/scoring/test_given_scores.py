@@ -47,9 +47,7 @@ def test_score_label_and_group_are_enough(tmp_path: Path) -> None:
     assert [(row["label"], row["group"], row["split"]) for row in given.examples.to_pylist()] == [
         (one % 2, f"book {one % 4}", "evaluation") for one in range(8)
     ]
-    assert given.notes == (
-        "there is no column 'text': what the texts alone give away (the blind control) was not read",
-    )
+    assert given.notes == ("there is no column 'text': the blind control, which needs the texts, was not computed",)
 
 
 def test_rows_without_ids_are_paired_in_their_order_within_a_detector(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import EXCERPT_WORDS, HIGHLIGHTS, SCORES, Pair
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.tables import read_table
 from audit_pipeline.detectors.statistics import StatisticsIndex
 from audit_pipeline.operate.stages.scores import score_pair
@@ -95,9 +95,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Call
 @pytest.mark.usefixtures("one_thread")
 def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(workspace: Workspace) -> None:
     model, paths = workspace.model("tiny"), workspace.paths
-    tokens = Step.now("tokens", "token_statistics", "1")
+    tokens = LineageStep.now("tokens", "token_statistics", "1")
     run_tokens(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)
-    score_pair(PAIR, model, paths, Step.now("scored", "scores", "1"))
+    score_pair(PAIR, model, paths, LineageStep.now("scored", "scores", "1"))
 
     scores = read_table(paths.run_file("scores", PAIR.partition, "scored"), SCORES, what="scores").to_pylist()
     shown = read_table(

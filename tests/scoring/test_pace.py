@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit_pipeline.fetch.stream import Expected
-from audit_pipeline.scoring.pace import FileProgress, Pace, Weight
+from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.token_statistics.run import Progress
 
 
@@ -14,10 +14,10 @@ class Clock:
         return self.now
 
 
-def paced(*passes: Weight) -> tuple[Pace, list[FileProgress], Clock]:
+def paced(*passes: PassWeight) -> tuple[Pace, list[FileProgress], Clock]:
     told: list[FileProgress] = []
     clock = Clock()
-    return Pace(passes or [Weight()], told.append, clock), told, clock
+    return Pace(passes or [PassWeight()], told.append, clock), told, clock
 
 
 def inner(tokens: int, of: int, seconds: float) -> Progress:
@@ -29,12 +29,12 @@ def test_the_first_batch_tells_what_the_whole_file_will_take() -> None:
     pace.begin(50, Expected(200, estimated=True))
     clock.now += 10
     pace(inner(100, 1000, 10.0))
-    # A tenth of 50 texts in 10 s: 195 texts are left, at half a text a second; 20 tokens a text.
+    # A tenth of 50 texts in 10 s: 195 texts are left, at half a text a second; 20 tokens per text.
     assert told == [FileProgress(5, 200, True, 100, 4000, 10.0, 390.0)]
 
 
 def test_several_passes_of_a_chunk_are_parts_of_its_texts() -> None:
-    pace, told, _ = paced(Weight(time=4), Weight(), Weight(tokens=5, time=5))
+    pace, told, _ = paced(PassWeight(time=4), PassWeight(), PassWeight(tokens=5, time=5))
     pace.begin(50, Expected(50, estimated=False))
     pace(inner(500, 1000, 10.0))
     pace(inner(1000, 1000, 20.0))

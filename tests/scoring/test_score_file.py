@@ -25,8 +25,8 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.read import open_texts
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.chunks import Bounds
-from audit_pipeline.scoring.file import FileScores, Told, score_file
+from audit_pipeline.scoring.chunks import ChunkLimits
+from audit_pipeline.scoring.file import FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.encode import EncodedText
@@ -43,7 +43,7 @@ COLUMNS = {
     "status": pa.string(),
     "reason": pa.string(),
 }
-FEW = Bounds(texts=3)
+FEW = ChunkLimits(texts=3)
 
 
 class Score(Protocol):
@@ -119,12 +119,12 @@ def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Pat
     score(written(tmp_path, "one.txt", "first line\nsecond line\n"))
     told: list[FileProgress] = []
     file = written(tmp_path, "two.txt", "second line\nthird line\n")
-    more = score(file, told=Told(progress=told.append))
+    more = score(file, listener=ProgressListener(progress=told.append))
     assert (more.summary.own.texts_from_cache, more.summary.own.texts_computed) == (1, 1)
     assert (told[-1].texts_done, told[-1].texts_total, told[-1].estimated) == (2, 2, False)
     told.clear()
     before = pq.read_table(out)
-    again = score(file, told=Told(progress=told.append), forward_of=never)
+    again = score(file, listener=ProgressListener(progress=told.append), forward_of=never)
     assert (again.summary.own.texts_from_cache, again.summary.own.texts_computed, told) == (2, 0, [])
     assert pq.read_table(out).equals(before)
 
@@ -137,7 +137,7 @@ def test_no_score_depends_on_how_the_file_is_divided(score: Score, tmp_path: Pat
     file = texts_file(tmp_path, 23)
     score(file, data=tmp_path / "whole")
     whole = pq.read_table(out)
-    for number, bounds in enumerate((Bounds(texts=1), Bounds(texts=7), Bounds(characters=200))):
+    for number, bounds in enumerate((ChunkLimits(texts=1), ChunkLimits(texts=7), ChunkLimits(characters=200))):
         score(file, data=tmp_path / f"divided-{number}", bounds=bounds)
         divided = pq.read_table(out)
         assert divided.drop_columns("score").equals(whole.drop_columns("score"))
@@ -149,9 +149,9 @@ def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
     score: Score, tmp_path: Path, out: Path
 ) -> None:
     file = texts_file(tmp_path, 23)
-    first = score(file, bounds=Bounds(texts=5))
+    first = score(file, bounds=ChunkLimits(texts=5))
     whole = pq.read_table(out)
-    for bounds in (Bounds(), Bounds(texts=1), Bounds(texts=4), Bounds(characters=150)):
+    for bounds in (ChunkLimits(), ChunkLimits(texts=1), ChunkLimits(texts=4), ChunkLimits(characters=150)):
         again = score(file, bounds=bounds, forward_of=never)
         assert pq.read_table(out).equals(whole)
         assert again.labelled.separations() == first.labelled.separations()
@@ -160,11 +160,11 @@ def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
 
 def test_what_branches_cost_is_told_of_what_has_been_read(score: Score, tmp_path: Path) -> None:
     said: list[str] = []
-    score(texts_file(tmp_path, 10), ["infilling"], bounds=FEW, told=Told(step=said.append))
+    score(texts_file(tmp_path, 10), ["infilling"], bounds=FEW, listener=ProgressListener(step=said.append))
     [words] = said
     assert words.startswith("the first 3 texts, infilling: branches of 5 tokens, about ")
     said.clear()
-    score(texts_file(tmp_path, 5, "other.jsonl"), ["infilling"], told=Told(step=said.append))
+    score(texts_file(tmp_path, 5, "other.jsonl"), ["infilling"], listener=ProgressListener(step=said.append))
     assert said[0].startswith("infilling: branches of 5 tokens, about ")
 
 
@@ -220,7 +220,7 @@ def test_a_file_that_breaks_off_leaves_no_table(score: Score, tmp_path: Path, ou
 def test_the_reference_model_runs_over_the_whole_file_before_the_audited_one(
     score: Score, tiny: Tiny, tmp_path: Path, out: Path
 ) -> None:
-    """One model at a time is in memory: changing them once a chunk would load each of them once a chunk."""
+    """One model at a time is in memory: changing them once per chunk would load each of them once per chunk."""
     other = save_model(tmp_path / "other", "llama", seed=1)
     model = tiny("llama")[0]
     entry = model.entry.model_copy(update={"reference_model": str(other)})
@@ -250,7 +250,7 @@ def test_neighbours_are_those_of_the_text_however_the_file_is_divided(score: Sco
     score(file, ["neighbour"])
     whole = pq.read_table(out)
     assert whole.column("status").to_pylist() == ["ok"] * 5
-    score(file, ["neighbour"], bounds=Bounds(texts=2), forward_of=never)
+    score(file, ["neighbour"], bounds=ChunkLimits(texts=2), forward_of=never)
     assert pq.read_table(out).equals(whole)
 
 
@@ -269,19 +269,19 @@ def test_the_cache_is_not_read_again_for_every_chunk(
     monkeypatch.setattr(cache_module, "open_parquet", counted)
     score(file, ["loss"], bounds=FEW, forward_of=never)
     assert len(set(read)) == 1
-    assert len(read) <= 1 + 8, "once to look through it, and once a chunk for its rows"
+    assert len(read) <= 1 + 8, "once to look through it, and once per chunk for its rows"
 
 
 def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> None:
-    """Four times the rows: what Python holds at most is the same but for a few bytes a text."""
+    """Four times the rows: what Python holds at most is the same but for a few bytes per text."""
     rows = [{"text": f"{SENTENCES[n % 6]} {n % 50}", "label": n % 2} for n in range(6000)]
     peaks = []
     for count in (1500, 6000):
         file = write_rows(tmp_path / f"{count}.jsonl", rows[:count])
-        score(file, ["loss", "zlib"], bounds=Bounds(texts=200))
+        score(file, ["loss", "zlib"], bounds=ChunkLimits(texts=200))
         tracemalloc.start()
         try:
-            score(file, ["loss", "zlib"], bounds=Bounds(texts=200), forward_of=never)
+            score(file, ["loss", "zlib"], bounds=ChunkLimits(texts=200), forward_of=never)
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
@@ -292,7 +292,7 @@ def test_progress_of_a_file_counts_cached_texts_and_ends_at_all_of_them(score: S
     file = texts_file(tmp_path, 20)
     score(written(tmp_path, "half.jsonl", "".join(file.read_text().splitlines(keepends=True)[:10])), ["lowercase"])
     told: list[FileProgress] = []
-    score(file, ["lowercase"], bounds=Bounds(texts=4), told=Told(progress=told.append))
+    score(file, ["lowercase"], bounds=ChunkLimits(texts=4), listener=ProgressListener(progress=told.append))
     done = [progress.texts_done for progress in told]
     assert done == sorted(done)
     assert (told[0].texts_done, told[0].tokens_done) == (4, 0)
@@ -325,7 +325,7 @@ def test_labels_of_a_csv_are_read_however_they_are_spelt(
 def test_labels_that_nobody_understands_are_counted_over_all_chunks(score: Score, tmp_path: Path) -> None:
     labels = ["yes", "1", "no", "0", "yes", "", "maybe not\x1b"]
     file = write_rows(tmp_path / "t.jsonl", [{"text": f"text {n}", "label": one} for n, one in enumerate(labels)])
-    told = score(file, ["loss"], bounds=FEW).labelled.labels.told("taken as unknown")
+    told = score(file, ["loss"], bounds=FEW).labelled.labels.in_words("taken as unknown")
     assert told is not None
     assert told.startswith(
         "4 label(s) not understood, taken as unknown: 'yes' (2), 'no' (1), 'maybe not\\x1b' (1); a label"

@@ -19,7 +19,7 @@ from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references.count import count_to_file
-from audit_pipeline.scoring.needs.provider import Beside
+from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.needs.registry import PROVIDERS, is_extra
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.token_statistics.encode import encode
@@ -43,7 +43,7 @@ class World:
         corpus = write_rows(data / "corpus.jsonl", [{"text": text} for text in SENTENCES])
         table = data / "counts.parquet"
         count_to_file(model, corpus, table)
-        self.beside = Beside(frequencies=table)
+        self.beside = UserInputs(frequencies=table)
 
     def session(self, selection: Selection) -> Session:
         return Session(self.model, selection, self.paths, beside=self.beside)
@@ -172,7 +172,7 @@ def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path:
     assert audit.missing_of_other_models == [reason]
     assert (audit.runs_other_models, audit.upstream) == (False, {})
     with pytest.raises(ModelError, match=r"the reference model: .*nowhere"):
-        _ = Session(model, select(["reference"]), DataPaths(tmp_path), beside=Beside()).missing
+        _ = Session(model, select(["reference"]), DataPaths(tmp_path), beside=UserInputs()).missing
 
 
 def test_what_the_scores_come_from_is_kept(world: Callable[[str], World], tiny: Tiny) -> None:

@@ -35,7 +35,7 @@ def split_quality(examples, design, language, *, resamples=RESAMPLES, seed=0, ma
 
 
 def table(texts, labels, **columns):
-    """Examples of one benchmark, one group a text."""
+    """Examples of one benchmark, one group per text."""
     n = len(texts)
     given = {
         "example_id": [f"{index:05d}" for index in range(n)],

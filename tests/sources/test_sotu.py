@@ -6,7 +6,7 @@ import hashlib
 from datetime import date
 from pathlib import Path
 
-from audit_pipeline.sources.base import LeftOut, Section
+from audit_pipeline.sources.base import LeftOut, SourceSection
 from audit_pipeline.sources.sotu import LICENCE, fetch, harvest_addresses
 
 TEXTS = {
@@ -63,7 +63,7 @@ def test_addresses_with_lost_and_changed_ones_named() -> None:
 
 
 def test_the_installed_package_is_whole(tmp_path: Path) -> None:
-    harvest = fetch(Section(), tmp_path)
+    harvest = fetch(SourceSection(), tmp_path)
     assert harvest.missing == harvest.left_out == ()
     assert len(harvest.documents) >= 249
     assert len({(document.collection, document.name) for document in harvest.documents}) == len(harvest.documents)

@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.connectors.books.source import BooksSettings
 from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.sources.local_files import LocalFilesSettings
 from audit_pipeline.sources.registry import all_sources, source_named
 from audit_pipeline.sources.release_notes import ReleaseNotesSettings
@@ -87,7 +87,11 @@ def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: Dat
     before = first_harvest(paths)
     harvest = Harvest(
         (document("a", "1", "new words"), document("b", "2", "second, changed")),
-        (Missing("b", "the network is down", "b", "1"), Missing("a", "an older archive"), Missing("z", "never", "z")),
+        (
+            MissingPart("b", "the network is down", "b", "1"),
+            MissingPart("a", "an older archive"),
+            MissingPart("z", "never", "z"),
+        ),
     )
     report = keep("demo", harvest, paths, "run-2", DAY_2)
     assert held(read_documents(paths, "demo")) == {
@@ -106,7 +110,7 @@ def test_missing_parts_keep_what_they_had_and_the_others_are_replaced(paths: Dat
 
 def test_a_whole_missing_collection_is_kept_and_the_version_stays(paths: DataPaths) -> None:
     before = first_harvest(paths)
-    harvest = Harvest((document("c", "1"), document("a", "1"), document("a", "2")), (Missing("b", "gone", "b"),))
+    harvest = Harvest((document("c", "1"), document("a", "1"), document("a", "2")), (MissingPart("b", "gone", "b"),))
     report = keep("demo", harvest, paths, "run-2", DAY_2)
     assert report.data_version == before.data_version
     assert dict(report.kept) == {"b": 2}
@@ -114,7 +118,7 @@ def test_a_whole_missing_collection_is_kept_and_the_version_stays(paths: DataPat
 
 def test_nothing_arrived_but_something_was_there(paths: DataPaths) -> None:
     before = first_harvest(paths)
-    missing = tuple(Missing(name, "no network", name) for name in "abc")
+    missing = tuple(MissingPart(name, "no network", name) for name in "abc")
     report = keep("demo", Harvest((), missing), paths, "run-2", DAY_2)
     assert report.documents == 5
     assert report.data_version == before.data_version
@@ -122,7 +126,7 @@ def test_nothing_arrived_but_something_was_there(paths: DataPaths) -> None:
 
 
 def test_nothing_arrived_and_nothing_was_there(paths: DataPaths) -> None:
-    missing = tuple(Missing(name, "no network", name) for name in "abcde")
+    missing = tuple(MissingPart(name, "no network", name) for name in "abcde")
     with pytest.raises(SourceError, match=r"demo yielded nothing; a: no network; b: no network; .* \(and 2 more\)"):
         keep("demo", Harvest((), missing), paths, "run-1", DAY_1)
     assert not paths.documents("demo").exists()
@@ -140,7 +144,7 @@ def test_an_empty_harvest_leaves_the_earlier_file_alone(paths: DataPaths) -> Non
 def test_broken_earlier_documents_do_not_stop_a_harvest(paths: DataPaths) -> None:
     first_harvest(paths)
     paths.documents("demo").write_bytes(b"broken")
-    report = keep("demo", Harvest((document("a", "1"),), (Missing("b", "gone", "b"),)), paths, "run-2", DAY_2)
+    report = keep("demo", Harvest((document("a", "1"),), (MissingPart("b", "gone", "b"),)), paths, "run-2", DAY_2)
     assert report.documents == 1
     assert [item.part for item in report.missing] == ["b", "documents of earlier runs"]
 

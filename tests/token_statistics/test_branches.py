@@ -245,7 +245,7 @@ def test_a_branch_by_hand() -> None:
 
 
 def made(lengths: list[list[int]]) -> Branches:
-    """Branches of so many tokens, a list a window, at every position."""
+    """Branches of so many tokens, a list per window, at every position."""
     counts = np.array([n for own in lengths for n in own], dtype=np.int64)
     window = np.array([number for number, own in enumerate(lengths) for _ in own], dtype=np.int64)
     place = np.array([at for own in lengths for at, _ in enumerate(own)], dtype=np.int64)

@@ -3,7 +3,7 @@
     python tests/ui/drive_ui.py [--shots FOLDER] [--keep]
 
 Needs Chromium and chromedriver on PATH, and selenium: pip install --constraint constraints.txt --group ui. Takes some
-minutes, prints a line a step, and ends with exit code 1 and one line that says what was not as it should be.
+minutes, prints a line per step, and ends with exit code 1 and one line that says what was not as it should be.
 --shots writes a picture of every page that matters (and, of a step that fails, failed.png); --keep leaves the
 installation's folder where it is.
 
@@ -129,7 +129,7 @@ class Drive:
         audits = [run.range for run in self.instance.runs("audit_pairs")]
         wholes = [(f"{BENCHMARKS[0]}|{model}", f"{BENCHMARKS[-1]}|{model}") for model in MODELS]
         require(
-            sorted(map(str, audits)) == sorted(map(str, wholes)), f"not one run a model over all benchmarks: {audits}"
+            sorted(map(str, audits)) == sorted(map(str, wholes)), f"not one run per model over all benchmarks: {audits}"
         )
         require(self.pairs_in_warehouse() == 6, f"the leaderboard holds {self.pairs_in_warehouse()} pairs, not 6")
         self.page.open(f"{LOCATION}/sensors/new_models", "2 runs requested", "(2 partitions created)")
@@ -188,7 +188,7 @@ class Drive:
     def damage_the_cache(self) -> None:
         page, data = self.page, self.workspace.data
         parts = sorted((data / "token_statistics").rglob("part-*.parquet"))
-        require(len(parts) == len(MODELS), f"the cache holds {len(parts)} parts, not one a model")
+        require(len(parts) == len(MODELS), f"the cache holds {len(parts)} parts, not one per model")
         for part in parts:
             os.truncate(part, part.stat().st_size // 2)
         first, last = f"{BENCHMARKS[0]}|{MODELS[0]}", f"{BENCHMARKS[-1]}|{MODELS[-1]}"

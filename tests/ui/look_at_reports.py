@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from browser import Browser, NotSeenError, browser
 
-from audit_pipeline.evidence.options import Asked
+from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.operate.evaluate_file import evaluate_file
 from tests.report.made_findings import make
 
@@ -95,7 +95,7 @@ def made_up(folder: Path) -> Iterator[Path]:
     ]
     pq.write_table(pa.Table.from_pylist(rows), folder / "handed over.parquet")
     for model, headline in (("nobody named one", None), ("named", "third")):
-        asked = Asked(folder / "handed over.parquet", model=model, design="randomised", headline=headline)
+        asked = EvaluateOptions(folder / "handed over.parquet", model=model, design="randomised", headline=headline)
         yield evaluate_file(asked).paths.reports
 
 

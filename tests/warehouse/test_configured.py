@@ -11,10 +11,10 @@ import pytest
 from made_workspace import SOURCE, Workspace, made_documents, make_workspace, temporal
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.config.whole import load_configuration
 from audit_pipeline.operate import situation
-from audit_pipeline.operate.facts import Asked
+from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import is_as_configured
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.operate.stages.warehouse import build_warehouse
@@ -94,7 +94,7 @@ def test_a_benchmark_of_a_source_that_is_gone_is_read_as_one_that_was_taken_out(
     with monkeypatch.context() as earlier:
         earlier.setitem(all_sources(), gone, source)  # type: ignore[arg-type]
         made.write_benchmarks(made=temporal([8]), chinese_changelogs=temporal([8], sources=[gone]))
-        refresh_source(gone, made.paths, Step.now("fetched", f"documents/{gone}", "1"))
+        refresh_source(gone, made.paths, LineageStep.now("fetched", f"documents/{gone}", "1"))
         made.build(gone)
     made.write_benchmarks(made=temporal([8]))
     examples = "SELECT DISTINCT benchmark FROM examples ORDER BY ALL"
@@ -119,7 +119,7 @@ def test_what_is_on_request_is_told(made: Workspace) -> None:
 
 def up_to_date(made: Workspace) -> dict[str, bool | None]:
     specs = load_benchmarks()
-    there = situation.look(Asked(benchmarks=tuple(specs)), made.paths, specs=specs.values())
+    there = situation.look(PlanRequest(benchmarks=tuple(specs)), made.paths, specs=specs.values())
     return {name: is_as_configured(one) for name, one in there.benchmarks.items()}
 
 

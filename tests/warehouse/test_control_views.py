@@ -128,7 +128,7 @@ def test_the_report_shows_the_check_and_a_picture_of_the_study(checked: Folder, 
     assert '<tr class="chosen"><th scope="row">min_k_plus_plus' in section
     assert "In a small model trained here on texts drawn by chance, min_k_plus_plus reaches an AUROC of" in page
     assert "how often" in section
-    assert section.count("<svg") == 2, "one a setting that was varied"
+    assert section.count("<svg") == 2, "one per setting that was varied"
     for value in ("occurrences", "learning rate", "10", "0.001", "min_k"):
         assert value in section
     assert '<a href="#instrument">' in page

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.operate.coverage import Present, coverage_of
-from audit_pipeline.operate.facts import STATUSES, Benchmark, Situation
+from audit_pipeline.operate.facts import STATUSES, BenchmarkFacts, Situation
 from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.define import create_tables, create_views, fill_derived
@@ -300,7 +300,7 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
 def present(history: History) -> Present:
     """What the configuration asks for, and what of it is built."""
     benchmarks = {
-        name: Benchmark({True: built, False: "another", None: None}[is_up_to_date], built)
+        name: BenchmarkFacts({True: built, False: "another", None: None}[is_up_to_date], built)
         for name, is_up_to_date in history.asked.items()
         for built in [history.built.get(name)]
     }

@@ -12,13 +12,13 @@ from typing import Annotated, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
+from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
 from audit_pipeline.benchmarks.family import FamilySettings
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.config.entries import Lead
+from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validating import Text
 from audit_pipeline.controls.kept import read_control, read_texts
 from audit_pipeline.errors import ConfigError
@@ -32,7 +32,7 @@ class ControlledSettings(FamilySettings):
     """Members and held-out texts of a control (config/controls.yaml): chance decided what the model was trained on."""
 
     design_follows: ClassVar[bool] = True
-    leads: ClassVar[tuple[Lead, ...]] = (Lead(("control",), "control"),)
+    leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("control",), "control"),)
 
     builder: Literal["controlled"]
     control: Text
@@ -51,7 +51,7 @@ class ControlledSettings(FamilySettings):
         return self
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -> Inputs[pa.Table]:
+def read(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -> BuilderInputs[pa.Table]:
     """The texts of the control as it is trained; DataError where it is not, ConfigError where lengths disagree."""
     name = spec.settings_of(ControlledSettings).control
     manifest = read_control(name, paths)
@@ -69,11 +69,13 @@ def read(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -
         "roles": manifest["roles"],
         "models": manifest["models"],
     }
-    return Inputs(read_texts(name, paths), {f"controls/{name}": version}, (provenance,), origin=f"the control {name}")
+    return BuilderInputs(
+        read_texts(name, paths), {f"controls/{name}": version}, (provenance,), origin=f"the control {name}"
+    )
 
 
 def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
-    """Members and held-out texts as examples; those of the twin and the surrounding ones are asked of nobody."""
+    """Members and held-out texts as examples; the texts of the other roles are not audited."""
     rows = texts.to_pylist()
     asked = [
         LabelledText.of(row, row["text"], MEMBER if row["exposed"] else NON_MEMBER)

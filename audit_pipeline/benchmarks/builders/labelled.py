@@ -10,9 +10,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
+from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.family import DesignOfSides, FamilySettings
-from audit_pipeline.benchmarks.row_settings import Files, GroupedRowsSettings, LabelValues, Part, one_part
+from audit_pipeline.benchmarks.row_settings import DataSetPart, Files, GroupedRowsSettings, LabelValues, one_part
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
@@ -44,7 +44,7 @@ class LabelledSettings(GroupedRowsSettings):
     design: DesignOfSides
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[DataSetPart, ...]:
         return one_part(self.split, self.files)
 
     @model_validator(mode="after")
@@ -53,7 +53,7 @@ class LabelledSettings(GroupedRowsSettings):
         return self
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
+def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """The rows of ``spec``, from the place that its environment variable names, else its path, hub or package.
 
     Raises DataError (SourceError) where they cannot be had, where a column is missing altogether, and where no row can

@@ -13,10 +13,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, Inputs, Provenance, ReadDocuments
+from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, Provenance, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
 from audit_pipeline.benchmarks.family import Count, DesignOfSides, Length
-from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, Files, LabelValues, Part, RowsSettings, one_part
+from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, DataSetPart, Files, LabelValues, RowsSettings, one_part
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, label_in, refuse_one_class, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
@@ -49,12 +49,12 @@ class OnlineSettings(RowsSettings):
     inputs: Count | None = Field(default=None, description="at most so many; None: as many as there are pairs")
     order: Literal["member_last", "random"] = Field(
         default="member_last",
-        description="the paper's, where a chunk's place tells its side; or by a coin of the seed's",
+        description="the paper's, where a chunk's place reveals its side; or drawn at random by the seed",
     )
     design: DesignOfSides
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[DataSetPart, ...]:
         return one_part(self.split, self.files)
 
     @model_validator(mode="after")
@@ -69,7 +69,7 @@ class OnlineSettings(RowsSettings):
 
 
 @dataclass(frozen=True)
-class Input:
+class JoinedText:
     """Two texts, one of each side, as one text; ``border`` is where the second begins."""
 
     group: str
@@ -79,7 +79,7 @@ class Input:
     second: LabelledText
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
+def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """The rows of all lengths that the inputs of ``spec`` are made of; a split with {words} is read for each length.
 
     Raises DataError (SourceError) where they cannot be had, where a column is missing altogether, and where no row can
@@ -131,7 +131,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     return Drawn(examples_table(texts, spec, run_id), {}, counted, rows.skipped)
 
 
-def chunks_of(one: Input, words: int, unit: WordUnit) -> list[LabelledText]:
+def chunks_of(one: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:
     """The input's chunks of ``words`` words, in order; a context and its text together are a beginning of the input."""
     chunks: list[LabelledText] = []
     parts = ((one.first, 0, one.text[: one.border]), (one.second, one.border, one.text[one.border :]))
@@ -154,7 +154,7 @@ def chunks_of(one: Input, words: int, unit: WordUnit) -> list[LabelledText]:
     return chunks
 
 
-def _parts(settings: OnlineSettings) -> list[tuple[Part | None, Sequence[int]]]:
+def _parts(settings: OnlineSettings) -> list[tuple[DataSetPart | None, Sequence[int]]]:
     """What is read, with the lengths that are wanted of it."""
     part = next(iter(settings.parts), None)
     lengths = sorted(settings.lengths)
@@ -203,13 +203,13 @@ def _one_length_each(
 
 def _inputs(
     sides: Mapping[int, list[LabelledText]], spec: BenchmarkSpec, settings: OnlineSettings, unit: WordUnit
-) -> Iterator[Input]:
+) -> Iterator[JoinedText]:
     for nonmember, member in zip(sides[NON_MEMBER], sides[MEMBER], strict=False):
         pair = digest(nonmember.document_id, member.document_id)[:16]
         turned = settings.order == "random" and int(digest(settings.seed, spec.family, "order", pair), 16) % 2
         first, second = (member, nonmember) if turned else (nonmember, member)
         whole = unit.join([first.text, second.text])
-        yield Input(f"{spec.family}:{pair}", whole, len(whole) - len(second.text), first, second)
+        yield JoinedText(f"{spec.family}:{pair}", whole, len(whole) - len(second.text), first, second)
 
 
 def _spans(part: str, start: int, unit: WordUnit) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ from audit_pipeline.benchmarks.family import DocumentsSettings
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
-from audit_pipeline.config.entries import Lead
+from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validating import StrictSettings, Text
 from audit_pipeline.errors import DataError
 
@@ -56,10 +56,10 @@ class ShelfSettings(DocumentsSettings):
     """
 
     added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members"}
-    leads: ClassVar[tuple[Lead, ...]] = (
+    leads: ClassVar[tuple[EntryReference, ...]] = (
         *DocumentsSettings.leads,
-        Lead(("held_out", "sources"), "source"),
-        Lead(("members", "sources"), "source"),
+        EntryReference(("held_out", "sources"), "source"),
+        EntryReference(("members", "sources"), "source"),
     )
 
     builder: Literal["shelf"]

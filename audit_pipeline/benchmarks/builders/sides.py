@@ -11,9 +11,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
+from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.family import DesignOfSides
-from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, Part
+from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import OriginRows, one_after_another, read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
@@ -29,13 +29,13 @@ class SidesSettings(GroupedRowsSettings):
     """Members from one file or split, non-members from another."""
 
     builder: Literal["sides"]
-    members: Part
-    nonmembers: Part
+    members: DataSetPart
+    nonmembers: DataSetPart
     text_column: Text = Field(default="text", description="lines that are a JSON string have it, too")
     design: DesignOfSides
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[DataSetPart, ...]:
         return self.members, self.nonmembers
 
     @model_validator(mode="after")
@@ -46,7 +46,7 @@ class SidesSettings(GroupedRowsSettings):
         return self
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
+def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """Both sides of ``spec`` as labelled rows, the members' first.
 
     Raises DataError (SourceError) where either cannot be had, where a column is missing altogether, and where no row

@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, Inputs, ReadDocuments
+from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.family import ANY, MEANINGS, Count, Design
-from audit_pipeline.benchmarks.row_settings import Files, GroupedRowsSettings, LabelValues, Part, one_part
+from audit_pipeline.benchmarks.row_settings import DataSetPart, Files, GroupedRowsSettings, LabelValues, one_part
 from audit_pipeline.benchmarks.row_template import RowTemplate
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
@@ -47,7 +47,7 @@ class TemplatedSettings(GroupedRowsSettings):
     design: Design = "unlabelled"
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[DataSetPart, ...]:
         return one_part(self.split, self.files)
 
     @property
@@ -72,7 +72,7 @@ class TemplatedSettings(GroupedRowsSettings):
         return self
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Inputs[LabelledRows]:
+def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """The items of ``spec``, each formatted by its template; without a label column nobody knows which are members.
 
     Items that begin alike are not taken for one document: they often share an instruction. Raises DataError

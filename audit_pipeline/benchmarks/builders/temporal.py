@@ -51,7 +51,7 @@ class TemporalSettings(DocumentsSettings):
     nonmember_from: date
     per_side: Count | None = None
     balance: Literal["collection", "none"] = "collection"
-    match: Match | None = Field(default=None, description="so many a side that resemble each other; None: all")
+    match: Match | None = Field(default=None, description="so many per side that resemble each other; None: all")
     design: Literal["temporal"] = "temporal"
 
     @property

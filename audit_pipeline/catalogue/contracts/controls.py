@@ -40,16 +40,18 @@ CONTROL_TEXTS = Table(
         LANGUAGE,
         DOCUMENTS.column("published"),
         Column("text", pa.string(), "the window, UTF-8"),
-        Column("role", pa.string(), "member | held_out | twin (trained on by the twin alone) | surrounding"),
-        Column("exposed", pa.int32(), "how often an epoch of the exposed model's training held the text"),
-        Column("twin", pa.int32(), "how often an epoch of its twin's training held it"),
+        Column(
+            "role", pa.string(), "member | held_out | twin (only the control model was trained on it) | surrounding"
+        ),
+        Column("exposed", pa.int32(), "how many times an epoch of the exposed model's training held the text"),
+        Column("twin", pa.int32(), "how many times an epoch of the control model's training held it"),
         SHA256,
     ),
 )
 
 CONTROL_STUDIES = Table(
     "control_studies",
-    "what makes members easier to tell: controls trained again with one setting changed, an AUROC a detector each",
+    "what makes members easier to detect: controls trained again with one setting changed, AUROC by detector",
     key=("study", "setting", "value", "seed", "detector", "parameters"),
     per="study",
     kept="rewritten",
@@ -70,7 +72,7 @@ CONTROL_STUDIES = Table(
         Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
         Column("training_tokens", pa.int64(), "tokens of the training, repeats counted"),
         Column("parameters_of_model", pa.int64(), "trainable numbers of the model"),
-        Column("final_loss", pa.float64(), "mean loss of the last epoch, nats a token"),
+        Column("final_loss", pa.float64(), "mean loss of the last epoch, nats per token"),
         RUN_ID,
     ),
 )

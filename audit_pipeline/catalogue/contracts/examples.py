@@ -1,4 +1,4 @@
-"""The labelled texts of the benchmarks, and what tells their two sides apart without a model.
+"""The labelled texts of the benchmarks, and how far their two sides differ without a model.
 
 What belongs here: the declarations of both tables, and the values of a label and a split. What does not: drawing
 examples (benchmarks/), measuring a split (separability/).
@@ -74,7 +74,7 @@ EXAMPLES = Table(
 
 SPLIT_QUALITY = Table(
     "split_quality",
-    "how far the two sides of a benchmark differ without any model; split_summary has a row a benchmark",
+    "how far the two sides of a benchmark differ without any model; split_summary has one row per benchmark",
     key=("benchmark", "measure", "part", "side"),
     per="benchmark",
     kept="rewritten",

@@ -1,7 +1,8 @@
-"""What a forward pass leaves behind a token, by kind of cache, and how often a corpus holds each token.
+"""What a forward pass leaves behind per token, by kind of cache, and how often a corpus holds each token.
 
 What belongs here: the declarations of these tables. What does not: computing them (token_statistics/, references/).
-The cache keeps a kind's rows in parts of its own, by text and model; the warehouse has one row a text of the base kind.
+The cache keeps a kind's rows in parts of its own, by text and model; the warehouse has one row per text of the base
+kind.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1}
 
 TOKEN_STATISTICS = Table(
     "token_statistics",
-    "the texts that a model has been run on, one row a cached text; the values a token stay in Parquet",
+    "the texts that a model has been run on, one row per cached text; the values of the tokens stay in Parquet",
     key=("model_fingerprint", "key"),
     per="pair",
     kept="cache",
@@ -84,7 +85,7 @@ TOPK = Table(
     columns=(
         TOKEN_STATISTICS.column("key"),
         TOKEN_STATISTICS.column("text_sha256"),
-        Column("k", pa.int32(), "entries a token"),
+        Column("k", pa.int32(), "entries per token"),
         per_token("token_id", pa.int32(), "flat, k a scored token, best first"),
         per_token("logprob", pa.float32(), "flat, k a scored token, best first"),
     ),
@@ -101,7 +102,7 @@ LOGITS = Table(
     columns=(
         TOKEN_STATISTICS.column("key"),
         TOKEN_STATISTICS.column("text_sha256"),
-        Column("vocab_size", pa.int32(), "entries a token"),
+        Column("vocab_size", pa.int32(), "entries per token"),
         Column("logits", pa.large_binary(), "float16, little endian, row-major: scored tokens x vocabulary"),
     ),
 )

@@ -19,7 +19,7 @@ _WHEN_BUILT = (
 
 MODELS = Table(
     "models",
-    "the models that have been loaded, one row a fingerprint",
+    "the models that have been loaded, one row per fingerprint",
     key=("fingerprint",),
     kept="given",
     columns=(
@@ -47,7 +47,7 @@ MODELS = Table(
 
 BENCHMARKS = Table(
     "benchmarks",
-    "the benchmarks that have been built, one row a benchmark",
+    "the benchmarks that have been built, one row per benchmark",
     key=("benchmark",),
     kept="given",
     columns=(
@@ -127,7 +127,7 @@ KEYS = Table(
 
 SCORED_SETTINGS = Table(
     "scored_settings",
-    "how many texts every run scored, one row a run, detector and setting",
+    "how many texts every run scored, one row per run, detector and setting",
     key=("run_id", "benchmark", "model", "detector", "parameters"),
     made_from=("scores",),
     columns=(
@@ -146,7 +146,7 @@ SCORED_SETTINGS = Table(
 
 RUNS = Table(
     "runs",
-    "what every run wrote: one row a table, partition and run, with what the lineage says of it",
+    "what every run wrote: one row per table, partition and run, with what the lineage says of it",
     key=("table", "partition", "run_id"),
     made_from=("lineage", "scored_settings"),
     columns=(
@@ -182,7 +182,7 @@ RUNS = Table(
 # A view of this would join as-of, which no recursive view may read.
 LINEAGE_EDGES = Table(
     "lineage_edges",
-    "what every run's rows were made of: one row an input, with the run that had written it last before",
+    "what every run's rows were made of: one row per input, with the run that had written it last before",
     key=("table", "partition", "run_id", "upstream_table", "upstream_partition"),
     made_from=("lineage",),
     columns=(

@@ -58,8 +58,8 @@ class EpubError(DataError):
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The most that is read of an EPUB: bytes of the file, of one member, of all of them; members; tags a chapter."""
+class EpubLimits:
+    """The most that is read of an EPUB: bytes of the file, of one member, of all of them; members; tags per chapter."""
 
     file: int = 256 * MEBIBYTE
     member: int = 8 * MEBIBYTE
@@ -92,14 +92,14 @@ class Epub:
     problems: tuple[tuple[str, str], ...]
 
 
-def read_epub(file: Path | bytes, limits: Limits | None = None) -> Epub:
+def read_epub(file: Path | bytes, limits: EpubLimits | None = None) -> Epub:
     """The chapters of an EPUB in the order of its spine.
 
     A chapter that is not there, lies outside the file, is too long or is not text goes into ``problems`` with the
     reason. Raises EpubError where nothing can be read: no zip file, no container, broken XML, copy protection, more
     than ``limits`` allows; OSError where the file itself cannot be read.
     """
-    limits = limits or Limits()
+    limits = limits or EpubLimits()
     size = len(file) if isinstance(file, bytes) else file.stat().st_size
     if size > limits.file:
         raise EpubError(f"more than {limits.file} bytes")
@@ -114,7 +114,7 @@ def read_epub(file: Path | bytes, limits: Limits | None = None) -> Epub:
 class _Members:
     """Reads members of an archive by name, within the limits."""
 
-    def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
+    def __init__(self, archive: zipfile.ZipFile, limits: EpubLimits) -> None:
         infos = archive.infolist()
         if len(infos) > limits.members:
             raise EpubError(f"more than {limits.members} members")
@@ -152,7 +152,7 @@ class _MemberError(Exception):
     """Why a member cannot be read."""
 
 
-def _read(members: _Members, limits: Limits) -> Epub:
+def _read(members: _Members, limits: EpubLimits) -> Epub:
     if _CONTAINER not in members:
         raise EpubError(f"no {_CONTAINER}: not an EPUB")
     _refuse_protected(members)
@@ -273,7 +273,7 @@ def _inside(folder: str, reference: str) -> tuple[str, str | None]:
     return joined, None
 
 
-def _markup(content: bytes, limits: Limits) -> str:
+def _markup(content: bytes, limits: EpubLimits) -> str:
     if content.count(b"<") > limits.tags:
         raise _MemberError(f"more than {limits.tags} tags")
     declared = _DECLARED.match(content)

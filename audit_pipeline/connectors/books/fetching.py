@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.polite import FetchError, PoliteClient
+from audit_pipeline.connectors.responses import FetchedPage
 
 MOST_FAILURES = 3
 _ABSENT = frozenset((403, 404, 410))
@@ -17,7 +17,7 @@ _ABSENT = frozenset((403, 404, 410))
 
 def ask_for_books(
     client: PoliteClient, books: Iterable[tuple[str, Sequence[str]]], limit: int
-) -> Iterator[tuple[str, Page | str]]:
+) -> Iterator[tuple[str, FetchedPage | str]]:
     """For each book (name, addresses to try in this order): its name, and its page or the reason why there is none.
 
     ``limit`` bytes of a page are taken at most. After MOST_FAILURES books in a row for which the library gave no
@@ -33,7 +33,7 @@ def ask_for_books(
         yield name, page if page is not None else reason
 
 
-def _first_page(client: PoliteClient, addresses: Sequence[str], limit: int) -> tuple[Page | None, str, bool]:
+def _first_page(client: PoliteClient, addresses: Sequence[str], limit: int) -> tuple[FetchedPage | None, str, bool]:
     """The first page there is; else the reason, and whether the library answered."""
     reasons: list[str] = []
     for address in addresses:

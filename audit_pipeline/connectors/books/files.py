@@ -19,7 +19,7 @@ from audit_pipeline.connectors.books.matter import epub_text, plain_text
 from audit_pipeline.connectors.books.metadata import METADATA_FILES, BookEntry, read_metadata
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import unicode_problem
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 BOOK_FILES = (".txt", ".epub")
 DATE_KIND = "first publication"
@@ -40,16 +40,18 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
     """
     if not folder.is_dir():
         problem = "is not a folder" if folder.exists() else "no such folder"
-        return Harvest((), (Missing(collection, f"{folder}: {problem}", collection),))
+        return Harvest((), (MissingPart(collection, f"{folder}: {problem}", collection),))
     documents: list[Document] = []
-    missing: list[Missing] = []
+    missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
     files, unread = _files(folder)
     left_out += unread
     entries = _entries(folder, files, collection, missing, left_out)
     for name, entry in sorted(entries.items()):
         if name not in files:
-            missing.append(Missing(name, f"{entry.location} describes it, but there is no such file", collection, name))
+            missing.append(
+                MissingPart(name, f"{entry.location} describes it, but there is no such file", collection, name)
+            )
             continue
         if files[name].suffix.lower() not in BOOK_FILES:
             left_out.append(LeftOut(name, f"not one of {', '.join(BOOK_FILES)}"))
@@ -57,7 +59,7 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
         try:
             title, text, problems = _read(files[name], entry)
         except OSError as error:
-            missing.append(Missing(name, f"cannot be read ({error.strerror or error})", collection, name))
+            missing.append(MissingPart(name, f"cannot be read ({error.strerror or error})", collection, name))
         except UnusableBookError as unusable:
             left_out.append(LeftOut(name, str(unusable)))
         else:
@@ -174,7 +176,7 @@ def _walk(root: Path, left_out: list[LeftOut]) -> Iterator[Path]:
 
 
 def _entries(
-    folder: Path, files: Mapping[str, Path], collection: str, missing: list[Missing], left_out: list[LeftOut]
+    folder: Path, files: Mapping[str, Path], collection: str, missing: list[MissingPart], left_out: list[LeftOut]
 ) -> dict[str, BookEntry]:
     """What the metadata files say, by the name of the file that it is about."""
     entries: dict[str, BookEntry] = {}
@@ -184,7 +186,7 @@ def _entries(
         try:
             found, unusable = read_metadata(files[name], "file")
         except DataError as error:
-            missing.append(Missing(name, str(error), collection))
+            missing.append(MissingPart(name, str(error), collection))
             continue
         left_out += unusable
         for entry in found:

@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.books.fetching import ask_for_books
 from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text, cleaned
 from audit_pipeline.connectors.books.matter import gutenberg_head, plain_text
 from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
 from audit_pipeline.connectors.books.source import GutenbergSettings
 from audit_pipeline.connectors.polite import PoliteClient
+from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 MEBIBYTE = 1024 * 1024
 LICENCE = "public domain in the USA (Project Gutenberg License)"
@@ -79,16 +79,16 @@ def harvest_gutenberg(
         page = client.get(settings.catalogue, limit=_MOST_CATALOGUE_BYTES, max_age=CATALOGUE_AGE)
         catalogue = read_catalogue(page.text())
     except SourceError as error:
-        return Harvest((), (Missing(f"{collection}: the catalogue", str(error), collection),))
+        return Harvest((), (MissingPart(f"{collection}: the catalogue", str(error), collection),))
     chosen, left_out = choose(catalogue, settings, frozenset(entries))
     documents: list[Document] = []
-    missing: list[Missing] = []
+    missing: list[MissingPart] = []
     left_out = [*catalogue.left_out, *left_out]
     places = ((str(book.number), addresses(book.number, settings)) for book in chosen)
     for (name, answer), book in zip(ask_for_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
         part = f"{collection} {name} ({book.title})"
         if isinstance(answer, str):
-            missing.append(Missing(part, answer, collection, name))
+            missing.append(MissingPart(part, answer, collection, name))
             continue
         try:
             documents.append(_document(book, answer, entries.get(name), collection))
@@ -216,7 +216,7 @@ def original_publication(text: str) -> Dating | None:
     return between_years(years_in(line[1])) if line else None
 
 
-def _document(book: CatalogueBook, page: Page, entry: BookEntry | None, collection: str) -> Document:
+def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str) -> Document:
     try:
         text = cleaned(page.text())
     except SourceError as error:

@@ -1,4 +1,4 @@
-"""Books: a folder of the user's own, Project Gutenberg and Standard Ebooks, one document a book.
+"""Books: a folder of the user's own, Project Gutenberg and Standard Ebooks, one document per book.
 
 What belongs here: which of the three are read, and who asks. What does not: what may be set (source.py), and how each
 is read (files.py, gutenberg.py, standard_ebooks.py).
@@ -17,7 +17,7 @@ from audit_pipeline.connectors.books.source import NAME, BooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import harvest_standard_ebooks
 from audit_pipeline.connectors.polite import PoliteClient, Politeness
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Harvest, LeftOut, Missing, together
+from audit_pipeline.sources.base import Harvest, LeftOut, MissingPart, together
 
 
 def harvest(settings: BooksSettings, downloads: Path) -> Harvest:
@@ -46,7 +46,7 @@ def _library_harvest(settings: BooksSettings, cache: Path) -> Harvest:
             collections.append(settings.gutenberg.collection)
         if settings.standard_ebooks.asked_for:
             collections.append(settings.standard_ebooks.collection)
-        return Harvest((), tuple(Missing(f"{name}: the dates", str(error), name) for name in collections))
+        return Harvest((), tuple(MissingPart(f"{name}: the dates", str(error), name) for name in collections))
     harvests = [Harvest((), (), tuple(left_out))]
     if settings.gutenberg.mirror is not None:
         with PoliteClient(cache, _politeness(settings, settings.gutenberg.seconds_between)) as client:

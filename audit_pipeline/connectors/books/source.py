@@ -13,7 +13,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.config.validating import Language, Text
-from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Section, Source
+from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Source, SourceSection
 
 NAME = "books"
 LICENCE = (
@@ -30,7 +30,7 @@ GUTENBERG_CATALOGUE = "https://www.gutenberg.org/cache/epub/feeds/pg_catalog.csv
 STANDARD_EBOOKS = "https://standardebooks.org"
 
 
-class GutenbergSettings(Section):
+class GutenbergSettings(SourceSection):
     """Which books of Project Gutenberg are taken, and from which mirror.
 
     ``files`` are the addresses below the mirror at which a book's text is looked for, in this order; ``{id}`` is its
@@ -63,7 +63,7 @@ class GutenbergSettings(Section):
         return self
 
 
-class StandardEbooksSettings(Section):
+class StandardEbooksSettings(SourceSection):
     """Which books of Standard Ebooks are taken: those of a feed (Atom or OPDS), those listed, or both."""
 
     feed: Url | None = None
@@ -79,7 +79,7 @@ class StandardEbooksSettings(Section):
         return self.feed is not None or bool(self.ids)
 
 
-class BooksSettings(Section):
+class BooksSettings(SourceSection):
     """A folder of books with its metadata files, and the two public libraries; each may be left out.
 
     ``dates`` is a .csv or .jsonl with the columns ``id`` and ``published`` for books of the libraries (a Gutenberg

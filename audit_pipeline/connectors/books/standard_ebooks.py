@@ -27,7 +27,7 @@ from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_
 from audit_pipeline.connectors.books.source import StandardEbooksSettings
 from audit_pipeline.connectors.polite import FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 MEBIBYTE = 1024 * 1024
 LICENCE = "public domain text in the USA; edition CC0-1.0"
@@ -74,7 +74,7 @@ def harvest_standard_ebooks(
     """
     entries = entries or {}
     collection = settings.collection
-    missing: list[Missing] = []
+    missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
     found = {identity: FeedBook(identity, None, None, epub_address(identity, settings)) for identity in settings.ids}
     if settings.feed is not None:
@@ -89,7 +89,7 @@ def harvest_standard_ebooks(
     for (name, answer), book in zip(ask_for_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
         part = f"{collection} {name}"
         if isinstance(answer, str):
-            missing.append(Missing(part, answer, collection, name))
+            missing.append(MissingPart(part, answer, collection, name))
             continue
         try:
             epub = read_epub(answer.content)
@@ -102,7 +102,7 @@ def harvest_standard_ebooks(
 
 
 def _feed_books(
-    settings: StandardEbooksSettings, client: PoliteClient, missing: list[Missing], left_out: list[LeftOut]
+    settings: StandardEbooksSettings, client: PoliteClient, missing: list[MissingPart], left_out: list[LeftOut]
 ) -> list[FeedBook]:
     books: list[FeedBook] = []
     address, seen = settings.feed, set[str]()
@@ -117,7 +117,7 @@ def _feed_books(
         except SourceError as error:
             closed = isinstance(error, FetchError) and error.status in {401, 403}
             missing.append(
-                Missing(
+                MissingPart(
                     f"{settings.collection}: the feed", str(error) + (_CLOSED if closed else ""), settings.collection
                 )
             )

@@ -27,7 +27,7 @@ from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeadersParserException
 
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, MEBIBYTE, RawPage
-from audit_pipeline.sources.base import LeftOut, Missing
+from audit_pipeline.sources.base import LeftOut, MissingPart
 
 SUFFIXES = (".html", ".htm", ".html.gz", ".htm.gz", ".warc", ".warc.gz")
 
@@ -38,7 +38,7 @@ _CHUNK = 64 * 1024
 _MOST_FAULTS = 100
 _HTML = ("text/html", "application/xhtml+xml")
 
-Found = RawPage | LeftOut | Missing
+Found = RawPage | LeftOut | MissingPart
 
 
 def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[Found]:
@@ -48,7 +48,7 @@ def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[Found]:
     their end: the caller knows whose documents they may hold.
     """
     if not root.exists():
-        yield Missing(root.name, f"{root}: no such file or folder")
+        yield MissingPart(root.name, f"{root}: no such file or folder")
         return
     for name, path, problem in _files(root):
         if problem is not None:
@@ -60,7 +60,7 @@ def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[Found]:
             else:
                 yield _page(name, path, largest)
         except OSError as error:
-            yield Missing(name, f"{path}: cannot be read ({error.strerror or error})")
+            yield MissingPart(name, f"{path}: cannot be read ({error.strerror or error})")
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
@@ -113,7 +113,7 @@ def _warc_pages(name: str, path: Path, largest: int) -> Iterator[Found]:
         if file.read(len(_GZIP)) == _GZIP:
             for place, member in _gzip_members(file):
                 if isinstance(member, str):
-                    yield Missing(f"{name}@{place}", f"broken record: {member}")
+                    yield MissingPart(f"{name}@{place}", f"broken record: {member}")
                 else:
                     yield from _record_pages(f"{name}@{place}", io.BytesIO(member), largest, others)
         else:
@@ -188,12 +188,12 @@ def _record_pages(name: str, stream: BinaryIO, largest: int, others: Counter[str
             if len(content) > largest:
                 yield LeftOut(url or name, _too_large(largest))
             elif _is_cut_short(record):
-                yield Missing(url or name, f"broken record: cut short, in {name}")
+                yield MissingPart(url or name, f"broken record: cut short, in {name}")
             else:
                 yield RawPage(url or name, content, url or None, _charset(record))
     except (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, zlib.error, ValueError) as error:
         reason = str(error).strip().splitlines()
-        yield Missing(name, f"broken record: {reason[0] if reason else type(error).__name__}")
+        yield MissingPart(name, f"broken record: {reason[0] if reason else type(error).__name__}")
 
 
 def _records(stream: BinaryIO) -> Iterator[ArcWarcRecord]:

@@ -1,7 +1,7 @@
 """Cleaning of Chinese texts before they are audited: what is taken out of a text, and which texts are left out.
 
 What belongs here: pure functions from text to text, rules that a cleaned text must meet, and their parameters. What
-does not: where texts come from (one module a source).
+does not: where texts come from (one module per source).
 
 Zhang et al. 2024 (section 2.2) clean their patents with "several preprocessing and cleaning steps similar to those used
 in ChineseWebText" and do not list them. The rules and their thresholds here are those that ChineseWebText's tool chain
@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from audit_pipeline.sources.base import Section
+from audit_pipeline.sources.base import SourceSection
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -57,7 +57,7 @@ _KEPT_CONTROLS = "\n\t"
 _LOST_CHARACTER = 0xFFFD
 
 
-class CleaningRules(Section):
+class CleaningRules(SourceSection):
     """Parameters of the cleaning; the defaults of the thresholds are EvalWeb's."""
 
     repeated_line_from: Annotated[int, Field(ge=1, strict=True)] | None = Field(

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, NOT_A_PATENT, RawPage
 from audit_pipeline.connectors.patents.record import page_address, publication_number
 from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
+from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import LeftOut, Missing
+from audit_pipeline.sources.base import LeftOut, MissingPart
 
 SITE = "https://patents.google.com"
 _LARGEST_LIST = 64 * 1024 * 1024
@@ -28,7 +28,7 @@ _ENOUGH_FAILURES = 3
 _ABOUT_ONE_PAGE = frozenset((400, 404, 410))
 _FIELD = b"publicationNumber"
 
-Found = RawPage | LeftOut | Missing
+Found = RawPage | LeftOut | MissingPart
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def politeness(contact: str, seconds_between: float) -> Politeness:
 
 
 def read_numbers(path: Path, countries: Sequence[str], limit: int | None = None) -> NumberList:
-    """The numbers in the text file at ``path``: one a line, with or without separators; # begins a comment.
+    """The numbers in the text file at ``path``: one per line, with or without separators; # begins a comment.
 
     Lines that hold none, numbers of other countries and what is over ``limit`` are left out.
     Raises SourceError where the file cannot be read.
@@ -104,10 +104,10 @@ def crawled_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE
             yield RawPage(number, page.content, page.url, page.charset)
 
 
-def _missing(number: str, reason: str) -> Missing:
-    return Missing(number, reason, number[:2], number)
+def _missing(number: str, reason: str) -> MissingPart:
+    return MissingPart(number, reason, number[:2], number)
 
 
-def _no_patent(page: Page) -> str | None:
+def _no_patent(page: FetchedPage) -> str | None:
     """Why an answer is no patent page: a site that is busy may say so in a page of its own."""
     return None if _FIELD in page.content else f"the answer is {NOT_A_PATENT}"

@@ -28,7 +28,7 @@ from audit_pipeline.connectors.patents.record import (
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, column_names, unicode_problem
-from audit_pipeline.sources.base import LeftOut, Missing
+from audit_pipeline.sources.base import LeftOut, MissingPart
 
 LARGEST_FILE = 4 * 1024**3
 LARGEST_TEXT = 10_000_000
@@ -37,7 +37,7 @@ _NEEDED = ("publication_number", "publication_date", "priority_date")
 _DAY_COLUMNS = ("publication_date", "filing_date", "priority_date")
 LANGUAGE = "zh"
 
-Found = Patent | LeftOut | Missing
+Found = Patent | LeftOut | MissingPart
 
 
 def exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
@@ -46,19 +46,19 @@ def exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part]
     Rows of other countries are counted, not named. Missing, without a collection, are files that cannot be read.
     """
     if not root.exists():
-        yield Missing(root.name, f"{root}: no such file or folder")
+        yield MissingPart(root.name, f"{root}: no such file or folder")
         return
     paths = [root] if root.is_file() else sorted(path for path in root.iterdir() if not path.name.startswith("."))
     for path in paths:
         if suffix_of(path) not in ROW_SUFFIXES or not path.is_file():
             yield LeftOut(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
         elif path.stat().st_size > LARGEST_FILE:
-            yield Missing(path.name, f"larger than {LARGEST_FILE} bytes; export it in several files")
+            yield MissingPart(path.name, f"larger than {LARGEST_FILE} bytes; export it in several files")
         else:
             try:
                 yield from _patents(path, countries, parts, today)
             except DataError as error:
-                yield Missing(path.name, str(error))
+                yield MissingPart(path.name, str(error))
 
 
 def _patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:

@@ -24,12 +24,12 @@ from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError
 from audit_pipeline.connectors.patents.source import LICENCE, NAME, PatentsSettings
 from audit_pipeline.connectors.polite import PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 LANGUAGE = "zh"
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
 
-Found = Patent | LeftOut | Missing
+Found = Patent | LeftOut | MissingPart
 
 
 def harvest(settings: PatentsSettings, downloads: Path) -> Harvest:
@@ -47,10 +47,10 @@ def harvest(settings: PatentsSettings, downloads: Path) -> Harvest:
 def harvest_inputs(settings: PatentsSettings, downloads: Path, today: date, site: str = SITE) -> Harvest:
     """As ``harvest``, with ``today`` as the day after which no date can lie, and the crawl's ``site``."""
     patents: list[tuple[Patent, str]] = []
-    missing: list[Missing] = []
+    missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
     for found in _found(settings, downloads, today, site):
-        if isinstance(found, Missing):
+        if isinstance(found, MissingPart):
             missing += _of_every_country(found, settings)
         elif isinstance(found, LeftOut):
             left_out.append(found)
@@ -100,14 +100,14 @@ def _crawled(
     try:
         listed = read_numbers(path, settings.countries, settings.limit)
     except SourceError as error:
-        yield Missing(path.name, str(error))
+        yield MissingPart(path.name, str(error))
         return
     yield from listed.left_out
     with PoliteClient(downloads / NAME, politeness(contact, settings.seconds_between)) as client:
         yield from _parsed(crawled_pages(listed.numbers, client, site), today)
 
 
-def _parsed(pages: Iterable[RawPage | LeftOut | Missing], today: date) -> Iterator[Found]:
+def _parsed(pages: Iterable[RawPage | LeftOut | MissingPart], today: date) -> Iterator[Found]:
     for page in pages:
         if not isinstance(page, RawPage):
             yield page
@@ -118,7 +118,7 @@ def _parsed(pages: Iterable[RawPage | LeftOut | Missing], today: date) -> Iterat
             yield LeftOut(page.name, str(problem))
 
 
-def _of_every_country(item: Missing, settings: PatentsSettings) -> list[Missing]:
+def _of_every_country(item: MissingPart, settings: PatentsSettings) -> list[MissingPart]:
     """A part that may have held any document, as missing from every collection, so that earlier ones are kept."""
     if item.collection is not None:
         return [item]

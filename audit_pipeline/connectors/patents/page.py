@@ -236,7 +236,7 @@ def _url(tree: etree._Element, page: RawPage, number: str) -> str:
 
 
 def _section(tree: etree._Element, name: str) -> str:
-    """The text of a section's content, one paragraph a line; empty where the page has none."""
+    """The text of a section's content, one paragraph per line; empty where the page has none."""
     for section in tree.iterfind(f".//section[@itemprop='{name}']"):
         content = section.find(".//*[@itemprop='content']")
         if content is not None:

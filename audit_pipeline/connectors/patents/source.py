@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints, model_validator
 from audit_pipeline.config.validating import Text
 from audit_pipeline.connectors.patents.cleaning import CleaningRules
 from audit_pipeline.connectors.patents.record import PARTS, Part
-from audit_pipeline.sources.base import FILE_NAME, Harvest, Section, Source
+from audit_pipeline.sources.base import FILE_NAME, Harvest, Source, SourceSection
 
 NAME = "patents"
 LICENCE = (
@@ -25,7 +25,7 @@ LICENCE = (
 Country = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2}$")]
 
 
-class PatentsSettings(Section):
+class PatentsSettings(SourceSection):
     """Where patents are read from (any of three ways, or several), which of them, and how they are cleaned."""
 
     pages: Path | None = Field(default=None, description="saved pages: a folder of .html, .html.gz, .warc, .warc.gz")

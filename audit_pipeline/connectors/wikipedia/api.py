@@ -18,12 +18,12 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from audit_pipeline.connectors.answers import Page
 from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
+from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, page_document, pages_in_words
 from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 FOLDER = "wikipedia"
 _MAXLAG = "5"
@@ -92,7 +92,7 @@ class _Found:
     """What a walk through categories found: pages by id, in the order they were met."""
 
     pages: dict[int, str] = field(default_factory=dict)
-    missing: list[Missing] = field(default_factory=list)
+    missing: list[MissingPart] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
 
 
@@ -175,7 +175,7 @@ class _Api:
             raise FetchError(page.url, f"its answer is not the API's ({error.errors()[0]['msg']})") from error
 
 
-def _refusal(page: Page) -> str | None:
+def _refusal(page: FetchedPage) -> str | None:
     """Why an answer is none that should be kept; raises FetchError where asking again is no use."""
     try:
         error = _ErrorAnswer.model_validate_json(page.content).error
@@ -200,7 +200,9 @@ def _walk(api: _Api, settings: WikipediaSettings) -> _Found:
         for category in level:
             any_member = False
             if failures == _MOST_FAILURES:
-                found.missing.append(Missing(category, "not asked for: the site is out of reach", settings.collection))
+                found.missing.append(
+                    MissingPart(category, "not asked for: the site is out of reach", settings.collection)
+                )
                 continue
             try:
                 for member in api.members(category):
@@ -212,7 +214,7 @@ def _walk(api: _Api, settings: WikipediaSettings) -> _Found:
                         below.append(member.title)
             except FetchError as error:
                 failures += 1
-                found.missing.append(Missing(category, str(error), settings.collection))
+                found.missing.append(MissingPart(category, str(error), settings.collection))
             else:
                 failures = 0
                 if not any_member:
@@ -242,13 +244,13 @@ def _harvest_pages(api: _Api, found: _Found, settings: WikipediaSettings) -> Har
     for done, page_id in enumerate(asked_for):
         if failures == _MOST_FAILURES:
             reason = f"not asked for: {failures} pages in a row could not be had; refresh again to go on from here"
-            missing.append(Missing(f"API: {pages_in_words(len(asked_for) - done)}", reason, settings.collection))
+            missing.append(MissingPart(f"API: {pages_in_words(len(asked_for) - done)}", reason, settings.collection))
             break
         try:
             page = _page_text(api, page_id, sought[page_id], settings)
         except FetchError as error:
             failures += 1
-            missing.append(Missing(f"API: {sought[page_id]}", str(error), settings.collection, str(page_id)))
+            missing.append(MissingPart(f"API: {sought[page_id]}", str(error), settings.collection, str(page_id)))
             continue
         failures = 0
         if isinstance(page, str):

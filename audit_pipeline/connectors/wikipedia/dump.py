@@ -30,7 +30,7 @@ from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, ch
 from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import MOST_CHARACTERS
 from audit_pipeline.errors import DataError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 SUFFIXES = (".xml", ".xml.bz2", ".xml.gz")
 _CHUNK = 1 << 16
@@ -86,9 +86,9 @@ def harvest_dump(settings: WikipediaSettings, dates: CreationDates) -> Harvest:
     files = [path] if path.is_file() else sorted(one for one in path.glob("*") if one.name.endswith(SUFFIXES))
     if not files:
         problem = f"holds no {', '.join(SUFFIXES)} file" if path.is_dir() else "no such file or folder"
-        return Harvest((), (Missing(path.name, f"{path}: {problem}", settings.collection),))
+        return Harvest((), (MissingPart(path.name, f"{path}: {problem}", settings.collection),))
     documents: list[Document] = []
-    missing: list[Missing] = []
+    missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
     for file in files:
         not_taken = LeftOutPages(file.name)
@@ -96,7 +96,7 @@ def harvest_dump(settings: WikipediaSettings, dates: CreationDates) -> Harvest:
             for document in _documents(file, settings, dates, not_taken):
                 documents.append(document)  # One by one: what came before a break stays.
         except DataError as error:
-            missing.append(Missing(file.name, str(error), settings.collection))
+            missing.append(MissingPart(file.name, str(error), settings.collection))
         left_out += not_taken.entries()
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 

@@ -19,7 +19,7 @@ from audit_pipeline.connectors.wikipedia.pages import pages_in_words
 from audit_pipeline.connectors.wikipedia.parquet import harvest_parquet
 from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing, together
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, together
 
 
 def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
@@ -42,7 +42,7 @@ def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
     return replace(found, documents=documents, left_out=(*found.left_out, *repeated))
 
 
-def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[Missing, ...], tuple[LeftOut, ...]]:
+def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[MissingPart, ...], tuple[LeftOut, ...]]:
     if settings.dates is None:
         return CreationDates(), (), ()
     try:
@@ -50,7 +50,7 @@ def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[Missing, .
             return dates_from_history(settings.dates), (), ()
         dates, refused = read_dates(settings.dates)
     except DataError as error:
-        return CreationDates(), (Missing(settings.dates.name, str(error), settings.collection),), ()
+        return CreationDates(), (MissingPart(settings.dates.name, str(error), settings.collection),), ()
     return dates, (), refused
 
 

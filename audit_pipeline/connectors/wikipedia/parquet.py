@@ -23,7 +23,7 @@ from audit_pipeline.connectors.wikipedia.source import Part, WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import is_tail_heading
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import text_problem
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, Missing
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 COLUMNS = ("id", "url", "title", "text")
 _BATCH = 256
@@ -42,9 +42,9 @@ def harvest_parquet(settings: WikipediaSettings, dates: CreationDates) -> Harves
     files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
     if not files:
         problem = "holds no .parquet file" if path.is_dir() else "no such file or folder"
-        return Harvest((), (Missing(path.name, f"{path}: {problem}", settings.collection),))
+        return Harvest((), (MissingPart(path.name, f"{path}: {problem}", settings.collection),))
     documents: list[Document] = []
-    missing: list[Missing] = []
+    missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
     choice = choice_of(settings)
     for file in files:
@@ -55,7 +55,7 @@ def harvest_parquet(settings: WikipediaSettings, dates: CreationDates) -> Harves
                 if document is not None:
                     documents.append(document)
         except DataError as error:
-            missing.append(Missing(file.name, str(error), settings.collection))
+            missing.append(MissingPart(file.name, str(error), settings.collection))
         left_out += not_taken.entries()
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from audit_pipeline.config.validating import Language, Text
-from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Section, Source
+from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Source, SourceSection
 
 NAME = "wikipedia"
 LICENCE = "CC BY-SA 4.0"
@@ -44,7 +44,7 @@ def _expression(value: str) -> str:
 Expression = Annotated[str, StringConstraints(min_length=1), AfterValidator(_expression)]
 
 
-class WikipediaSettings(Section):
+class WikipediaSettings(SourceSection):
     """Event pages of a Wikipedia: from a dump, from the parquet form, from the API; any of them, or several.
 
     ``dump``: a MediaWiki XML export (.xml, .xml.bz2, .xml.gz) or a folder of them. ``parquet``: a file of id, url,

@@ -32,7 +32,7 @@ FROM leaderboard ORDER BY model, benchmark, detector, parameters
 """
 
 
-class Key(NamedTuple):
+class FindingKey(NamedTuple):
     """What one finding is about."""
 
     model: str
@@ -61,8 +61,8 @@ class WatchedFinding:
     is_current: bool
 
     @property
-    def key(self) -> Key:
-        return Key(self.model, self.benchmark, self.detector, self.parameters)
+    def key(self) -> FindingKey:
+        return FindingKey(self.model, self.benchmark, self.detector, self.parameters)
 
     @property
     def setting(self) -> str:
@@ -70,7 +70,7 @@ class WatchedFinding:
         return self.detector if self.parameters == "{}" else f"{self.detector} {self.parameters}"
 
 
-State = Mapping[Key, WatchedFinding]
+State = Mapping[FindingKey, WatchedFinding]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class FindingChange:
     words: str
 
 
-def read_findings(warehouse: Path) -> dict[Key, WatchedFinding]:
+def read_findings(warehouse: Path) -> dict[FindingKey, WatchedFinding]:
     """The findings on the leaderboard; raises DataError where there is no warehouse or it cannot be read."""
     with open_read_only(warehouse) as connection:
         rows = connection.execute(_ROWS).fetchall()
@@ -92,7 +92,7 @@ def read_findings(warehouse: Path) -> dict[Key, WatchedFinding]:
 
 
 def changes(old: State, new: State) -> list[FindingChange]:
-    """One change a pair that differs, by model and benchmark.
+    """One change per pair that differs, by model and benchmark.
 
     A pair differs by a first finding, one that is gone or became stale, another claim level or split verdict, or an
     AUROC outside of its old interval by which it moved more than ``SMALLEST_MOVE``. That an audit was repeated with
@@ -134,7 +134,7 @@ def to_text(state: State) -> str:
     )
 
 
-def from_text(text: str) -> dict[Key, WatchedFinding]:
+def from_text(text: str) -> dict[FindingKey, WatchedFinding]:
     """The state that :func:`to_text` wrote; raises DataError for anything else."""
     try:
         content = json.loads(text)

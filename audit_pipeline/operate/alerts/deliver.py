@@ -27,7 +27,7 @@ from urllib3.exceptions import HTTPError
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, TransientError
-from audit_pipeline.fetch.retry import Patience, may_pass, retrying, seconds_asked_for, status_may_pass
+from audit_pipeline.fetch.retry import RetryPolicy, may_pass, retrying, seconds_asked_for, status_may_pass
 
 WEBHOOK = "CORPUS_AUDIT_WEBHOOK"
 INSECURE = "CORPUS_AUDIT_WEBHOOK_INSECURE"
@@ -37,8 +37,8 @@ TIMEOUT = 10.0
 SHORT_TIMEOUT = 5.0
 LOCK_TIMEOUT = 30.0
 _OK, _REDIRECTED = 200, 300
-PATIENCE = Patience(attempts=4, first=0.5, longest=5.0)
-_ONCE = Patience(attempts=1, first=0.0)
+RETRY_POLICY = RetryPolicy(attempts=4, first=0.5, longest=5.0)
+_ONCE = RetryPolicy(attempts=1, first=0.0)
 # The loggers that name the path of a request, which holds the secret.
 _TALKATIVE = ("urllib3.connectionpool", "urllib3.util.retry")
 
@@ -96,7 +96,7 @@ def payload(alert: Alert) -> dict[str, object]:
 def deliver(alert: Alert, paths: DataPaths, *, patient: bool = True) -> str:
     """Send the alert to the webhook in CORPUS_AUDIT_WEBHOOK, or append it to the file of alerts; says where it went.
 
-    ``patient=False`` tries once, for five seconds at most: for somebody who has many to tell and little time.
+    ``patient=False`` tries once, for five seconds at most: for somebody who has many to send and little time.
     Requests that fail for a passing reason are repeated with growing pauses, so an alert may arrive twice. One that
     does not arrive is appended to the file, with the reason, before the error is raised: TransientError where the
     webhook did not answer or was too busy, ConfigError where its address is refused, here or by its host. Where the
@@ -143,7 +143,7 @@ def _is_loopback(host: str) -> bool:
 def _post(url: str, content: Mapping[str, object], patient: bool) -> _NotDelivered | None:
     """Post JSON with retries; what went wrong in words of our own, or None."""
     host = urlsplit(url).hostname
-    patience, timeout = (PATIENCE, TIMEOUT) if patient else (_ONCE, SHORT_TIMEOUT)
+    patience, timeout = (RETRY_POLICY, TIMEOUT) if patient else (_ONCE, SHORT_TIMEOUT)
 
     with _quiet():
         try:
@@ -167,7 +167,7 @@ def _post(url: str, content: Mapping[str, object], patient: bool) -> _NotDeliver
 def _pause_asked_for(error: BaseException) -> float | None:
     asked_for = error.pause if isinstance(error, _BusyError) else None
     # Whoever waits for this alert's delivery is not kept for an hour.
-    return None if asked_for is None else min(asked_for, PATIENCE.longest)
+    return None if asked_for is None else min(asked_for, RETRY_POLICY.longest)
 
 
 def _ask(url: str, content: Mapping[str, object], timeout: float) -> int:

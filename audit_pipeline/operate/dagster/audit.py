@@ -21,10 +21,10 @@ from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.operate.dagster import claims, in_process, partitions
+from audit_pipeline.operate.dagster import in_process, partitions, work_claims
 from audit_pipeline.operate.dagster.carry_out import Runner, carry_out, ensure, ensure_frequencies, product
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.facts import OF_PAIRS, Asked, Situation, Step
+from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
 from audit_pipeline.scoring.selection import audit_session
@@ -49,9 +49,9 @@ class AuditRequest:
     publish: bool = True
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> PlanRequest:
         """The same in the planner's words."""
-        return Asked(
+        return PlanRequest(
             pairs=tuple(Pair(spec.name, self.model) for spec in self.benchmarks),
             refresh=self.refresh,
             again=self.again,
@@ -61,7 +61,7 @@ class AuditRequest:
 
 
 @dataclass(frozen=True)
-class Pass:
+class PassCounts:
     """How many texts of a pair were in the cache, and how many the model was run on."""
 
     from_cache: int
@@ -74,11 +74,11 @@ class AuditOutcome:
     was none; the error where some pairs met a fault and the others are done; the benchmarks left out, and why."""
 
     runs: dict[str, str] = field(default_factory=dict)
-    passes: dict[str, Pass] = field(default_factory=dict)
+    passes: dict[str, PassCounts] = field(default_factory=dict)
     not_applicable: dict[str, str] = field(default_factory=dict)
     failed: PairsFailedError | None = None
     left_out: dict[str, str] = field(default_factory=dict)
-    buried: list[str] = field(default_factory=list)
+    dead_runs: list[str] = field(default_factory=list)
 
 
 def audit(
@@ -96,18 +96,18 @@ def audit(
     models = [request.model, *([entry.reference_model] if entry.reference_model is not None else [])]
     names = [spec.name for spec in request.benchmarks]
     with (
-        claims.audit_of(paths, models=models, benchmarks=names),
+        work_claims.audit_of(paths, models=models, benchmarks=names),
         in_process.open_instance(paths) as instance,
     ):
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
-        outcome = AuditOutcome(buried=in_process.bury_dead_runs(instance))
+        outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
         _audit(entry, request, runner, outcome)
         return outcome
 
 
 def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
     if entry.control is not None:
-        outcome.runs |= ensure(Asked(controls=(entry.control.name,)), ("fetch", "train"), runner)
+        outcome.runs |= ensure(PlanRequest(controls=(entry.control.name,)), ("fetch", "train"), runner)
     # First of all else, so that a model that cannot be had costs no download and leaves no partition behind.
     model = load_tokenizer(entry, runner.paths)
     request = _with_settled_day(request, runner.paths, runner.tell)
@@ -140,7 +140,7 @@ def _look(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sit
     return look(request.asked, paths, specs=request.benchmarks, entries=entries, models=models)
 
 
-def _steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[Step]:
+def _steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
     """What is to be done now."""
     return plan(_look(request, model, paths), request.asked)
 
@@ -159,10 +159,10 @@ def _refuse_strangers(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) ->
 def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]) -> str:
     """Run a study of a control, then warehouse and report; returns the run's id."""
     with in_process.open_instance(paths) as instance:
-        in_process.bury_dead_runs(instance)
+        in_process.mark_dead_runs_failed(instance)
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
         control = load_controls().named(load_studies().named(study_name).control)
-        ensure(Asked(sources=control.sources), ("fetch",), runner)
+        ensure(PlanRequest(sources=control.sources), ("fetch",), runner)
         run = runner.run("run_studies", partition_key=study_name)
         on_step("rebuilding warehouse and report")
         _publish(runner, include_text=texts_are_quoted())
@@ -175,9 +175,9 @@ def prepare(
     """Fetch sources and build benchmarks where that is needed; no model is run."""
     request = _with_settled_day(request, paths, on_step)
     names = [spec.name for spec in request.benchmarks]
-    with claims.audit_of(paths, benchmarks=names), in_process.open_instance(paths) as instance:
+    with work_claims.audit_of(paths, benchmarks=names), in_process.open_instance(paths) as instance:
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
-        outcome = AuditOutcome(buried=in_process.bury_dead_runs(instance))
+        outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
         _prepare(request, runner, outcome)
     return outcome
 
@@ -187,7 +187,7 @@ def publish(
 ) -> str:
     """Rebuild warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
     with in_process.open_instance(paths) as instance:
-        in_process.bury_dead_runs(instance)
+        in_process.mark_dead_runs_failed(instance)
         return _publish(Runner(definitions.resolve_job_def, instance, paths, on_step), include_text=include_text)
 
 
@@ -214,7 +214,7 @@ def _prepare(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> Au
     left = list(request.benchmarks)
     # One kind after the other, each seen in the light of the one before: what came out as it was changes nothing.
     for kind in ("fetch", "train", "build", "assess"):
-        asked = Asked(benchmarks=tuple(spec.name for spec in left), refresh=request.refresh and kind == "fetch")
+        asked = PlanRequest(benchmarks=tuple(spec.name for spec in left), refresh=request.refresh and kind == "fetch")
         there = look(asked, runner.paths, specs=left, ask_hub=request.refresh and kind == "build")
         cannot = problems(there, asked.benchmarks)
         left = [spec for spec in left if _may_go_on(spec, cannot.get(spec.name), request, runner, outcome)]
@@ -250,12 +250,12 @@ def _may_go_on(
     return False
 
 
-def _make(step: Step, specs: Sequence[BenchmarkSpec], runner: Runner, outcome: AuditOutcome) -> None:
+def _make(step: PlannedStep, specs: Sequence[BenchmarkSpec], runner: Runner, outcome: AuditOutcome) -> None:
     try:
         outcome.runs[product(step)] = carry_out(step, runner)
     except dg.DagsterError:
         # A blocking check that fails ends the run, which has built the benchmark, with an error that only names it.
-        asked = Asked(benchmarks=(step.what,))
+        asked = PlanRequest(benchmarks=(step.what,))
         built = [spec for spec in specs if step.kind == "build" and spec.name == step.what]
         if built and not plan(look(asked, runner.paths, specs=built), asked):
             read_built(runner.paths, step.what).require_fit()
@@ -281,7 +281,7 @@ def _tell_skipped_rows(benchmark: str, paths: DataPaths, on_step: Callable[[str]
         on_step(f"skipped in {benchmark}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}")
 
 
-def _run_pairs(request: AuditRequest, steps: Sequence[Step], runner: Runner, outcome: AuditOutcome) -> None:
+def _run_pairs(request: AuditRequest, steps: Sequence[PlannedStep], runner: Runner, outcome: AuditOutcome) -> None:
     if not steps:
         return
     resources: dict[str, dict[str, object]] = {
@@ -305,7 +305,7 @@ def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutco
         return
     said = {name: str(entry.value) for name, entry in records[0].asset_materialization.metadata.items()}
     if "texts_computed" in said:
-        outcome.passes[partition] = Pass(int(said["texts_from_cache"]), int(said["texts_computed"]))
+        outcome.passes[partition] = PassCounts(int(said["texts_from_cache"]), int(said["texts_computed"]))
     else:
         outcome.not_applicable[partition] = said.get("reason", "no reason was given")
 

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process
-from audit_pipeline.operate.facts import Asked, Kind, Step
+from audit_pipeline.operate.facts import Kind, PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import plan
 from audit_pipeline.operate.situation import look
 from audit_pipeline.references.frequencies import countable_corpus
@@ -41,13 +41,13 @@ class Runner:
         return in_process.run_job(self.jobs(job), self.instance, tags=self.tags, on_wait=self.tell, **target)
 
 
-def carry_out(step: Step, runner: Runner) -> str:
+def carry_out(step: PlannedStep, runner: Runner) -> str:
     """Fetch, train, build, assess or count; returns the run's id. Raises the AuditError that the run ended with."""
     if step.kind == "fetch":
         runner.tell(f"fetching documents: {step.what}")
         return runner.run("refresh_sources", selection=[dg.AssetKey(["documents", step.what])])
     if step.kind == "train":
-        runner.tell(f"training the control {step.what}: one model on its members, its twin on other texts")
+        runner.tell(f"training the control {step.what}: one model on its members, the control model on other texts")
         resources = {"models": {"device": runner.device}} if runner.device is not None else None
         return runner.run("train_controls", partition_key=step.what, resources=resources)
     if step.kind == "build":
@@ -72,13 +72,13 @@ _PRODUCT: Mapping[Kind, str] = {
 }
 
 
-def product(step: Step) -> str:
+def product(step: PlannedStep) -> str:
     """What a step makes, in one word."""
     return f"{_PRODUCT[step.kind]}/{step.what.partition('|')[0]}"
 
 
 def ensure(
-    asked: Asked, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
+    asked: PlanRequest, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
 ) -> dict[str, str]:
     """Carry out the steps of these kinds, one kind after the other, that what is asked takes.
 
@@ -107,4 +107,4 @@ def ensure_frequencies(model: TokenizedModel, runner: Runner) -> dict[str, str]:
     Returns the runs by what they made. Raises the AuditError that kept it from being counted.
     """
     countable_corpus(model.entry)
-    return ensure(Asked(models=(model.entry.name,)), ("fetch", "count"), runner, models=[model])
+    return ensure(PlanRequest(models=(model.entry.name,)), ("fetch", "count"), runner, models=[model])

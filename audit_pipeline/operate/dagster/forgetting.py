@@ -3,9 +3,9 @@
 What belongs here: who uses it, Dagster's partitions, the order of it all. What does not: which files there are
 (audit_pipeline/operate/removal.py), presentation (cli/).
 
-An audit that is at work in another process holds a claim (claims.py). The partition goes first: from then on no run can
-be requested for it, and a run that was requested just before is seen by the second look, which gives the partition
-back. A removal that was killed is finished by the same command.
+An audit that is at work in another process holds a claim (work_claims.py). The partition goes first: from then on no
+run can be requested for it, and a run that was requested just before is seen by the second look, which gives the
+partition back. A removal that was killed is finished by the same command.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.hints import did_you_mean, only_partition, partitions_of
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.operate.dagster import claims, in_process
+from audit_pipeline.operate.dagster import in_process, work_claims
 from audit_pipeline.operate.dagster.audit import publish
 from audit_pipeline.operate.dagster.in_process import dagster_home
 from audit_pipeline.operate.dagster.partitions import pair_of
 from audit_pipeline.operate.removal import (
     Dimension,
-    Target,
+    RemovalTarget,
     find_removal,
     finished,
     kept_aside,
@@ -56,17 +56,17 @@ class Forgotten:
     user's.
     """
 
-    target: Target
+    target: RemovalTarget
     gone: Sequence[Gone]
     kept: Sequence[str]
     had_partition: bool
     users: Sequence[str]
     configured: bool | None
     aside: Sequence[Path]
-    buried: Sequence[str] = field(default_factory=list)
+    dead_runs: Sequence[str] = field(default_factory=list)
 
 
-def plan_to_forget(given: Target, definitions: dg.Definitions, paths: DataPaths) -> Forgotten:
+def plan_to_forget(given: RemovalTarget, definitions: dg.Definitions, paths: DataPaths) -> Forgotten:
     """What forgetting would take away, and who uses it now; nothing is changed, no Dagster home is made.
 
     Raises AuditError for a name that nobody knows.
@@ -78,20 +78,22 @@ def plan_to_forget(given: Target, definitions: dg.Definitions, paths: DataPaths)
     with in_process.instance_of(home) as instance:
         order = list(instance.get_dynamic_partitions(given.dimension))
         target = _known(given, order, paths)
-        audits = [str(claim) for claim in claims.standing(paths) if claim.uses(target)]
+        audits = [str(claim) for claim in work_claims.standing(paths) if claim.uses(target)]
         return _planned(target, order, [*users_of(target, order, instance, definitions), *audits], paths)
 
 
-def forget(given: Target, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]) -> Forgotten:
+def forget(
+    given: RemovalTarget, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+) -> Forgotten:
     """Take ``given`` away, then rebuild warehouse and report.
 
     Raises AuditError for a name that nobody knows, and, with everything as it was, while a run uses it.
     """
     with in_process.open_instance(paths) as instance, ExitStack() as claimed:
-        buried = in_process.bury_dead_runs(instance)
+        dead_runs = in_process.mark_dead_runs_failed(instance)
         order = list(instance.get_dynamic_partitions(given.dimension))
         target = _known(given, order, paths)
-        claimed.enter_context(claims.removal_of(target, paths))
+        claimed.enter_context(work_claims.removal_of(target, paths))
         refuse_while_used(target, order, instance, definitions)
         on_step(f"looking for what there is of {target}")
         removal = find_removal(target, paths)
@@ -109,12 +111,12 @@ def forget(given: Target, definitions: dg.Definitions, paths: DataPaths, on_step
             users=users_of(target, order, instance, definitions),
             configured=_configured(target),
             aside=kept_aside(paths),
-            buried=buried,
+            dead_runs=dead_runs,
         )
 
 
 def refuse_while_used(
-    target: Target, order: Sequence[str], instance: dg.DagsterInstance, definitions: dg.Definitions
+    target: RemovalTarget, order: Sequence[str], instance: dg.DagsterInstance, definitions: dg.Definitions
 ) -> None:
     """Raise AuditError, naming the runs, while any uses ``target``; see :func:`users_of`."""
     users = users_of(target, order, instance, definitions)
@@ -127,7 +129,7 @@ def refuse_while_used(
 
 
 def users_of(
-    target: Target, order: Sequence[str], instance: dg.DagsterInstance, definitions: dg.Definitions
+    target: RemovalTarget, order: Sequence[str], instance: dg.DagsterInstance, definitions: dg.Definitions
 ) -> list[str]:
     """The unfinished runs and backfills that use ``target``, in words.
 
@@ -151,7 +153,7 @@ def users_of(
     return users
 
 
-def _uses(run: dg.DagsterRun, target: Target, order: Sequence[str], definitions: dg.Definitions) -> bool:
+def _uses(run: dg.DagsterRun, target: RemovalTarget, order: Sequence[str], definitions: dg.Definitions) -> bool:
     ranges = [(one.start, one.end) for one in getattr(run.partitions_subset, "key_ranges", ())]
     if RANGE_START in run.tags and RANGE_END in run.tags:
         ranges.append((run.tags[RANGE_START], run.tags[RANGE_END]))
@@ -162,12 +164,12 @@ def _uses(run: dg.DagsterRun, target: Target, order: Sequence[str], definitions:
     return not _fetches_only(run, definitions)
 
 
-def _is_of(key: str, target: Target) -> bool:
+def _is_of(key: str, target: RemovalTarget) -> bool:
     """Whether a partition, of a benchmark or of a pair, is one of ``target``'s."""
-    return target.covers(pair_of(key)) if "|" in key else target == Target("benchmark", key)
+    return target.covers(pair_of(key)) if "|" in key else target == RemovalTarget("benchmark", key)
 
 
-def _range_holds(first: str, last: str, target: Target, order: Sequence[str]) -> bool:
+def _range_holds(first: str, last: str, target: RemovalTarget, order: Sequence[str]) -> bool:
     """Whether the range holds a partition of ``target``; where an end is unknown, nobody can say that it does not."""
     ends = [_name_in(key, target.dimension) for key in (first, last)]
     if None in ends:
@@ -204,7 +206,7 @@ def _whose(run: dg.DagsterRun) -> str:
 
 
 def _remove_partition(
-    target: Target, order: Sequence[str], instance: dg.DagsterInstance, definitions: dg.Definitions
+    target: RemovalTarget, order: Sequence[str], instance: dg.DagsterInstance, definitions: dg.Definitions
 ) -> None:
     """Take the partition out of Dagster, so that no run can be requested; gives it back where one just was."""
     instance.delete_dynamic_partition(target.dimension, target.name)
@@ -216,7 +218,7 @@ def _remove_partition(
         raise
 
 
-def _planned(target: Target, order: Sequence[str], users: Sequence[str], paths: DataPaths) -> Forgotten:
+def _planned(target: RemovalTarget, order: Sequence[str], users: Sequence[str], paths: DataPaths) -> Forgotten:
     removal = find_removal(target, paths)
     return Forgotten(
         target,
@@ -229,7 +231,7 @@ def _planned(target: Target, order: Sequence[str], users: Sequence[str], paths: 
     )
 
 
-def _known(given: Target, order: Sequence[str], paths: DataPaths) -> Target:
+def _known(given: RemovalTarget, order: Sequence[str], paths: DataPaths) -> RemovalTarget:
     """``given`` by the name of its partition: a model may be given by a path that leads to it, the only benchmark of a
     family by the family's name."""
     configured = _entries(given.dimension)
@@ -237,9 +239,9 @@ def _known(given: Target, order: Sequence[str], paths: DataPaths) -> Target:
     if given.name in known:
         return given
     if given.dimension == "model" and (path := str(Path(given.name).expanduser().resolve())) in known:
-        return Target("model", path)
+        return RemovalTarget("model", path)
     if given.dimension == "benchmark" and partitions_of(given.name, known):
-        return Target("benchmark", only_partition(given.name, known))
+        return RemovalTarget("benchmark", only_partition(given.name, known))
     raise DataError(
         f"there is no {given.dimension} '{given.name}': not in config/{_file_of(given.dimension)}, not among Dagster's "
         f"partitions, and nothing of it under {paths.root}; {did_you_mean(given.name, known)}"
@@ -253,7 +255,7 @@ def _entries(dimension: Dimension) -> Entries[Any] | None:
         return None
 
 
-def _configured(target: Target) -> bool | None:
+def _configured(target: RemovalTarget) -> bool | None:
     entries = _entries(target.dimension)
     return None if entries is None else target.name in entries or entries.is_broken(target.name)
 

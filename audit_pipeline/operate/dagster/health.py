@@ -19,31 +19,35 @@ import yaml
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.dagster.in_process import HOST_TAG, UNFINISHED, dagster_home, dead_runs, instance_of
+from audit_pipeline.operate.doctor_checks import DoctorCheck
 from audit_pipeline.operate.doctor_files import Ending, HowEnded
-from audit_pipeline.operate.looked_at import Finding
 
 _RUNNING = (dg.DefaultScheduleStatus.RUNNING, dg.DefaultSensorStatus.RUNNING)
 _CANNOT_OPEN = (dg.DagsterError, sqlalchemy.exc.SQLAlchemyError, ImportError, OSError, ValueError)
 
 
-def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[Finding]:
+def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[DoctorCheck]:
     """All that is looked at, in order; a Dagster home that was never made is not made for it."""
     config = dagster_home(paths) / "dagster.yaml"
     if not config.exists():
-        return [Finding("Dagster home", ok=True, words=f"{config.parent} is not made yet; the first audit makes it")]
+        return [
+            DoctorCheck("Dagster home", ok=True, words=f"{config.parent} is not made yet; the first audit makes it")
+        ]
     content, problem = _read(config)
     if problem is not None:
-        return [Finding("Dagster home", ok=False, words=f"{config} {problem}; correct it, or delete it for a new one")]
+        return [
+            DoctorCheck("Dagster home", ok=False, words=f"{config} {problem}; correct it, or delete it for a new one")
+        ]
     findings = [*_settings(config, content)]
     if not is_writable(config.parent):
         words = "not looked at: Dagster opens it to write, and nothing can be written there"
-        return [*findings, Finding("Dagster storage", ok=True, words=words)]
+        return [*findings, DoctorCheck("Dagster storage", ok=True, words=words)]
     try:
         with instance_of(config.parent) as instance:
             findings += [*_runs(instance), _slots(instance), _daemon(instance), *_switches(instance, definitions)]
     except _cannot_open() as error:
         words = f"the storage that {config} names cannot be opened: {' '.join(str(error).split())[:300]}"
-        findings.append(Finding("Dagster storage", ok=False, words=words))
+        findings.append(DoctorCheck("Dagster storage", ok=False, words=words))
     return findings
 
 
@@ -104,9 +108,9 @@ def _read(config: Path) -> tuple[Mapping[str, Any], str | None]:
     return (content, None) if isinstance(content, dict) else ({}, "holds no settings")
 
 
-def _settings(config: Path, content: Mapping[str, Any]) -> Iterator[Finding]:
+def _settings(config: Path, content: Mapping[str, Any]) -> Iterator[DoctorCheck]:
     storage = next(iter(_section(content, "storage")), "sqlite")
-    yield Finding("Dagster home", ok=True, words=f"{config.parent}, storage {storage}")
+    yield DoctorCheck("Dagster home", ok=True, words=f"{config.parent}, storage {storage}")
     limit = _section(_section(content, "concurrency"), "pools").get("default_limit")
     pools = f"at most {limit} step(s) a pool at once"
     if limit is None:
@@ -114,12 +118,12 @@ def _settings(config: Path, content: Mapping[str, Any]) -> Iterator[Finding]:
             "concurrency.pools.default_limit is not set: two runs may take the GPU at once; "
             f"set it to 1 in {config} (docs/storage.md)"
         )
-    yield Finding("pools", limit is not None, pools)
+    yield DoctorCheck("pools", limit is not None, pools)
     monitored = _section(content, "run_monitoring").get("enabled") is True
     monitoring = "slots of runs that have ended are freed while a daemon is alive"
     if not monitored:
         monitoring = f"run_monitoring is not enabled: a run that was ended keeps its slots; enable it in {config}"
-    yield Finding("run monitoring", monitored, monitoring)
+    yield DoctorCheck("run monitoring", monitored, monitoring)
 
 
 def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -127,38 +131,38 @@ def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def _runs(instance: dg.DagsterInstance) -> Iterator[Finding]:
+def _runs(instance: dg.DagsterInstance) -> Iterator[DoctorCheck]:
     dead = dead_runs(instance)
     words = "none whose process is gone"
     if dead:
         words = f"{_named([run.run_id for run in dead])}: process gone; the next audit marks them failed"
-    yield Finding("stale runs", not dead, words)
+    yield DoctorCheck("stale runs", not dead, words)
     if not _beats(instance):
         left = [run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)) if HOST_TAG not in run.tags]
         if left:
             words = f"{_named(left)}: no daemon is alive to go on with them; start one (corpus-audit dev) or end them"
-            yield Finding("unwatched runs", ok=False, words=words)
+            yield DoctorCheck("unwatched runs", ok=False, words=words)
 
 
-def _slots(instance: dg.DagsterInstance) -> Finding:
+def _slots(instance: dg.DagsterInstance) -> DoctorCheck:
     stuck = stuck_slots(instance)
     if not stuck:
-        return Finding("pool slots", ok=True, words="none held by a run that is over")
+        return DoctorCheck("pool slots", ok=True, words="none held by a run that is over")
     words = "; ".join(f"{pool}: held by {_named(runs)}, over or unknown" for pool, runs in stuck.items())
-    return Finding("pool slots", ok=False, words=f"{words}; the next audit, or a daemon, frees them")
+    return DoctorCheck("pool slots", ok=False, words=f"{words}; the next audit, or a daemon, frees them")
 
 
-def _daemon(instance: dg.DagsterInstance) -> Finding:
+def _daemon(instance: dg.DagsterInstance) -> DoctorCheck:
     beating = _beats(instance)
     words = f"alive: {', '.join(beating)}" if beating else "none alive; schedules and sensors rest (corpus-audit dev)"
-    return Finding("daemon", ok=True, words=words)
+    return DoctorCheck("daemon", ok=True, words=words)
 
 
 def _beats(instance: dg.DagsterInstance) -> list[str]:
     return sorted(kind.lower() for kind, status in instance.get_daemon_statuses().items() if status.healthy)
 
 
-def _switches(instance: dg.DagsterInstance, definitions: dg.Definitions) -> Iterator[Finding]:
+def _switches(instance: dg.DagsterInstance, definitions: dg.Definitions) -> Iterator[DoctorCheck]:
     """Which schedules and sensors are on; one that nobody has switched is as its definition says."""
     switched = {state.instigator_name: state.is_running for state in instance.all_instigator_state()}
     for what, defined in (("schedules", definitions.schedules), ("sensors", definitions.sensors)):
@@ -168,7 +172,7 @@ def _switches(instance: dg.DagsterInstance, definitions: dg.Definitions) -> Iter
         on = [name for name, by_default in names.items() if switched.get(name, by_default)]
         off = [name for name in names if name not in on]
         words = "; ".join(f"{state}: {', '.join(some)}" for state, some in (("on", on), ("off", off)) if some)
-        yield Finding(what, ok=True, words=words)
+        yield DoctorCheck(what, ok=True, words=words)
 
 
 def _named(run_ids: Sequence[str]) -> str:

@@ -131,21 +131,21 @@ def process_tags(run_id: str) -> dict[str, str]:
     return {HOST_TAG: socket.gethostname(), PROCESS_TAG: process_identity(psutil.Process()), RUN_TAG: run_id}
 
 
-def bury_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+def mark_dead_runs_failed(instance: dg.DagsterInstance) -> list[str]:
     """Mark runs of this machine failed whose process is gone, and free their slots in pools.
 
-    Runs of other machines, of living processes and in the queue are left alone. Returns the ids of the buried runs.
+    Runs of other machines, of living processes and in the queue are left alone. Returns the ids of the marked runs.
     """
-    buried = []
+    marked = []
     for run in dead_runs(instance):
         instance.report_run_failed(run, "the process that ran it is gone (killed, or the machine went down)")
-        buried.append(run.run_id)
+        marked.append(run.run_id)
     storage = instance.event_log_storage
     for run_id in storage.get_concurrency_run_ids():
         holder = instance.get_run_by_id(run_id)
         if holder is None or (holder.is_finished and _has_ended_here(holder)):
             storage.free_concurrency_slots_for_run(run_id)
-    return buried
+    return marked
 
 
 def _has_ended_here(run: dg.DagsterRun) -> bool:
@@ -167,9 +167,9 @@ def _is_alive(identity: str) -> bool:
 
 
 def wait_for_pools(job: dg.JobDefinition, instance: dg.DagsterInstance, on_wait: Callable[[str], None]) -> None:
-    """Return when every pool that ``job`` takes a slot of has one to give; a holder that dies meanwhile is buried.
+    """Return when every pool that ``job`` takes a slot of has one to give; a holder that dies is marked failed.
 
-    ``on_wait`` is told once of each pool that has to be waited for.
+    ``on_wait`` is called once for each pool that has to be waited for.
     """
     pools = {op.pool for op in job.graph.node_defs if isinstance(op, dg.OpDefinition) and op.pool}
     for pool in sorted(pools):
@@ -179,7 +179,7 @@ def wait_for_pools(job: dg.JobDefinition, instance: dg.DagsterInstance, on_wait:
                 on_wait(f"waiting for a slot of the pool {pool}, held by {', '.join(holders)} (Ctrl-C stops waiting)")
                 told = True
             time.sleep(_POLL_SECONDS)
-            bury_dead_runs(instance)
+            mark_dead_runs_failed(instance)
 
 
 def _holders(instance: dg.DagsterInstance, pool: str) -> list[str]:
@@ -212,7 +212,7 @@ def run_job(
 ) -> str:
     """Run ``job`` (or the ``selection`` of its assets) as soon as its pools allow; returns the run's id.
 
-    ``on_wait`` is told where that takes waiting for another run. Raises PairsFailedError where some pairs of a range
+    ``on_wait`` is called where that takes waiting for another run. Raises PairsFailedError where some pairs of a range
     failed, the AuditError that made the run fail, where one did, and KeyboardInterrupt on Ctrl-C; other errors keep
     Dagster's account of them.
     """

@@ -36,7 +36,7 @@ JOBS = [
     dg.define_asset_job(
         "run_studies",
         selection=dg.AssetSelection.assets("control_study"),
-        description="Train controls again and again: what makes members easier to tell.",
+        description="Train controls again and again: what makes members easier to detect.",
         executor_def=dg.in_process_executor,
     ),
     dg.define_asset_job(

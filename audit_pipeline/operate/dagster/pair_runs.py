@@ -16,14 +16,14 @@ from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.operate.dagster import partitions
 from audit_pipeline.operate.dagster.carry_out import Runner
 from audit_pipeline.operate.dagster.planning import neighbours
-from audit_pipeline.operate.facts import OF_PAIRS, Kind, Step
+from audit_pipeline.operate.facts import OF_PAIRS, Kind, PlannedStep
 
 _ASSETS: Mapping[Kind, str] = {"run": "token_statistics", "score": "scores", "evaluate": "evaluations"}
 _MODEL = "token_statistics"
 
 
 def run_pairs(
-    steps: Sequence[Step],
+    steps: Sequence[PlannedStep],
     runner: Runner,
     *,
     resources: Mapping[str, Mapping[str, Any]] | None = None,

@@ -18,7 +18,7 @@ from typing import Any
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.outcomes import Outcome, Status, outcome_of_run, record_outcome
+from audit_pipeline.catalogue.outcomes import PairOutcome, Status, outcome_of_run, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError, ConfigError, PairsFailedError
 from audit_pipeline.operate.dagster.partitions import by_model
@@ -34,7 +34,7 @@ class PairsRun:
     """What became of the pairs of a run, by partition: metadata of those done, outcomes of those left out."""
 
     done: dict[str, Metadata] = field(default_factory=dict)
-    left_out: dict[str, Outcome] = field(default_factory=dict)
+    left_out: dict[str, PairOutcome] = field(default_factory=dict)
 
     @property
     def failed(self) -> dict[str, str]:
@@ -105,7 +105,7 @@ def for_each_pair(
     return result
 
 
-def _earlier_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: Pair) -> Outcome | None:
+def _earlier_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: Pair) -> PairOutcome | None:
     """What an earlier stage left the pair out for, in this run or in the one that this run repeats the end of.
 
     "Re-execute from failure" runs the last stage alone: without the first ones a failed pair is no better for it.
@@ -118,13 +118,13 @@ def _earlier_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: 
     return outcome
 
 
-def _leave_out(context: dg.AssetExecutionContext, result: PairsRun, outcome: Outcome) -> None:
+def _leave_out(context: dg.AssetExecutionContext, result: PairsRun, outcome: PairOutcome) -> None:
     partition = outcome.pair.partition
     result.left_out[partition] = outcome
     context.add_asset_metadata(_metadata_of(outcome), partition_key=partition)
 
 
-def _metadata_of(outcome: Outcome) -> Metadata:
+def _metadata_of(outcome: PairOutcome) -> Metadata:
     return {"status": outcome.status, "stage": outcome.stage, "reason": outcome.reason}
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.facts import OF_PAIRS, Situation, Step
+from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, Situation
 from audit_pipeline.operate.plan import problems
 
 
@@ -33,7 +33,7 @@ def _no(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenEntries:
     """Of a name of each kind: whether its entry is in the configuration, but cannot be used as it stands."""
 
     model: Callable[[str], bool] = _no
@@ -41,7 +41,7 @@ class Broken:
     source: Callable[[str], bool] = _no
 
 
-NOTHING_BROKEN = Broken()
+NOTHING_BROKEN = BrokenEntries()
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ def new_models(
     benchmarks: Mapping[str, str | None],
     registered_models: Sequence[str],
     registered_benchmarks: Sequence[str],
-    steps: Sequence[Step],
+    steps: Sequence[PlannedStep],
     busy: str | None = None,
-    broken: Broken = NOTHING_BROKEN,
+    broken: BrokenEntries = NOTHING_BROKEN,
 ) -> NewModels:
     """One range run over all benchmarks for every model that is new or another than it was.
 
@@ -124,19 +124,19 @@ def new_models(
 class KeyedStep:
     """A step to request, and its run's key: the same is never run twice."""
 
-    step: Step
+    step: PlannedStep
     key: str
 
 
 @dataclass(frozen=True)
-class Requested:
+class LastRequest:
     """What was last asked for under one name (None: it came about), and how often anything was."""
 
     version: str | None = None
     times: int = 0
 
-    def again(self, version: str) -> Requested:
-        return Requested(version, self.times + 1)
+    def again(self, version: str) -> LastRequest:
+        return LastRequest(version, self.times + 1)
 
 
 @dataclass(frozen=True)
@@ -148,13 +148,13 @@ class SeenBenchmarks:
     and Dagster runs no key twice.
     """
 
-    pairs: Mapping[str, Requested] = field(default_factory=dict)
-    builds: Mapping[str, Requested] = field(default_factory=dict)
-    fetches: Mapping[str, Requested] = field(default_factory=dict)
+    pairs: Mapping[str, LastRequest] = field(default_factory=dict)
+    builds: Mapping[str, LastRequest] = field(default_factory=dict)
+    fetches: Mapping[str, LastRequest] = field(default_factory=dict)
 
     def handled(self, benchmark: str) -> str | None:
         """The build, and what was assessed of it, whose pairs were last asked for."""
-        return self.pairs.get(benchmark, Requested()).version
+        return self.pairs.get(benchmark, LastRequest()).version
 
 
 @dataclass(frozen=True)
@@ -173,13 +173,13 @@ class ChangedBenchmarks:
 def changed_benchmarks(
     seen: SeenBenchmarks,
     there: Situation,
-    steps: Sequence[Step],
+    steps: Sequence[PlannedStep],
     models: Collection[str],
     registered_models: Sequence[str],
     registered_benchmarks: Sequence[str],
     busy: str | None = None,
     auditing: str | None = None,
-    broken: Broken = NOTHING_BROKEN,
+    broken: BrokenEntries = NOTHING_BROKEN,
 ) -> ChangedBenchmarks:
     """Build exactly the benchmarks whose entry or documents changed, assess exactly the splits that were assessed by
     an earlier version, and then audit exactly their pairs.
@@ -188,15 +188,15 @@ def changed_benchmarks(
     ``models`` are those configured; ``busy`` says which unfinished run changes benchmarks just now: all waits for it,
     so that nothing is built twice, and that benchmarks that changed together share one run, in which each model is
     loaded once; ``auditing`` says which one audits pairs: it may be at the same ones, so pairs wait for it.
-    A fetch (one a setting of its source) or build that failed is named among the problems and not requested again.
+    A fetch (one per setting of its source) or build that failed is named among the problems and not requested again.
 
     What is ``broken`` has not gone: what was asked for it still counts, and when it is mended its pairs are looked at
     again, for those that came to be due meanwhile. So nothing counts as handled while a model is broken.
     """
     add = tuple(name for name in there.benchmarks if name not in registered_benchmarks)
     # What has no partition was never audited, or was forgotten with all its findings.
-    pairs = dict(seen.pairs) | {name: Requested(None, seen.pairs.get(name, Requested()).times) for name in add}
-    pairs |= {name: Requested(None, one.times) for name, one in seen.pairs.items() if broken.benchmark(name)}
+    pairs = dict(seen.pairs) | {name: LastRequest(None, seen.pairs.get(name, LastRequest()).times) for name in add}
+    pairs |= {name: LastRequest(None, one.times) for name, one in seen.pairs.items() if broken.benchmark(name)}
     cannot = problems(there, there.benchmarks)
     told = [f"{name}: {problem}" for name, problem in cannot.items()]
     if busy is not None:
@@ -223,13 +223,13 @@ def changed_benchmarks(
         for name, one in there.benchmarks.items()
         if one.as_audited is not None and one.wanted is not None
         if name not in cannot and name not in to_build and name not in to_assess
-        if pairs.get(name, Requested()).version != one.as_audited
+        if pairs.get(name, LastRequest()).version != one.as_audited
     }
     waiting = "benchmarks are being built" if fresh_fetches or fresh_builds else auditing
     ranges: tuple[PairRange, ...] = ()
     handled = pairs
     if ready and waiting is None:
-        pairs = pairs | {name: pairs.get(name, Requested()).again(version) for name, version in ready.items()}
+        pairs = pairs | {name: pairs.get(name, LastRequest()).again(version) for name, version in ready.items()}
         handled = handled if any(map(broken.model, registered_models)) else pairs
         audited = [name for name in registered_models if name in models]
         due = {step.pair.benchmark for step in steps if step.kind in OF_PAIRS and step.pair.model in audited}
@@ -251,17 +251,17 @@ def changed_benchmarks(
 
 
 def _asked(
-    before: Mapping[str, Requested], wanted: Mapping[str, str], broken: Callable[[str], bool]
-) -> tuple[dict[str, Requested], list[str]]:
+    before: Mapping[str, LastRequest], wanted: Mapping[str, str], broken: Callable[[str], bool]
+) -> tuple[dict[str, LastRequest], list[str]]:
     """What is asked for now, and the names among it that are new; what is no longer wanted came about."""
     asked = {
-        name: one if name in wanted or broken(name) else Requested(None, one.times) for name, one in before.items()
+        name: one if name in wanted or broken(name) else LastRequest(None, one.times) for name, one in before.items()
     }
-    fresh = [name for name, version in wanted.items() if asked.get(name, Requested()).version != version]
-    return asked | {name: asked.get(name, Requested()).again(wanted[name]) for name in fresh}, fresh
+    fresh = [name for name, version in wanted.items() if asked.get(name, LastRequest()).version != version]
+    return asked | {name: asked.get(name, LastRequest()).again(wanted[name]) for name in fresh}, fresh
 
 
-def _key(what: str, name: str, asked: Requested) -> str:
+def _key(what: str, name: str, asked: LastRequest) -> str:
     return digest(what, name, asked.version, asked.times)[:32]
 
 
@@ -307,7 +307,7 @@ def benchmarks_state(cursor: str | None) -> SeenBenchmarks:
     try:
         content = json.loads(cursor) if cursor else {"pairs": {}, "builds": {}, "fetches": {}}
         pairs, builds, fetches = (
-            {name: Requested(version, int(times)) for name, (version, times) in content[what].items()}
+            {name: LastRequest(version, int(times)) for name, (version, times) in content[what].items()}
             for what in ("pairs", "builds", "fetches")
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:

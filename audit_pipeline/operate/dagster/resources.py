@@ -50,7 +50,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
     def entry(self, name: str) -> ModelEntry:
-        """The configured entry of that name, or the one of a hub id or path; models.yaml is read once a run."""
+        """The configured entry of that name, or the one of a hub id or path; models.yaml is read once per run."""
         if self._configured is None:
             self._configured = load_models()
         return resolve_model(name, self._configured)
@@ -87,7 +87,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
                 torch.cuda.empty_cache()
 
 
-class ProgressTeller(dg.ConfigurableResource):  # type: ignore[type-arg]
+class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Progress as log lines of the run and, where ``terminal`` is set, as a bar on standard error."""
 
     terminal: bool = False

@@ -15,9 +15,9 @@ from typing import TypeVar
 import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from audit_pipeline.fetch.retry import Patience, causes, may_pass, retrying
+from audit_pipeline.fetch.retry import RetryPolicy, causes, may_pass, retrying
 
-PATIENCE = Patience(attempts=4, first=2.0, longest=60.0, jitter=1.0)
+RETRY_POLICY = RetryPolicy(attempts=4, first=2.0, longest=60.0, jitter=1.0)
 
 T = TypeVar("T")
 
@@ -53,8 +53,8 @@ def with_retries(
         assert state.next_action is not None
         error = " ".join(str(state.outcome.exception()).split())
         log.warning(
-            f"{what}: attempt {state.attempt_number} of {PATIENCE.attempts} failed, "
+            f"{what}: attempt {state.attempt_number} of {RETRY_POLICY.attempts} failed, "
             f"trying again in {state.next_action.sleep:.1f} s: {error}"
         )
 
-    return retrying(PATIENCE, is_transient, tell=tell, sleep=sleep)(run)
+    return retrying(RETRY_POLICY, is_transient, tell=tell, sleep=sleep)(run)

@@ -9,7 +9,7 @@ from audit_pipeline.benchmarks.rolling import utc_today
 from audit_pipeline.operate.dagster.carry_out import Jobs
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
-from audit_pipeline.operate.dagster.weekly import Week
+from audit_pipeline.operate.dagster.weekly import WeeklySummary
 from audit_pipeline.operate.dagster.weekly import weekly_audit as run_week
 
 
@@ -42,7 +42,7 @@ def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
     )
 
 
-def _tell(context: dg.OpExecutionContext, week: Week) -> None:
+def _tell(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
     """What the week came to, on its run; raises Failure where a part of it failed."""
     context.add_output_metadata(
         {

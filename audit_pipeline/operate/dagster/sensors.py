@@ -5,7 +5,7 @@ reading the state of things (operate/situation.py, situation.py), the sensors th
 hub_watch.py).
 
 A file of the configuration that cannot be read ends the tick with an error that names it: nothing is requested, no
-partition goes, and the cursor stays. An entry that cannot be used is told, and stops nothing else.
+partition goes, and the cursor stays. An entry that cannot be used is reported, and stops nothing else.
 """
 
 import dagster as dg
@@ -17,13 +17,13 @@ from audit_pipeline.config.whole import Configuration, load_configuration
 from audit_pipeline.models.config import standing_models
 from audit_pipeline.operate.dagster import planning, situation
 from audit_pipeline.operate.dagster.carry_out import SPLIT_QUALITY
-from audit_pipeline.operate.dagster.in_process import bury_dead_runs
+from audit_pipeline.operate.dagster.in_process import mark_dead_runs_failed
 from audit_pipeline.operate.dagster.jobs import JOBS
 from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_keys
-from audit_pipeline.operate.dagster.planning import Broken, PairRange
+from audit_pipeline.operate.dagster.planning import BrokenEntries, PairRange
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.tags import REASON_TAG
-from audit_pipeline.operate.facts import Asked
+from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import plan
 from audit_pipeline.operate.situation import look
 
@@ -45,18 +45,18 @@ def _added(dimension: str, names: tuple[str, ...]) -> list[dg.AddDynamicPartitio
     return [dg.AddDynamicPartitionsRequest(dimension, list(names))] if names else []
 
 
-def _broken(config: Configuration) -> Broken:
+def _broken(config: Configuration) -> BrokenEntries:
     """Which names are in the configuration, but cannot be used; what a broken family is drawn from is not known."""
-    return Broken(
+    return BrokenEntries(
         config.models.is_broken,
         config.benchmarks.is_broken,
         lambda source: bool(config.benchmarks.problems) or config.sources.is_broken(source),
     )
 
 
-def _bury(context: dg.SensorEvaluationContext) -> None:
+def _mark_dead_runs_failed(context: dg.SensorEvaluationContext) -> None:
     """A run whose process was killed would be waited for, and would hold its pool, for ever."""
-    for run_id in bury_dead_runs(context.instance):
+    for run_id in mark_dead_runs_failed(context.instance):
         context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
 
 
@@ -69,7 +69,7 @@ def _bury(context: dg.SensorEvaluationContext) -> None:
 def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/models.yaml."""
     paths, instance = data.paths, context.instance
-    _bury(context)
+    _mark_dead_runs_failed(context)
     config = load_configuration()
     specs = standing(config.benchmarks)
     seen = planning.models_state(context.cursor)
@@ -107,10 +107,10 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
 def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/benchmarks.yaml and the documents."""
     paths, instance = data.paths, context.instance
-    _bury(context)
+    _mark_dead_runs_failed(context)
     config = load_configuration()
     specs = standing(config.benchmarks)
-    asked = Asked(benchmarks=tuple(specs))
+    asked = PlanRequest(benchmarks=tuple(specs))
     there = look(asked, paths, specs=specs.values())
     seen = planning.benchmarks_state(context.cursor)
     models = list(standing_models(config.models))

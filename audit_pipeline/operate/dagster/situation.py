@@ -17,7 +17,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.version import entry_version
 from audit_pipeline.operate.dagster.in_process import UNFINISHED
-from audit_pipeline.operate.facts import OF_PAIRS, Asked, Step
+from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import as_built, plan
 from audit_pipeline.operate.seen import read_cards, seen_last, sightings_of
 from audit_pipeline.operate.situation import look
@@ -32,12 +32,12 @@ def model_versions(models: Mapping[str, ModelEntry]) -> dict[str, str]:
 
 def pairs_to_audit(
     pairs: Collection[Pair], benchmarks: Mapping[str, BenchmarkSpec], models: Mapping[str, ModelEntry], paths: DataPaths
-) -> list[Step]:
+) -> list[PlannedStep]:
     """The planner's steps of ``pairs`` on the benchmarks as they are built, with the models as they were seen last: a
     tick has no time to load them."""
     if not pairs:
         return []
-    asked = Asked(pairs=tuple(pairs))
+    asked = PlanRequest(pairs=tuple(pairs))
     named = {pair.benchmark for pair in pairs}
     there = look(asked, paths, specs=[spec for name, spec in benchmarks.items() if name in named])
     written = [

@@ -1,6 +1,6 @@
 """The weekly audit: cutoffs move on, sources are fetched again, and what has changed is built and audited.
 
-What belongs here: the order in which the planner's steps are carried out, and what is told of them. What does not:
+What belongs here: the order in which the planner's steps are carried out, and what is reported of them. What does not:
 which steps there are (operate/plan.py), what they run (the jobs that the UI and the command line run as well), and when
 it is due (schedules.py).
 """
@@ -26,15 +26,15 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.carry_out import Jobs, Runner, carry_out, ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.facts import OF_PAIRS, Asked, Situation
+from audit_pipeline.operate.facts import OF_PAIRS, PlanRequest, Situation
 from audit_pipeline.operate.plan import as_built, plan, problems, state_of
 from audit_pipeline.operate.situation import look
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass
-class Week:
+class WeeklySummary:
     """What a weekly audit came to: what changed, what was audited, and what went wrong, each in words."""
 
     rolled: list[str] = field(default_factory=list)
@@ -64,16 +64,16 @@ class Week:
 
 
 def weekly_audit(
-    jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Tell, tags: Mapping[str, str]
-) -> Week:
+    jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Log, tags: Mapping[str, str]
+) -> WeeklySummary:
     """Move relative cutoffs on to ``today``, fetch, build what changed, audit what is not done, and publish.
 
     Each step is a run of its own, with ``tags``. A source, benchmark or model that fails is among the problems, and
     the rest goes on with what there is; so is an entry of the configuration that cannot be used. Raises ConfigError
     where a file of it cannot be read, and DataError where the day that relative cutoffs count from cannot be.
     """
-    week, runner = Week(), Runner(jobs, instance, paths, tell, tags=tags)
-    in_process.bury_dead_runs(instance)
+    week, runner = WeeklySummary(), Runner(jobs, instance, paths, tell, tags=tags)
+    in_process.mark_dead_runs_failed(instance)
     _roll(paths, today, week, tell)
     config = load_configuration()
     for problem in (one for name in OF_AUDITS for one in config.problems_of(name)):
@@ -92,7 +92,7 @@ def weekly_audit(
     return week
 
 
-def _roll(paths: DataPaths, today: date, week: Week, tell: Tell) -> None:
+def _roll(paths: DataPaths, today: date, week: WeeklySummary, tell: Log) -> None:
     before = load_benchmarks()
     if not any(spec.is_relative for spec in before.values()):
         return
@@ -107,8 +107,8 @@ def _roll(paths: DataPaths, today: date, week: Week, tell: Tell) -> None:
     tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
 
 
-def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
-    asked = Asked(benchmarks=tuple(spec.name for spec in specs), refresh=True)
+def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
+    asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=True)
     there = look(asked, runner.paths, specs=specs)
     for source in there.sources.values():
         # A broken section was told with the rest of the configuration.
@@ -133,8 +133,8 @@ def _version(source: str, paths: DataPaths) -> str | None:
         return None
 
 
-def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
-    asked = Asked(benchmarks=tuple(spec.name for spec in specs))
+def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
+    asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
     there = look(asked, runner.paths, specs=specs, ask_hub=True)
     for name, problem in problems(there, asked.benchmarks).items():
         week.not_built.append(name)
@@ -153,9 +153,9 @@ def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
             _note(week, runner.tell, f"{step.what} could not be built: {error}")
 
 
-def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
+def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     """Assess the splits of what is built where the build did not: the code that does it changed since, for one."""
-    asked = Asked(benchmarks=tuple(spec.name for spec in specs))
+    asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
     for step in plan(as_built(look(asked, runner.paths, specs=specs)), asked):
         try:
             carry_out(step, runner)
@@ -164,7 +164,9 @@ def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
             _note(week, runner.tell, f"the split of {step.what} could not be assessed: {error}")
 
 
-def _audit(specs: Sequence[BenchmarkSpec], models: Mapping[str, ModelEntry], runner: Runner, week: Week) -> None:
+def _audit(
+    specs: Sequence[BenchmarkSpec], models: Mapping[str, ModelEntry], runner: Runner, week: WeeklySummary
+) -> None:
     for name, entry in models.items():
         try:
             _audit_model(load_tokenizer(entry, runner.paths), specs, runner, week)
@@ -172,9 +174,9 @@ def _audit(specs: Sequence[BenchmarkSpec], models: Mapping[str, ModelEntry], run
             _note(week, runner.tell, f"{name}: {error}")
 
 
-def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: Runner, week: Week) -> None:
+def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     name = model.entry.name
-    asked = Asked(pairs=tuple(Pair(spec.name, name) for spec in specs))
+    asked = PlanRequest(pairs=tuple(Pair(spec.name, name) for spec in specs))
 
     def look_again() -> Situation:
         return as_built(look(asked, runner.paths, specs=specs, entries=[model.entry], models={name: model}))
@@ -195,7 +197,7 @@ def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: 
         week.audited[name] = [pair.benchmark for pair in pending if state_of(pair, there).status == "done"]
 
 
-def _count(model: TokenizedModel, runner: Runner, week: Week) -> None:
+def _count(model: TokenizedModel, runner: Runner, week: WeeklySummary) -> None:
     try:
         ensure_frequencies(model, runner)
     except ConfigError as error:
@@ -205,7 +207,7 @@ def _count(model: TokenizedModel, runner: Runner, week: Week) -> None:
         _note(week, runner.tell, f"the tokens of {model.entry.reference_corpus} could not be counted: {error}")
 
 
-def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: Week, tell: Tell) -> list[BenchmarkSpec]:
+def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Log) -> list[BenchmarkSpec]:
     fit = []
     for spec in specs:
         try:
@@ -218,6 +220,6 @@ def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: Week, tell: Tel
     return fit
 
 
-def _note(week: Week, tell: Tell, problem: str) -> None:
+def _note(week: WeeklySummary, tell: Log, problem: str) -> None:
     week.problems.append(problem)
     tell(problem)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from audit_pipeline.benchmarks.build import BuildReport, build
+from audit_pipeline.benchmarks.build import BenchmarkReport, build
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.benchmarks.rolling import keep_day
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import BLIND_SCORES, DOCUMENTS, EXAMPLES, SPLIT_QUALITY
-from audit_pipeline.catalogue.lineage import Step, written_there
+from audit_pipeline.catalogue.lineage import LineageStep, written_there
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.separability.assessed import AssessedSplit, assess, assessed_before
@@ -52,7 +52,7 @@ class SplitReport:
         return self.split.versions[f"split_quality/{self.benchmark.name}"]
 
 
-def refresh_source(source: str, paths: DataPaths, step: Step) -> SourceReport:
+def refresh_source(source: str, paths: DataPaths, step: LineageStep) -> SourceReport:
     """Fetch a source and keep what it brought; raises SourceError where nothing arrived and nothing was there."""
 
     def write(report: SourceReport) -> None:
@@ -73,10 +73,10 @@ def spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
     return spec
 
 
-def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildReport:
+def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: LineageStep) -> BenchmarkReport:
     """Build a benchmark's examples from its sources' documents or its labelled files."""
 
-    def write(report: BuildReport) -> None:
+    def write(report: BenchmarkReport) -> None:
         store.write(
             paths,
             step,
@@ -97,7 +97,7 @@ def build_benchmark(spec: BenchmarkSpec, paths: DataPaths, step: Step) -> BuildR
 def assess_split(
     benchmark: BuiltBenchmark,
     paths: DataPaths,
-    step: Step,
+    step: LineageStep,
     *,
     most_per_side: int = MOST_PER_SIDE,
     assessed: AssessedSplit | None = None,
@@ -186,4 +186,4 @@ def split_of(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownS
     known = known_split(benchmark, paths)
     if known is not None:
         return known
-    return assess_split(benchmark, paths, Step.now(run_id, "split_quality", SPLIT_VERSION)).split
+    return assess_split(benchmark, paths, LineageStep.now(run_id, "split_quality", SPLIT_VERSION)).split

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import SCORES, TABLES, Pair
-from audit_pipeline.catalogue.lineage import Step, latest_run
+from audit_pipeline.catalogue.lineage import LineageStep, latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import with_defaults
 from audit_pipeline.errors import DataError
@@ -52,11 +52,11 @@ class EvaluationReport:
         )
 
 
-def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> EvaluationReport:
+def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> EvaluationReport:
     """Everything that is concluded from a pair's latest scores: see :mod:`audit_pipeline.evidence.findings`.
 
     Raises DataError where the pair has not been scored, or was scored on another build of the benchmark, with other
-    weights or under other conventions. What tells members from non-members without a model is read; see
+    weights or under other conventions. What separates members from non-members without a model is read; see
     :func:`split_of`.
     """
     benchmark = read_built(paths, pair.benchmark)
@@ -96,7 +96,7 @@ def write_findings(
     findings: Findings,
     pair: Pair,
     paths: DataPaths,
-    step: Step,
+    step: LineageStep,
     *,
     upstream: Mapping[str, str],
     benchmark_digest: str,

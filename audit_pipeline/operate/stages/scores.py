@@ -15,7 +15,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import HIGHLIGHTS, SCORES, Pair
-from audit_pipeline.catalogue.lineage import Step, table_version
+from audit_pipeline.catalogue.lineage import LineageStep, table_version
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import checked
 from audit_pipeline.detectors.registry import with_defaults
@@ -41,7 +41,7 @@ class ScoreReport:
     columns: Sequence[ScoreColumn]
 
 
-def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Step) -> ScoreReport:
+def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
     """Score a benchmark's examples with every detector, at every setting of its grid, from the cache.
 
     Raises DataError where the benchmark is not fit to be audited, or the model has been run on none of its texts.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from audit_pipeline.benchmarks.build import BuildReport
+from audit_pipeline.benchmarks.build import BenchmarkReport
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
 from audit_pipeline.operate.shown import Body, Shown
 from audit_pipeline.operate.stages.benchmarks import SplitReport
@@ -45,7 +45,7 @@ def shown_of_missing(report: SourceReport) -> Shown:
     return Shown(tables={"missing": (("part", "reason"), missing), "left out": (("part", "reason"), left_out)})
 
 
-def shown_of_build(report: BuildReport) -> Shown:
+def shown_of_build(report: BenchmarkReport) -> Shown:
     """Of a build: how many texts of each kind there are, and what was left out."""
     counts = report.counts
     left_out = {**report.documents_left_out, **report.texts_left_out}

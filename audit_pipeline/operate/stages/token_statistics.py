@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue.contracts import KIND_VERSIONS, TOKEN_STATISTICS, Pair, digest
-from audit_pipeline.catalogue.lineage import Step, record
+from audit_pipeline.catalogue.lineage import LineageStep, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import AuditError, DataError, TransientError
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class OtherModels:
     """What audits need of other models than the audited ones (a reference model), run for the pairs of a run.
 
-    ``pairs`` are the run's, by the name of their model. ``tell`` is told why something could not be run: some detectors
-    go without then.
+    ``pairs`` are the run's, by the name of their model. ``tell`` is called with the reason where something could
+    not be run: some detectors go without then.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ def run_tokens(
     model: TokenizedModel,
     paths: DataPaths,
     forward: Callable[[], ForwardPass],
-    step: Step,
+    step: LineageStep,
     *,
     kinds: Sequence[Kind],
     logits_budget: int,

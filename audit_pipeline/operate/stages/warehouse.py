@@ -15,7 +15,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.coverage import judge
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.report.write import ReportSummary
-from audit_pipeline.warehouse.build import BuildReport, LineageGap, build_with, lineage_gaps
+from audit_pipeline.warehouse.build import LineageGap, WarehouseReport, build_with, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 
 _LISTED = 50
@@ -25,7 +25,7 @@ _LISTED = 50
 class RebuiltWarehouse:
     """What a rebuild did, and where rows and lineage entries of the new warehouse do not go together."""
 
-    report: BuildReport
+    report: WarehouseReport
     gaps: Sequence[LineageGap]
 
     @property
@@ -35,7 +35,7 @@ class RebuiltWarehouse:
         return not any(gap.rows for gap in self.gaps)
 
 
-def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> BuildReport:
+def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> WarehouseReport:
     """Build the warehouse with the planner's word on every pair (warehouse/build.py, build_with)."""
     return build_with(judge, paths, include_text=include_text, config=config)
 

@@ -10,19 +10,19 @@
 -- explanation: the answer in a few sentences, which say no more than the claim level allows
 -- claim_level: screening only, statistical evidence or sound test; null where nothing was evaluated
 -- claim_stated_by: whose word the level rests on; null where it is more than somebody's word
--- detector: the detector that answers; null where none of several was named, or it has no score
+-- detector: the headline detector; null where none of several was named, or it has no score
 -- detector_chosen: default: one of ours; named: by whoever ran this; alone: there is no other
 -- every_detector: where no detector was named: the first twelve by name; empty else
 -- more_detectors: of them, those that are not listed
 -- counted: texts that were evaluated and that calibrate; empty where the benchmark was built anew since
 -- unknown: texts of unknown label
--- not_scored: labelled texts without a score by the detector that answers
+-- not_scored: labelled texts without a score by the headline detector
 -- warning: what to heed when reading the AUROC; null where nothing stands against it
 -- auroc: its AUROC; 0.5 is chance
 -- tpr_at_5_fpr: members found while at most 5% of non-members are taken for members
 -- blind: AUROC of the blind control, which never sees the model: what the texts alone give away
 -- strongest_control: of the four blind controls of the same build the one with the highest AUROC
--- documents: what a shelf's documents came to, by the detector that answers, or by all where none was named
+-- documents: what a shelf's documents came to, by the headline detector, or by all where none was named
 -- tested: documents (groups of texts) that were tested
 -- standing_out: of them, those with q_bh at most 0.05; where no detector was named, q_ledger by some detector
 -- detectors: detectors that the q-values allow for: 1 where one was named

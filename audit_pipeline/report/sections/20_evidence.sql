@@ -3,9 +3,9 @@
 --
 -- number: place of the pair among the answers
 -- sides: what the AUROC compares: labelled members with non-members, or audited texts with held-out ones
--- detector: the detector that answers; null where none of several was named, or it has no score
+-- detector: the headline detector; null where none of several was named, or it has no score
 -- without_texts: why there are no curves, spreads and texts; null where nothing stands against them
--- smallest_fpr: the smallest false-positive rate that so many groups of non-members can tell from 0
+-- smallest_fpr: the smallest false-positive rate that so many groups of non-members can distinguish from 0
 -- blind: the blind control, in the form of a detector; null where it was not evaluated
 WITH blind AS (
     SELECT model, benchmark, {
@@ -14,7 +14,7 @@ WITH blind AS (
     } AS blind
     FROM evidence_settings WHERE detector = 'blind_control'
     QUALIFY row_number() OVER (PARTITION BY model, benchmark ORDER BY place) = 1
-), told AS (
+), known AS (
     SELECT model, benchmark, max(1 / groups) AS smallest_fpr FROM (
         SELECT model, benchmark, count(DISTINCT "group") AS groups FROM compared_scores WHERE side = 0
         GROUP BY model, benchmark, detector, parameters
@@ -23,6 +23,6 @@ WITH blind AS (
 SELECT number, model, benchmark, sides, detector, parameters,
     CASE WHEN NOT is_current THEN 'the benchmark was built anew since, so scores and texts may be of different builds:'
         || ' audit it again' END AS without_texts,
-    told.smallest_fpr, blind.blind, (SELECT count(*) FROM asked_pairs) AS in_all
-FROM evidence_pairs LEFT JOIN told USING (model, benchmark) LEFT JOIN blind USING (model, benchmark)
+    known.smallest_fpr, blind.blind, (SELECT count(*) FROM asked_pairs) AS in_all
+FROM evidence_pairs LEFT JOIN known USING (model, benchmark) LEFT JOIN blind USING (model, benchmark)
 ORDER BY number;

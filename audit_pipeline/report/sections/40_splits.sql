@@ -1,4 +1,4 @@
--- How far a benchmark's two sides differ without any model, a row a benchmark.
+-- How far a benchmark's two sides differ without any model, one row per benchmark.
 --
 -- controls: classifiers that never see the model, by what they see: words, characters, length or dates
 -- matched: what matching the two sides achieved, step by step

@@ -1,15 +1,15 @@
 -- What detectors make of a control: a model that was trained here on texts drawn by chance (view instrument_check).
 -- One row.
 --
--- checks: the controls as they are, a row a detector
+-- checks: the controls as they are, one row per detector
 -- control: the control
 -- exposed: AUROC of members against held-out texts in the model that was trained on the members
--- twin: the same in its twin, which saw neither
+-- twin: the same in the control model, which was trained on neither
 -- blind: the same without any model
--- answers: whether this is the detector that answers
+-- answers: whether this is the headline detector
 -- studies: what makes members easier to detect: a control trained again with one setting changed
--- panels: AUROC over the values of each setting that was varied, a line a detector, seeds averaged
-WITH told AS (
+-- panels: AUROC over the values of each setting that was varied, one line per detector, seeds averaged
+WITH with_panels AS (
     SELECT study, study_panels(list({
         'setting': setting, 'value': value, 'detector': detector, 'auroc': auroc, 'ci_low': ci_low, 'ci_high': ci_high
     } ORDER BY place)) AS panels
@@ -21,5 +21,5 @@ SELECT (SELECT coalesce(list({
         'control': control, 'benchmark': benchmark, 'detector': detector, 'parameters': parameters,
         'exposed': exposed, 'twin': twin, 'blind': blind, 'answers': answers
     } ORDER BY place), []) FROM instrument) AS checks,
-    (SELECT coalesce(list({'name': study, 'panels': panels} ORDER BY study), []) FROM told) AS studies
+    (SELECT coalesce(list({'name': study, 'panels': panels} ORDER BY study), []) FROM with_panels) AS studies
 WHERE EXISTS (FROM shown_pairs);

@@ -1,7 +1,7 @@
 -- Findings (view changes_since_last_audit), and documents that stand out, beside those of the run before on the same
 -- model and benchmark. One row.
 --
--- documents: pairs of which other documents stand out than before, by the detector that answers
+-- documents: pairs of which other documents stand out than before, by the headline detector
 -- tested: documents that were tested now
 -- standing_out: of them, those that stand out
 -- newly: documents that stand out now and did not then: the first by name

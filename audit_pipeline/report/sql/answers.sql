@@ -81,7 +81,7 @@ WITH pairs AS (
         headline_detector(list(DISTINCT detector), any_value(options.settings::JSON ->> 'headline')) AS detector
     FROM candidates LEFT JOIN options USING (model, benchmark) GROUP BY ALL
 ), chosen AS (
-    -- Where nobody named one of several that were evaluated, none answers: the next step is not asked.
+    -- Where nobody named one of several that were evaluated, there is no headline: the next step is not asked.
     SELECT * FROM steps WHERE detector IS NOT NULL OR named IS NULL
     QUALIFY row_number() OVER (PARTITION BY model, benchmark ORDER BY step) = 1
 ), answering AS (
@@ -92,7 +92,7 @@ WITH pairs AS (
         AND candidates.step = chosen.step AND candidates.detector = chosen.detector
     GROUP BY ALL
 ), firsts AS (
-    -- Of every pair the row of the detector that answers, or else the first.
+    -- Of every pair the row of the headline detector, or else the first.
     SELECT board.*, (board.detector = answering.detector AND board.parameters = answering.parameters) IS TRUE AS answers
     FROM board JOIN answering USING (model, benchmark)
     QUALIFY row_number() OVER (
@@ -167,7 +167,7 @@ WITH pairs AS (
     } AS documents
     FROM tested_by_several AS several JOIN by_any USING (model, benchmark)
 ), counted AS (
-    -- With a score by the detector that answers; by any where none does.
+    -- With a score by the headline detector; by any where none does.
     SELECT model, benchmark, list({
         'split': split, 'texts': texts, 'groups': groups, 'members': members, 'nonmembers': nonmembers,
         'unknown': unknown

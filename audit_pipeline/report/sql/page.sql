@@ -49,7 +49,7 @@ SELECT found.*, row_number() OVER (
 FROM current_evaluations AS found SEMI JOIN evidence_pairs USING (model, benchmark);
 
 CREATE OR REPLACE TEMP TABLE evidence_settings AS
--- The same, a row a detector and setting.
+-- The same, a row per detector and setting.
 SELECT model, benchmark, detector, parameters, arg_min(is_default, place) AS is_default, min(place) AS place,
     arg_min(n_members, place) AS n_members, arg_min(n_nonmembers, place) AS n_nonmembers,
     arg_min(n_groups, place) AS n_groups, arg_min(n_not_scored, place) AS n_not_scored,

@@ -15,19 +15,19 @@ from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.needs import Lacking
-from audit_pipeline.detectors.statistics import Branches
-from audit_pipeline.scoring.needs.provider import Provider, Read, Scope, Scored
+from audit_pipeline.detectors.statistics import BranchStatistics
+from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
 from audit_pipeline.token_statistics.run import plan, read_branches
 
 _NOT_RUN = Lacking("no branches of the text that are long enough are cached: run the model on it again")
 
 
-class LongEnoughBranches(Provider[Branches]):
+class BranchesProvider(Provider[BranchStatistics]):
     """Branches of as many tokens as the largest ``m`` of the settings asks for."""
 
     need = BRANCHES
 
-    def __init__(self, scope: Scope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         self._model, self._where = scope.model, scope.where
         # Even m = 0 has its row: that it was run is then known.
         self._steps = max(1, *(int(setting["m"]) for setting in settings))
@@ -45,10 +45,10 @@ class LongEnoughBranches(Provider[Branches]):
         tokens = plan(self._model, texts, self._where, branch_steps=self._steps).branch_tokens
         return f"infilling: branches of {self._steps} tokens, about {tokens:,} tokens in all" if tokens else None
 
-    def read(self, texts: Sequence[str]) -> Read[Branches]:
+    def read(self, texts: Sequence[str]) -> Read[BranchStatistics]:
         by_text = _by_text(read_branches(self._model, texts, self._where, self._steps))
 
-        def find(scored: Scored) -> Branches | Lacking:
+        def find(scored: TextWithStatistics) -> BranchStatistics | Lacking:
             branches = by_text.get(text_sha256(scored.whole))
             if branches is None or len(branches.offsets) != scored.context_tokens + len(scored.own) + 1:
                 return _NOT_RUN
@@ -61,7 +61,7 @@ class LongEnoughBranches(Provider[Branches]):
         return find
 
 
-def _by_text(table: pa.Table) -> dict[str, Branches]:
+def _by_text(table: pa.Table) -> dict[str, BranchStatistics]:
     """The rows of the kind ``branches``, by their text's sha256."""
     found = {}
     for batch in table.to_batches():
@@ -72,5 +72,5 @@ def _by_text(table: pa.Table) -> dict[str, Branches]:
             zip(batch.column("text_sha256").to_pylist(), batch.column("m").to_pylist(), strict=True)
         ):
             own = {name: values[name][ends[name][row] : ends[name][row + 1]] for name in lists}
-            found[sha256] = Branches(m=m, **{name: np.asarray(one) for name, one in own.items()})
+            found[sha256] = BranchStatistics(m=m, **{name: np.asarray(one) for name, one in own.items()})
     return found

@@ -13,10 +13,10 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import AuditError, TransientError
 from audit_pipeline.references.frequencies import FrequencyLookup, frequencies_of, read_frequencies
-from audit_pipeline.scoring.needs.provider import Provider, Read, Scope
+from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope
 
 
-class Frequencies(Provider[TokenFrequencies]):
+class FrequenciesProvider(Provider[TokenFrequencies]):
     """The table that the user gives, else that of the corpus which the model's entry names; the same for every text.
 
     Raises DataError where the user's table cannot be read or was counted with another tokenizer.
@@ -25,7 +25,7 @@ class Frequencies(Provider[TokenFrequencies]):
     need = FREQUENCY_TABLE
     source = "token_frequencies"
 
-    def __init__(self, scope: Scope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         self._scope = scope
 
     @cached_property

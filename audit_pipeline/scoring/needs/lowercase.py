@@ -12,7 +12,15 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.lowercase import LOWERCASED
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
-from audit_pipeline.scoring.needs.provider import BY_ITSELF, ForwardOf, Provider, Read, Scope, Scored, Tell
+from audit_pipeline.scoring.needs.provider import (
+    BY_ITSELF,
+    ForwardOf,
+    OnProgress,
+    Provider,
+    Read,
+    ScoringScope,
+    TextWithStatistics,
+)
 from audit_pipeline.token_statistics.run import Plan, RunSummary, compute, plan, read_statistics
 
 _NOT_RUN = Lacking("the model has not been run on the text in lower case: run it again")
@@ -23,13 +31,13 @@ def lowercased(texts: Iterable[str]) -> list[str]:
     return [text.lower() for text in texts if text.lower() != text]
 
 
-class Lowercase(Provider[TextStatistics]):
+class LowercaseProvider(Provider[TextStatistics]):
     """The statistics of the text in lower case; its own where it is in lower case already."""
 
     need = LOWERCASED
     passes = 1
 
-    def __init__(self, scope: Scope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         self._model, self._where = scope.model, scope.where
         self._in_context = scope.in_context
 
@@ -43,14 +51,14 @@ class Lowercase(Provider[TextStatistics]):
     def plan(self, texts: Sequence[str]) -> Plan:
         return plan(self._model, lowercased(texts), self._where)
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None) -> RunSummary:
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         forward = partial(forward_of, self._model)
         return compute(self._model, lowercased(texts), self._where, forward, on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
         index = StatisticsIndex(read_statistics(self._model, lowercased(texts), self._where))
 
-        def find(scored: Scored) -> TextStatistics | Lacking:
+        def find(scored: TextWithStatistics) -> TextStatistics | Lacking:
             lower = scored.own.text.lower()
             found = scored.own if lower == scored.own.text else index.find(lower)
             return _NOT_RUN if found is None else found

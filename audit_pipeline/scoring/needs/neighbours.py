@@ -14,7 +14,16 @@ from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.neighbour import NEIGHBOURS
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.scoring.needs.provider import BY_ITSELF, Beside, ForwardOf, Provider, Read, Scope, Scored, Tell
+from audit_pipeline.scoring.needs.provider import (
+    BY_ITSELF,
+    ForwardOf,
+    OnProgress,
+    Provider,
+    Read,
+    ScoringScope,
+    TextWithStatistics,
+    UserInputs,
+)
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.proposer import Proposer
 from audit_pipeline.token_statistics.run import Kind, RunSummary, compute, read_statistics
@@ -22,12 +31,12 @@ from audit_pipeline.token_statistics.run import Kind, RunSummary, compute, read_
 _NONE = "the text has no neighbours that the model was run on"
 
 
-class Neighbours(Provider[Sequence[TextStatistics]]):
+class NeighboursProvider(Provider[Sequence[TextStatistics]]):
     """The statistics of as many neighbours as the largest ``n`` of the settings asks for, in the proposer's order."""
 
     need = NEIGHBOURS
 
-    def __init__(self, scope: Scope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         self._scope, self._model, self._where = scope, scope.model, scope.where
         self._n = max(int(setting["n"]) for setting in settings)
         self._made: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
@@ -49,7 +58,7 @@ class Neighbours(Provider[Sequence[TextStatistics]]):
     def cost(self, texts: Sequence[str]) -> str:
         return f"neighbour: {self._proposer.cost(texts, self._n).summary}"
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None) -> RunSummary:
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         flat = [one for own in self._propose(texts) for one in own]
         return compute(self._model, flat, self._where, partial(forward_of, self._model), on_progress=on_progress)
 
@@ -58,7 +67,7 @@ class Neighbours(Provider[Sequence[TextStatistics]]):
         flat = [one for own in proposed.values() for one in own]
         index = StatisticsIndex(read_statistics(self._model, flat, self._where))
 
-        def find(scored: Scored) -> Sequence[TextStatistics] | Lacking:
+        def find(scored: TextWithStatistics) -> Sequence[TextStatistics] | Lacking:
             found = [one for each in proposed.get(scored.whole, ()) if (one := index.find(each)) is not None]
             return found or Lacking(_NONE)
 
@@ -71,8 +80,8 @@ class Neighbours(Provider[Sequence[TextStatistics]]):
         return self._made[1]
 
     @property
-    def _beside(self) -> Beside:
-        return self._scope.beside or Beside()
+    def _beside(self) -> UserInputs:
+        return self._scope.beside or UserInputs()
 
     @cached_property
     def _proposer(self) -> Proposer:

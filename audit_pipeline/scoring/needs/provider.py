@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ForwardOf = Callable[[TokenizedModel], "ForwardPass"]
 """Loads a model; called only where something of it is not in the cache."""
-Tell = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 BY_ITSELF = "the text is scored in the context of an input: it has no pass of its own"
 """Why a detector that compares a text with a changed one cannot score it: it needs the text alone (Zhang et al. 2025,
@@ -32,7 +32,7 @@ appendix C)."""
 
 
 @dataclass(frozen=True)
-class Beside:
+class UserInputs:
     """What a user gives beside the texts: a token-frequency table, and how neighbours are proposed (``own-topk``, or
     a masked language model's name, hub id or path)."""
 
@@ -43,7 +43,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Scope:
+class ScoringScope:
     """What is scored: a model, and where its statistics are kept.
 
     ``benchmark`` is the one that the texts are of, whose calibration split a need may draw from; None for a user's
@@ -56,11 +56,11 @@ class Scope:
     paths: DataPaths
     benchmark: str | None = None
     in_context: bool = False
-    beside: Beside | None = None
+    beside: UserInputs | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class TextWithStatistics:
     """A text with its statistics; ``whole`` is what the model read, the text behind the ``context_tokens`` tokens of
     its context."""
 
@@ -69,11 +69,11 @@ class Scored:
     context_tokens: int
 
 
-Read = Callable[[Scored], T | Lacking]
+Read = Callable[[TextWithStatistics], T | Lacking]
 
 
 class Provider(Protocol[T]):
-    """How a need is met for the texts of a :class:`Scope`, by the ``settings`` of the detectors that have it.
+    """How a need is met for the texts of a :class:`ScoringScope`, by the ``settings`` of the detectors that have it.
 
     A session asks ``missing`` first, and a provider that says why it cannot meet its need is asked nothing else. Then
     ``compute`` brings the cache up to the texts, and ``read`` gives what is in the cache of them, without a model.
@@ -86,7 +86,7 @@ class Provider(Protocol[T]):
     source: str | None = None
     """What its scores come from, as the first part of names in ``upstream``."""
 
-    def __init__(self, scope: Scope, settings: Sequence[Settings]) -> None: ...
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None: ...
 
     @staticmethod
     def derived(texts: Sequence[str]) -> Sequence[str]:
@@ -132,6 +132,6 @@ class Provider(Protocol[T]):
         """What is worth telling a user before it is run, in words; None where it costs little."""
         return None
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None) -> RunSummary | None:
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary | None:
         """Run what is not cached of ``texts``, whose own pass has been run; None where there is nothing to run."""
         return None

@@ -15,13 +15,20 @@ from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.scoring.needs.provider import ForwardOf, Provider, Read, Scope, Scored, Tell
+from audit_pipeline.scoring.needs.provider import (
+    ForwardOf,
+    OnProgress,
+    Provider,
+    Read,
+    ScoringScope,
+    TextWithStatistics,
+)
 from audit_pipeline.token_statistics.run import RunSummary, compute, read_statistics
 
 _NOT_RUN = Lacking("the reference model has not been run on the text: run the audit again")
 
 
-class Reference(Provider[TextStatistics]):
+class ReferenceProvider(Provider[TextStatistics]):
     """The statistics of the text under the reference model that the audited model's entry names.
 
     Where a user waits, one that is named and cannot be had is an error: a typing error must not pass for a detector
@@ -32,7 +39,7 @@ class Reference(Provider[TextStatistics]):
     other_model = True
     source = "reference_model"
 
-    def __init__(self, scope: Scope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         self._scope, self._where = scope, scope.where
 
     @cached_property
@@ -65,13 +72,13 @@ class Reference(Provider[TextStatistics]):
         version = f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"
         return {f"{self.source}/{self._model.entry.name}": version}
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: Tell | None) -> RunSummary:
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         return compute(self._model, texts, self._where, partial(forward_of, self._model), on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
         index = StatisticsIndex(read_statistics(self._model, texts, self._where))
 
-        def find(scored: Scored) -> TextStatistics | Lacking:
+        def find(scored: TextWithStatistics) -> TextStatistics | Lacking:
             found = index.find(scored.whole, len(scored.whole) - len(scored.own.text))
             return _NOT_RUN if found is None else found
 

@@ -25,7 +25,7 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.scoring.neighbours.proposer import Cost, distinct, generator_of, scoring_cost
+from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
 from audit_pipeline.token_statistics.run import Kind
 
 NAME = "masked-model"
@@ -45,7 +45,7 @@ _READ_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError, Safete
 
 
 class MaskedModelProposer:
-    """Replaces one word a neighbour by a masked language model's candidate for its place.
+    """Replaces one word per neighbour by a masked language model's candidate for its place.
 
     Each of a ``share`` of the text's words, at random, is masked alone, so that the model sees all other words, and the
     ``candidates`` likeliest words other than the original are taken. Best first means by Mattern et al.'s score of a
@@ -71,7 +71,7 @@ class MaskedModelProposer:
         device: str | None = None,
     ) -> None:
         if not 0 < share <= 1 or candidates < 1:
-            raise ValueError("the share of words is above 0 and at most 1, and there is at least one candidate a word")
+            raise ValueError("the share of words is above 0 and at most 1, and every word has at least one candidate")
         # float32 always: in bfloat16 candidates would tie, and the ties break as the hardware likes.
         self._entry = entry.model_copy(update={"dtype": "float32", "trust_remote_code": False})
         self._paths = paths
@@ -94,7 +94,7 @@ class MaskedModelProposer:
         model = (identity.model_fingerprint, identity.tokenizer_fingerprint)
         return digest(NAME, _VERSION, *model, self._share, self._candidates)
 
-    def cost(self, texts: Sequence[str], n: int) -> Cost:
+    def cost(self, texts: Sequence[str], n: int) -> NeighbourCost:
         """One pass of the masked model a masked word; needs its files, not its weights.
 
         A text whose candidates coincide may need more words than are counted here.
@@ -106,7 +106,7 @@ class MaskedModelProposer:
             masked = min(len(words), step * max(1, math.ceil(n / self._candidates / step)))
             passes += masked
             tokens += masked * (min(len(ids), self._room) + len(self._prefix) + len(self._suffix))
-        return Cost(self._entry.name, passes, tokens, *scoring_cost(texts, n))
+        return NeighbourCost(self._entry.name, passes, tokens, *scoring_cost(texts, n))
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         """As Proposer.propose; each distinct text is worked on once, and never in a batch with another."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import digest, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.neighbours.proposer import Cost, distinct, generator_of, scoring_cost
+from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
 from audit_pipeline.token_statistics.encode import cache_key
 from audit_pipeline.token_statistics.run import Kind, Where, plan, read_statistics
 
@@ -29,7 +29,7 @@ _REPLACEMENT_CHARACTER = "\ufffd"
 
 
 class OwnTopkProposer:
-    """Replaces one token a neighbour by one of the audited model's own top-k tokens there, drawn by its probability.
+    """Replaces one token per neighbour by one of the audited model's own top-k tokens there, drawn by its probability.
 
     Positions come in random order, each once before any comes again; at each, tokens other than the text's own are
     drawn without replacement from the top k, at temperature 1. The new token's characters take the place of the old
@@ -57,11 +57,11 @@ class OwnTopkProposer:
         """The audited model as its top-k tokens are cached, and the version of this way."""
         return digest(NAME, _VERSION, cache_key(self._model, "", "topk"))
 
-    def cost(self, texts: Sequence[str], n: int) -> Cost:
+    def cost(self, texts: Sequence[str], n: int) -> NeighbourCost:
         """The audited model's passes over the texts that have no cached top-k tokens yet."""
         planned = plan(self._model, texts, self._where, kinds=_KINDS)
         neighbours, words = scoring_cost(texts, n)
-        return Cost(self._model.entry.name, planned.passes, planned.tokens_to_run, neighbours, words)
+        return NeighbourCost(self._model.entry.name, planned.passes, planned.tokens_to_run, neighbours, words)
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         """As Proposer.propose; raises DataError where a text's rows are not in the cache."""

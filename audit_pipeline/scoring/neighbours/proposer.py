@@ -17,8 +17,8 @@ from audit_pipeline.token_statistics.run import Kind
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What proposing n neighbours a text and scoring them takes, known before anything is run.
+class NeighbourCost:
+    """What proposing n neighbours per text and scoring them takes, known before anything is run.
 
     ``passes`` and ``tokens`` are those of making the neighbours, by the model ``model``; 0 where all is cached.
     ``neighbours`` is how many there can be at most. The audited model runs over them afterwards: ``neighbour_words``
@@ -61,7 +61,7 @@ class Proposer(Protocol):
         """Kinds of token statistics of the texts that have to be in the cache before it proposes."""
         ...
 
-    def cost(self, texts: Sequence[str], n: int) -> Cost:
+    def cost(self, texts: Sequence[str], n: int) -> NeighbourCost:
         """What ``propose`` and scoring what it returns will take; runs no model."""
         ...
 

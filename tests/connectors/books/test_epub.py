@@ -8,7 +8,7 @@ import pytest
 from made_books import CONTAINER, item, package, packed, page
 from made_books import epub as book
 
-from audit_pipeline.connectors.books.epub import Epub, EpubError, Limits, prose, read_epub
+from audit_pipeline.connectors.books.epub import Epub, EpubError, EpubLimits, prose, read_epub
 
 
 def texts(epub: Epub) -> list[str]:
@@ -63,17 +63,17 @@ def test_a_bomb_among_the_chapters_costs_that_chapter_and_a_book_of_bombs_the_bo
     bomb = page("<p>" + "0" * 300_000 + "</p>")
     content = book({"a.xhtml": page("<p>Text.</p>"), "bomb.xhtml": bomb})
     assert len(content) < 5_000
-    epub = read_epub(content, Limits(member=100_000))
+    epub = read_epub(content, EpubLimits(member=100_000))
     assert texts(epub) == ["Text."]
     assert epub.problems == (("OPS/bomb.xhtml", "unpacks to more than 100000 bytes"),)
     with pytest.raises(EpubError, match="unpacks to more than 500000 bytes"):
-        read_epub(book({"a.xhtml": bomb, "b.xhtml": bomb}), Limits(total=500_000))
-    tags = read_epub(book({"a.xhtml": page("<b>x"), "b.xhtml": page("<b>" * 600)}), Limits(tags=500))
+        read_epub(book({"a.xhtml": bomb, "b.xhtml": bomb}), EpubLimits(total=500_000))
+    tags = read_epub(book({"a.xhtml": page("<b>x"), "b.xhtml": page("<b>" * 600)}), EpubLimits(tags=500))
     assert tags.problems == (("OPS/b.xhtml", "more than 500 tags"),)
     with pytest.raises(EpubError, match="more than 3 members"):
-        read_epub(content, Limits(members=3))
+        read_epub(content, EpubLimits(members=3))
     with pytest.raises(EpubError, match="more than 10 bytes"):
-        read_epub(content, Limits(file=10))
+        read_epub(content, EpubLimits(file=10))
 
 
 @pytest.mark.parametrize(

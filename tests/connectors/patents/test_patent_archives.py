@@ -14,7 +14,7 @@ from warcio.warcwriter import WARCWriter
 from audit_pipeline.connectors.patents import archives as patent_archives
 from audit_pipeline.connectors.patents.archives import saved_pages
 from audit_pipeline.connectors.patents.page import RawPage
-from audit_pipeline.sources.base import LeftOut, Missing
+from audit_pipeline.sources.base import LeftOut, MissingPart
 
 URL = "https://patents.google.com/patent/{}/zh"
 
@@ -24,7 +24,7 @@ def found(root: Path, largest: int = 1_000_000) -> tuple[list[RawPage], dict[str
     return (
         [item for item in items if isinstance(item, RawPage)],
         {item.part: item.reason for item in items if isinstance(item, LeftOut)},
-        {item.part: item.reason for item in items if isinstance(item, Missing)},
+        {item.part: item.reason for item in items if isinstance(item, MissingPart)},
     )
 
 

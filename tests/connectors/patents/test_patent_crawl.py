@@ -19,7 +19,7 @@ from audit_pipeline.connectors.patents.page import RawPage
 from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.connectors.polite import PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import Missing
+from audit_pipeline.sources.base import MissingPart
 
 NUMBERS = [f"CN10000000{place}A" for place in range(8)]
 
@@ -83,7 +83,7 @@ def client(folder: Path) -> PoliteClient:
 def crawl(site: Site, folder: Path, numbers: list[str]) -> tuple[list[str], dict[str, str]]:
     with client(folder) as polite:
         found = list(crawled_pages(numbers, polite, site.address))
-    missing = [item for item in found if isinstance(item, Missing)]
+    missing = [item for item in found if isinstance(item, MissingPart)]
     assert all((item.collection, item.name) == ("CN", item.part) for item in missing)
     return [item.name for item in found if isinstance(item, RawPage)], {item.part: item.reason for item in missing}
 

@@ -16,7 +16,7 @@ from audit_pipeline.connectors.patents import exports as patent_exports
 from audit_pipeline.connectors.patents.exports import exported_patents
 from audit_pipeline.connectors.patents.record import PARTS, Part, Patent
 from audit_pipeline.fetch.read import ROW_SUFFIXES
-from audit_pipeline.sources.base import LeftOut, Missing
+from audit_pipeline.sources.base import LeftOut, MissingPart
 
 TODAY = date(2024, 12, 31)
 TEXTS = {"title": TITLE, "abstract": ABSTRACT, "description": "\n".join(DESCRIPTION), "claims": "\n".join(CLAIMS)}
@@ -63,7 +63,7 @@ def found(root: Path, parts: tuple[Part, ...] = PARTS) -> tuple[list[Patent], di
     return (
         [item for item in items if isinstance(item, Patent)],
         {item.part: item.reason for item in items if isinstance(item, LeftOut)},
-        {item.part: item.reason for item in items if isinstance(item, Missing)},
+        {item.part: item.reason for item in items if isinstance(item, MissingPart)},
     )
 
 

@@ -20,12 +20,12 @@ from filelock import FileLock
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, TransientError
-from audit_pipeline.fetch.retry import Patience
+from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.operate.alerts import deliver as module
 from audit_pipeline.operate.alerts.deliver import INSECURE, WEBHOOK, Alert, NotKeptError, deliver, payload
 
 SECRET = "T00SECRETB00"
-SHIPPED = module.PATIENCE
+SHIPPED = module.RETRY_POLICY
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 ALERT = Alert("run_failed", "the run failed", ("step scores: no memory",), {"run_id": "r1", "at": AT}, AT)
 
@@ -50,7 +50,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(module, "PATIENCE", Patience(SHIPPED.attempts, first=0.001, longest=0.01))
+    monkeypatch.setattr(module, "RETRY_POLICY", RetryPolicy(SHIPPED.attempts, first=0.001, longest=0.01))
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_nothing_logged_names_the_address(hook: Hook, paths: DataPaths, caplog: 
 
 def test_a_silent_webhook_is_a_passing_fault(paths: DataPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TIMEOUT", 0.1)
-    monkeypatch.setattr(module, "PATIENCE", Patience(attempts=2, first=0.001))
+    monkeypatch.setattr(module, "RETRY_POLICY", RetryPolicy(attempts=2, first=0.001))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv(WEBHOOK, f"http://127.0.0.1:{silent.getsockname()[1]}/{SECRET}")
         with pytest.raises(TransientError, match=r"127.0.0.1 (cannot be reached, or does not|did not) answer"):

@@ -17,18 +17,20 @@ from hypothesis import strategies as st
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import ClaimLevel, SplitVerdict
-from audit_pipeline.operate.alerts.changes import Key, WatchedFinding, changes, from_text, read_findings, to_text
+from audit_pipeline.operate.alerts.changes import FindingKey, WatchedFinding, changes, from_text, read_findings, to_text
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 LOSS = WatchedFinding("tiny", "notes_32", "loss", "{}", 0.6, 0.55, 0.65, "screening only", "mild shift", True)
 MIN_K = replace(LOSS, detector="min_k", parameters='{"k":0.2}', auroc=0.62, low=0.57, high=0.67)
 
 
-def state(*findings: WatchedFinding) -> dict[Key, WatchedFinding]:
+def state(*findings: WatchedFinding) -> dict[FindingKey, WatchedFinding]:
     return {finding.key: finding for finding in findings}
 
 
-def told(old: dict[Key, WatchedFinding], new: dict[Key, WatchedFinding]) -> list[tuple[tuple[str, ...], str]]:
+def told(
+    old: dict[FindingKey, WatchedFinding], new: dict[FindingKey, WatchedFinding]
+) -> list[tuple[tuple[str, ...], str]]:
     return [(change.kinds, change.words) for change in changes(old, new)]
 
 
@@ -141,7 +143,9 @@ states = st.lists(found, max_size=12).map(lambda findings: state(*findings))
 
 
 @given(old=states, new=states)
-def test_one_line_a_pair_that_claims_nothing(old: dict[Key, WatchedFinding], new: dict[Key, WatchedFinding]) -> None:
+def test_one_line_a_pair_that_claims_nothing(
+    old: dict[FindingKey, WatchedFinding], new: dict[FindingKey, WatchedFinding]
+) -> None:
     found = changes(old, new)
     pairs = [(change.model, change.benchmark) for change in found]
     assert pairs == sorted(set(pairs))
@@ -160,7 +164,7 @@ def test_one_line_a_pair_that_claims_nothing(old: dict[Key, WatchedFinding], new
 
 
 @given(given=states)
-def test_the_state_reads_back_as_it_was(given: dict[Key, WatchedFinding]) -> None:
+def test_the_state_reads_back_as_it_was(given: dict[FindingKey, WatchedFinding]) -> None:
     assert from_text(to_text(given)) == given
     assert to_text(from_text(to_text(given))) == to_text(given)
 

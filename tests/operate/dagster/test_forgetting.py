@@ -19,16 +19,16 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.load import write_card
-from audit_pipeline.operate.dagster import claims, forgetting
+from audit_pipeline.operate.dagster import forgetting, work_claims
 from audit_pipeline.operate.dagster.audit import AuditRequest, audit
 from audit_pipeline.operate.dagster.forgetting import forget, plan_to_forget, refuse_while_used, users_of
 from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, process_identity
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.removal import Target, unfinished
+from audit_pipeline.operate.removal import RemovalTarget, unfinished
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens
@@ -36,7 +36,7 @@ from audit_pipeline.warehouse.query import open_read_only
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 BENCHMARKS = ["made_8", "made_9", "made_10", "made_11"]
-MADE_9, TINY = Target("benchmark", "made_9"), Target("model", "tiny")
+MADE_9, TINY = RemovalTarget("benchmark", "made_9"), RemovalTarget("model", "tiny")
 PARTITION = "dagster/partition"
 FIRST, LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
@@ -62,10 +62,10 @@ def audited(workspace: Workspace, partitioned: dg.DagsterInstance) -> Workspace:
     workspace.fetch(*made_documents(2, 40))
     for spec in workspace.build("made")[:2]:
         pair, run = Pair(spec.name, "tiny"), f"run-{spec.name}"
-        step = Step.now(run, "token_statistics", "1")
+        step = LineageStep.now(run, "token_statistics", "1")
         run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
-        score_pair(pair, model, paths, Step.now(run, "scores", "1"))
-        evaluate_pair(pair, model, paths, Step.now(run, "evaluations", "1"))
+        score_pair(pair, model, paths, LineageStep.now(run, "scores", "1"))
+        evaluate_pair(pair, model, paths, LineageStep.now(run, "evaluations", "1"))
     return workspace
 
 
@@ -203,10 +203,10 @@ def test_a_range_with_an_end_that_is_gone_may_hold_anything(
     partitioned: dg.DagsterInstance, definitions: dg.Definitions
 ) -> None:
     started(partitioned, "audit_pairs", {FIRST: "made_9|tiny", LAST: "made_11|tiny"}, definitions)
-    assert users_of(Target("benchmark", "made_8"), BENCHMARKS, partitioned, definitions) == []
+    assert users_of(RemovalTarget("benchmark", "made_8"), BENCHMARKS, partitioned, definitions) == []
     without = BENCHMARKS[:-1]
-    assert len(users_of(Target("benchmark", "made_8"), without, partitioned, definitions)) == 1
-    assert users_of(Target("model", "gone"), ["tiny", "gone"], partitioned, definitions) == []
+    assert len(users_of(RemovalTarget("benchmark", "made_8"), without, partitioned, definitions)) == 1
+    assert users_of(RemovalTarget("model", "gone"), ["tiny", "gone"], partitioned, definitions) == []
 
 
 def test_a_fetch_from_the_ui_is_no_use_and_a_materialisation_of_all_is(
@@ -245,8 +245,8 @@ def test_a_backfill_that_has_requested_no_run_yet(
     partitioned.add_backfill(backfill)
     order = partitioned.get_dynamic_partitions("benchmark")
     assert users_of(MADE_9, order, partitioned, definitions) == ["backfill asked (requested)"]
-    assert users_of(Target("benchmark", "made_10"), order, partitioned, definitions) == []
-    assert users_of(Target("model", "gone"), ["tiny", "gone"], partitioned, definitions) == []
+    assert users_of(RemovalTarget("benchmark", "made_10"), order, partitioned, definitions) == []
+    assert users_of(RemovalTarget("model", "gone"), ["tiny", "gone"], partitioned, definitions) == []
     partitioned.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))
     assert users_of(MADE_9, order, partitioned, definitions) == []
 
@@ -284,9 +284,9 @@ def test_a_dead_run_of_this_machine_does_not_stop_it(
     result = audited.run("forget", "--benchmark", "made_9")
     assert told(result)
     assert "marked 1 dead run(s)" in result.stderr
-    buried = instance.get_run_by_id(run)
-    assert buried is not None
-    assert buried.status is dg.DagsterRunStatus.FAILURE
+    dead = instance.get_run_by_id(run)
+    assert dead is not None
+    assert dead.status is dg.DagsterRunStatus.FAILURE
     living = {**tags, PARTITION: "made_8|tiny", PROCESS_TAG: process_identity(psutil.Process())}
     started(instance, "audit_pairs", living, definitions)
     assert "in use by run" in error_of(audited.run("forget", "--benchmark", "made_8"))
@@ -425,7 +425,7 @@ def test_one_thing_at_a_time(workspace: Workspace, arguments: tuple[str, ...]) -
 
 
 def test_two_at_once_are_one_too_many(partitioned: dg.DagsterInstance, workspace: Workspace) -> None:
-    with claims.removal_of(MADE_9, workspace.paths):
+    with work_claims.removal_of(MADE_9, workspace.paths):
         assert "another `corpus-audit forget` is at work" in error_of(workspace.run("forget", "--model", "gone"))
     assert "gone" in partitioned.get_dynamic_partitions("model")
 
@@ -446,7 +446,7 @@ def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
 
     request = AuditRequest("tiny", load_benchmarks().values(), publish=False)
     with pytest.raises(AuditError, match="there is no"):
-        forget(Target("model", "nobody"), definitions, workspace.paths, lambda what: None)
+        forget(RemovalTarget("model", "nobody"), definitions, workspace.paths, lambda what: None)
     audit(replace(request, benchmarks=list(request.benchmarks)[1:2]), definitions, workspace.paths, forget_meanwhile)
     assert any(step.startswith("auditing tiny") for step in refused)
     for words in refused.values():
@@ -465,7 +465,7 @@ def test_the_reference_model_of_an_audit_is_in_use_too(workspace: Workspace, def
     in_use: list[bool] = []
 
     def look(step: str) -> None:
-        in_use.extend(claim.uses(Target("model", "small")) for claim in claims.standing(workspace.paths))
+        in_use.extend(claim.uses(RemovalTarget("model", "small")) for claim in work_claims.standing(workspace.paths))
 
     audit(AuditRequest("tiny", [load_benchmarks()["made_8"]], publish=False), definitions, workspace.paths, look)
     assert in_use
@@ -474,7 +474,7 @@ def test_the_reference_model_of_an_audit_is_in_use_too(workspace: Workspace, def
 
 def test_an_audit_of_what_is_being_removed_does_not_begin(workspace: Workspace, definitions: dg.Definitions) -> None:
     workspace.write_benchmarks(made=temporal([8, 9]))
-    with claims.removal_of(MADE_9, workspace.paths):
+    with work_claims.removal_of(MADE_9, workspace.paths):
         words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
         assert "in use by corpus-audit forget (process " in words
         words = error_of(workspace.run("benchmarks", "--build", "made_9"))
@@ -487,8 +487,8 @@ def test_a_model_by_a_path_that_leads_to_it(
     model = tmp_path / "model"
     register(partitioned, models=[str(model)])
     workspace.monkeypatch.chdir(tmp_path)
-    plan = plan_to_forget(Target("model", "./model"), definitions, workspace.paths)
-    assert plan.target == Target("model", str(model))
+    plan = plan_to_forget(RemovalTarget("model", "./model"), definitions, workspace.paths)
+    assert plan.target == RemovalTarget("model", str(model))
     assert plan.had_partition
     assert plan.configured is False
 
@@ -499,5 +499,5 @@ def test_a_configuration_that_cannot_be_read_does_not_stop_it(
     workspace.write_config("models", "models: [")
     assert plan_to_forget(TINY, definitions, workspace.paths).configured is None
     with pytest.raises(DataError, match="there are: gone, tiny"):
-        plan_to_forget(Target("model", "absent"), definitions, workspace.paths)
+        plan_to_forget(RemovalTarget("model", "absent"), definitions, workspace.paths)
     assert "models.yaml cannot be read" in told(workspace.run("forget", "--model", "gone"))

@@ -26,12 +26,12 @@ from audit_pipeline.operate.dagster.health import examine_dagster, how_runs_ende
 from audit_pipeline.operate.dagster.in_process import (
     HOST_TAG,
     PROCESS_TAG,
-    bury_dead_runs,
     dagster_home,
     dead_runs,
+    mark_dead_runs_failed,
     process_identity,
 )
-from audit_pipeline.operate.looked_at import Finding
+from audit_pipeline.operate.doctor_checks import DoctorCheck
 
 POOL = "gpu"
 
@@ -60,7 +60,7 @@ WEEKLY = dg.ScheduleDefinition(name="weekly", job=made_job, cron_schedule="0 0 *
 DEFINITIONS = dg.Definitions(jobs=[made_job], sensors=[eager, shy, switched], schedules=[WEEKLY])
 
 
-def look(workspace: Workspace) -> dict[str, Finding]:
+def look(workspace: Workspace) -> dict[str, DoctorCheck]:
     return {finding.what: finding for finding in examine_dagster(workspace.paths, DEFINITIONS)}
 
 
@@ -121,7 +121,7 @@ def test_dead_runs_are_named_and_left_for_the_next_audit(workspace: Workspace, i
     assert not finding.ok
     assert finding.words.endswith("and 1 more: process gone; the next audit marks them failed")
     assert [run.status for run in instance.get_runs()] == [dg.DagsterRunStatus.STARTED] * 3, "nothing is changed"
-    assert {run.run_id for run in dead_runs(instance)} == set(dead) == set(bury_dead_runs(instance))
+    assert {run.run_id for run in dead_runs(instance)} == set(dead) == set(mark_dead_runs_failed(instance))
     assert look(workspace)["stale runs"].ok
 
 

@@ -1,4 +1,4 @@
-"""Runs of the command line: whose dead runs are buried, whose are not, and waiting for a slot that somebody holds."""
+"""Runs of the command line: whose dead runs are marked failed, whose are not, and waiting for a slot that is taken."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from audit_pipeline.operate.dagster import in_process
 from audit_pipeline.operate.dagster.in_process import (
     HOST_TAG,
     PROCESS_TAG,
-    bury_dead_runs,
     ensure_dagster_home,
+    mark_dead_runs_failed,
     open_instance,
     process_identity,
     run_job,
@@ -148,14 +148,14 @@ def test_a_run_whose_process_is_gone_is_buried_and_its_slot_is_free(
     instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes]
 ) -> None:
     run = started_run(instance, tags_of(process_identity(psutil.Process(sleeper.pid))))
-    assert bury_dead_runs(instance) == []
+    assert mark_dead_runs_failed(instance) == []
     assert held(instance) == {run}, "while its process lives it keeps its slot"
     os.kill(sleeper.pid, signal.SIGKILL)
     sleeper.wait()
-    assert bury_dead_runs(instance) == [run]
+    assert mark_dead_runs_failed(instance) == [run]
     assert status(instance, run) is FAILED
     assert held(instance) == set()
-    assert bury_dead_runs(instance) == [], "buried once"
+    assert mark_dead_runs_failed(instance) == [], "marked once"
 
 
 def test_a_killed_process_that_its_parent_has_not_noticed_is_dead(
@@ -168,12 +168,12 @@ def test_a_killed_process_that_its_parent_has_not_noticed_is_dead(
             break
         time.sleep(0.01)
     assert psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE
-    assert bury_dead_runs(instance) == [run]
+    assert mark_dead_runs_failed(instance) == [run]
 
 
 def test_another_process_with_the_pid_of_a_dead_one_does_not_keep_its_run_alive(instance: dg.DagsterInstance) -> None:
     run = started_run(instance, tags_of(f"{os.getpid()}@12.34"))
-    assert bury_dead_runs(instance) == [run]
+    assert mark_dead_runs_failed(instance) == [run]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_another_process_with_the_pid_of_a_dead_one_does_not_keep_its_run_alive(
 )
 def test_runs_that_are_not_ours_or_not_dead_are_left_alone(instance: dg.DagsterInstance, tags: dict[str, str]) -> None:
     run = started_run(instance, tags)
-    assert bury_dead_runs(instance) == []
+    assert mark_dead_runs_failed(instance) == []
     assert status(instance, run) is STARTED
     assert held(instance) == {run}
 
@@ -195,9 +195,9 @@ def test_runs_that_are_not_ours_or_not_dead_are_left_alone(instance: dg.DagsterI
 def test_a_run_that_the_ui_repeats_with_our_tags_is_not_ours(instance: dg.DagsterInstance) -> None:
     tags = tags_of("1@12.34")
     first = started_run(instance, tags)
-    assert bury_dead_runs(instance) == [first]
+    assert mark_dead_runs_failed(instance) == [first]
     again = started_run(instance, tags, parent=first)
-    assert bury_dead_runs(instance) == []
+    assert mark_dead_runs_failed(instance) == []
     assert status(instance, again) is STARTED
     assert held(instance) == {again}
 
@@ -208,11 +208,11 @@ def test_slots_of_finished_and_of_deleted_runs_are_freed(instance: dg.DagsterIns
     assert run is not None
     instance.report_run_failed(run, "made for a test")
     instance.event_log_storage.claim_concurrency_slot(POOL, finished, "step")
-    bury_dead_runs(instance)
+    mark_dead_runs_failed(instance)
     assert held(instance) == set()
     instance.event_log_storage.claim_concurrency_slot(POOL, "no such run", "step")
     assert held(instance) == {"no such run"}
-    bury_dead_runs(instance)
+    mark_dead_runs_failed(instance)
     assert held(instance) == set()
 
 
@@ -263,7 +263,7 @@ def test_ctrl_c_ends_a_step_and_frees_its_slot(instance: dg.DagsterInstance) -> 
         run_job(job_of(work), instance)
     [run] = instance.get_runs()
     assert run.status is FAILED
-    bury_dead_runs(instance)
+    mark_dead_runs_failed(instance)
     assert held(instance) == set()
 
 
@@ -277,7 +277,7 @@ def test_a_failed_run_raises_what_the_user_can_act_on(instance: dg.DagsterInstan
     assert run.status is FAILED
     assert run.tags[HOST_TAG] == socket.gethostname()
     assert run.tags[PROCESS_TAG] == process_identity(psutil.Process())
-    bury_dead_runs(instance)
+    mark_dead_runs_failed(instance)
     assert held(instance) == set()
 
 

@@ -15,8 +15,8 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.planning import (
     ChangedBenchmarks,
+    LastRequest,
     NewModels,
-    Requested,
     SeenBenchmarks,
     SeenModel,
     benchmarks_cursor,
@@ -27,16 +27,16 @@ from audit_pipeline.operate.dagster.planning import (
     neighbours,
     new_models,
 )
-from audit_pipeline.operate.facts import Asked, Benchmark, Situation, Source, Split, Step
+from audit_pipeline.operate.facts import BenchmarkFacts, PlannedStep, PlanRequest, Situation, SourceFacts, Split
 from audit_pipeline.operate.plan import plan as steps_of
 
 BUILT = {"b1": "d1", "b2": "d2", "b3": "d3"}
 
 
-def of_pairs(benchmarks: Iterable[str], models: Iterable[str], done: Collection[Pair]) -> list[Step]:
+def of_pairs(benchmarks: Iterable[str], models: Iterable[str], done: Collection[Pair]) -> list[PlannedStep]:
     """The planner's step of each pair that is not done."""
     pairs = [Pair(benchmark, model) for benchmark in benchmarks for model in models]
-    return [Step("run", pair.partition, "never audited") for pair in pairs if pair not in done]
+    return [PlannedStep("run", pair.partition, "never audited") for pair in pairs if pair not in done]
 
 
 def tick(
@@ -78,7 +78,7 @@ def test_the_range_follows_the_order_of_the_partitions_and_adds_what_they_lack()
 def test_what_is_no_longer_configured_is_in_no_range() -> None:
     plan, _ = tick(None, {"m1": "v1"}, [], registered_benchmarks=["b3", "old", "b1"])
     assert [(run.first.benchmark, run.last.benchmark) for run in plan.runs] == [("b3", "b3"), ("b1", "b2")]
-    now = {"b1": Benchmark("e1", "e1")}
+    now = {"b1": BenchmarkFacts("e1", "e1")}
     rerun = changed(SEEN, now, models=["m1", "m3"], registered_models=["m1", "typed once", "m3"])
     assert [(run.first.model, run.last.model) for run in rerun.pairs] == [("m1", "m1"), ("m3", "m3")]
     assert len({run.key for run in rerun.pairs}) == 2
@@ -146,7 +146,7 @@ def test_every_change_is_asked_for_exactly_once(history: list[tuple[dict[str, st
         assert models_state(models_cursor(plan.seen)) == plan.seen
 
 
-def changed(seen: SeenBenchmarks, now: dict[str, Benchmark], **changes: Any) -> ChangedBenchmarks:
+def changed(seen: SeenBenchmarks, now: dict[str, BenchmarkFacts], **changes: Any) -> ChangedBenchmarks:
     """One tick of changed_benchmarks, with the planner's steps of these benchmarks and of the pairs not done."""
     arguments: dict[str, Any] = {
         "models": ["m1", "m2"],
@@ -156,32 +156,35 @@ def changed(seen: SeenBenchmarks, now: dict[str, Benchmark], **changes: Any) -> 
         "done": set(),
         **changes,
     }
-    sources, code = {"s": Source(arguments.pop("source_version"), None)}, {"split_quality": "2"}
+    sources, code = {"s": SourceFacts(arguments.pop("source_version"), None)}, {"split_quality": "2"}
     there = Situation(sources=sources, benchmarks=now, code=code)
-    steps = [*steps_of(there, Asked(benchmarks=tuple(now))), *of_pairs(now, arguments["models"], arguments.pop("done"))]
+    steps = [
+        *steps_of(there, PlanRequest(benchmarks=tuple(now))),
+        *of_pairs(now, arguments["models"], arguments.pop("done")),
+    ]
     return changed_benchmarks(seen, there, steps, **arguments)
 
 
-NOW = {name: Benchmark(version, version) for name, version in BUILT.items()}
-SEEN = SeenBenchmarks({name: Requested(version, 1) for name, version in BUILT.items()})
+NOW = {name: BenchmarkFacts(version, version) for name, version in BUILT.items()}
+SEEN = SeenBenchmarks({name: LastRequest(version, 1) for name, version in BUILT.items()})
 
 
 def test_an_edited_cutoff_asks_for_exactly_that_partition_and_then_its_pairs() -> None:
-    edited = changed(SEEN, {**NOW, "b2": Benchmark("e2", "d2")})
+    edited = changed(SEEN, {**NOW, "b2": BenchmarkFacts("e2", "d2")})
     assert [build.step.what for build in edited.builds] == ["b2"]
     assert (edited.fetches, edited.pairs) == ((), ())
-    running = changed(edited.seen, {**NOW, "b2": Benchmark("e2", "d2")}, busy="waiting for run 1")
+    running = changed(edited.seen, {**NOW, "b2": BenchmarkFacts("e2", "d2")}, busy="waiting for run 1")
     assert (running.builds, running.pairs, running.problems, running.seen) == ((), (), (), edited.seen)
-    built = changed(running.seen, {**NOW, "b2": Benchmark("e2", "e2")})
+    built = changed(running.seen, {**NOW, "b2": BenchmarkFacts("e2", "e2")})
     assert built.builds == ()
     assert [(run.first, run.last) for run in built.pairs] == [(Pair("b2", "m1"), Pair("b2", "m2"))]
-    after = changed(built.seen, {**NOW, "b2": Benchmark("e2", "e2")})
+    after = changed(built.seen, {**NOW, "b2": BenchmarkFacts("e2", "e2")})
     assert (after.builds, after.pairs, after.waiting) == ((), (), None)
 
 
 def test_a_split_of_an_earlier_version_is_assessed_once_and_pairs_follow_where_it_came_out_different() -> None:
-    def assessed(code: str, version: str) -> dict[str, Benchmark]:
-        return {"b1": Benchmark("d1", "d1", split=Split("d1", code, (("split_quality/b1", version),), "run"))}
+    def assessed(code: str, version: str) -> dict[str, BenchmarkFacts]:
+        return {"b1": BenchmarkFacts("d1", "d1", split=Split("d1", code, (("split_quality/b1", version),), "run"))}
 
     handled = changed(SEEN, assessed("2", "v1")).seen
     older = changed(handled, assessed("1", "v1"))
@@ -197,25 +200,25 @@ def test_a_split_of_an_earlier_version_is_assessed_once_and_pairs_follow_where_i
 def test_a_cutoff_that_is_moved_and_moved_back_is_built_and_audited_twice_more() -> None:
     seen, keys, built = SEEN, [], "d1"
     for wanted in ("e1", "d1", "e1"):
-        plan = changed(seen, {"b1": Benchmark(wanted, built)})
+        plan = changed(seen, {"b1": BenchmarkFacts(wanted, built)})
         keys += [build.key for build in plan.builds]
         built = wanted
-        plan = changed(plan.seen, {"b1": Benchmark(wanted, built)})
+        plan = changed(plan.seen, {"b1": BenchmarkFacts(wanted, built)})
         keys += [run.key for run in plan.pairs]
         seen = plan.seen
     assert len(keys) == len(set(keys)) == 6
 
 
 def test_a_benchmark_that_was_forgotten_and_is_still_configured_is_built_and_audited_again() -> None:
-    forgotten = changed(SEEN, {"b1": Benchmark("d1", None)}, registered_benchmarks=["b2", "b3"])
+    forgotten = changed(SEEN, {"b1": BenchmarkFacts("d1", None)}, registered_benchmarks=["b2", "b3"])
     assert forgotten.add_benchmarks == ("b1",)
     assert [build.step.what for build in forgotten.builds] == ["b1"]
-    again = changed(forgotten.seen, {"b1": Benchmark("d1", "d1")}, registered_benchmarks=["b2", "b3", "b1"])
+    again = changed(forgotten.seen, {"b1": BenchmarkFacts("d1", "d1")}, registered_benchmarks=["b2", "b3", "b1"])
     assert [run.first.benchmark for run in again.pairs] == ["b1"]
 
 
 def test_while_another_run_changes_benchmarks_nothing_is_built_beside_it_and_nothing_is_missed() -> None:
-    now = {"b1": Benchmark("e1", "d1"), "b2": Benchmark(None, None, sources=("s",))}
+    now = {"b1": BenchmarkFacts("e1", "d1"), "b2": BenchmarkFacts(None, None, sources=("s",))}
     waiting = changed(SEEN, now, busy="waiting for the weekly audit")
     assert (waiting.builds, waiting.fetches, waiting.pairs) == ((), (), ())
     after = changed(waiting.seen, now)
@@ -226,7 +229,7 @@ def test_while_another_run_changes_benchmarks_nothing_is_built_beside_it_and_not
 
 
 def test_pairs_wait_for_the_run_that_may_be_at_them() -> None:
-    now = {"b1": Benchmark("e1", "e1")}
+    now = {"b1": BenchmarkFacts("e1", "e1")}
     waiting = changed(SEEN, now, auditing="waiting for run 1")
     assert (waiting.pairs, waiting.waiting) == ((), "waiting for run 1")
     assert len(changed(waiting.seen, now).pairs) == 1
@@ -234,7 +237,7 @@ def test_pairs_wait_for_the_run_that_may_be_at_them() -> None:
 
 
 def test_benchmarks_that_change_together_share_a_run_where_they_are_neighbours() -> None:
-    now = {name: Benchmark(f"e{name}", f"e{name}") for name in BUILT}
+    now = {name: BenchmarkFacts(f"e{name}", f"e{name}") for name in BUILT}
     both = changed(SEEN, {**now, "b3": NOW["b3"]})
     assert [(run.first, run.last) for run in both.pairs] == [(Pair("b1", "m1"), Pair("b2", "m2"))]
     apart = changed(SEEN, {**now, "b2": NOW["b2"]})
@@ -242,7 +245,7 @@ def test_benchmarks_that_change_together_share_a_run_where_they_are_neighbours()
 
 
 def test_a_source_is_fetched_once_and_a_build_that_came_to_nothing_is_named_and_not_repeated() -> None:
-    lacking = {"b1": Benchmark(None, None, sources=("s",))}
+    lacking = {"b1": BenchmarkFacts(None, None, sources=("s",))}
     first = changed(SeenBenchmarks(), lacking, registered_benchmarks=[])
     assert first.add_benchmarks == ("b1",)
     assert [fetch.step.what for fetch in first.fetches] == ["s"]
@@ -251,20 +254,20 @@ def test_a_source_is_fetched_once_and_a_build_that_came_to_nothing_is_named_and_
     assert failed.problems == ("s: was asked for and did not come about, see its run",)
     other_settings = changed(failed.seen, lacking, source_version="2")
     assert [fetch.step.what for fetch in other_settings.fetches] == ["s"]
-    build = changed(SeenBenchmarks(), {"b1": Benchmark("d1", None)})
+    build = changed(SeenBenchmarks(), {"b1": BenchmarkFacts("d1", None)})
     assert [one.step.what for one in build.builds] == ["b1"]
-    assert changed(build.seen, {"b1": Benchmark("d1", None)}).builds == ()
+    assert changed(build.seen, {"b1": BenchmarkFacts("d1", None)}).builds == ()
 
 
 def test_a_benchmark_that_cannot_be_told_of_stops_no_other() -> None:
-    now = {"b1": Benchmark(None, None, problem="the folder is gone"), "b2": Benchmark("e2", "e2")}
+    now = {"b1": BenchmarkFacts(None, None, problem="the folder is gone"), "b2": BenchmarkFacts("e2", "e2")}
     plan = changed(SEEN, now)
     assert plan.problems == ("b1: the folder is gone",)
     assert [run.first.benchmark for run in plan.pairs] == ["b2"]
 
 
 def test_pairs_that_are_done_and_no_models_at_all_ask_for_nothing() -> None:
-    now = {"b1": Benchmark("e1", "e1")}
+    now = {"b1": BenchmarkFacts("e1", "e1")}
     assert changed(SEEN, now, done={Pair("b1", "m1"), Pair("b1", "m2")}).pairs == ()
     assert len(changed(SEEN, now, done={Pair("b1", "m1")}).pairs) == 1
     assert changed(SEEN, now, models=[], registered_models=[]).pairs == ()
@@ -291,5 +294,5 @@ def test_states_survive_the_cursor() -> None:
     assert models_state(None) == {}
     assert models_state(models_cursor({"m": SeenModel(None, 3)})) == {"m": SeenModel(None, 3)}
     assert benchmarks_state(None) == SeenBenchmarks()
-    seen = dataclasses.replace(SEEN, builds={"b1": Requested("k", 2)}, fetches={"s": Requested(None, 1)})
+    seen = dataclasses.replace(SEEN, builds={"b1": LastRequest("k", 2)}, fetches={"s": LastRequest(None, 1)})
     assert benchmarks_state(benchmarks_cursor(seen)) == seen

@@ -11,7 +11,7 @@ import torch
 
 from audit_pipeline.errors import ConfigError, DataError, ModelError, TransientError
 from audit_pipeline.models.locate import HubUnreachableError
-from audit_pipeline.operate.dagster.retries import PATIENCE, is_transient, with_retries
+from audit_pipeline.operate.dagster.retries import RETRY_POLICY, is_transient, with_retries
 
 LOG = logging.getLogger(__name__)
 
@@ -87,9 +87,9 @@ def test_a_fault_that_stays_is_raised_after_the_last_attempt() -> None:
         attempts.append(len(attempts))
         raise TimeoutError(f"attempt {len(attempts)}")
 
-    with pytest.raises(TimeoutError, match=f"attempt {PATIENCE.attempts}"):
+    with pytest.raises(TimeoutError, match=f"attempt {RETRY_POLICY.attempts}"):
         with_retries(run, "a pair", LOG, lambda seconds: None)
-    assert len(attempts) == PATIENCE.attempts
+    assert len(attempts) == RETRY_POLICY.attempts
 
 
 def test_bad_input_is_raised_at_once() -> None:

@@ -26,12 +26,12 @@ from audit_pipeline.benchmarks.build import current_digest
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, resolve
 from audit_pipeline.benchmarks.registry import BUILDERS
-from audit_pipeline.catalogue.lineage import Step
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.build import build_control
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
-from audit_pipeline.operate.facts import Asked
+from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
@@ -49,7 +49,7 @@ def spec(name: str = "made_8") -> BenchmarkSpec:
 def steps(workspace: Workspace, *names: str) -> dict[str, dict[str, str]]:
     """The planner's steps for these benchmarks, or for all of the configuration: by kind, what is made and why."""
     specs = [one for name, one in load_benchmarks().items() if name in names or not names]
-    asked = Asked(benchmarks=tuple(one.name for one in specs))
+    asked = PlanRequest(benchmarks=tuple(one.name for one in specs))
     found: dict[str, dict[str, str]] = {}
     for step in plan(look(asked, workspace.paths, specs=specs), asked):
         found.setdefault(step.kind, {})[step.what] = step.because
@@ -181,7 +181,7 @@ def every_builder(workspace: Workspace) -> Workspace:
 
 def train(workspace: Workspace, **changes: Any) -> None:
     workspace.write_config("controls", {"controls": {"check": tiny_control(epochs=1, **changes)}})
-    step = Step.now("trained", "controlled_contamination", "1")
+    step = LineageStep.now("trained", "controlled_contamination", "1")
     build_control(load_controls()["check"], workspace.paths, step, device="cpu")
 
 
@@ -233,7 +233,7 @@ def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
 
 def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> None:
     workspace.write_benchmarks(theirs={**EVERY_BUILDER["labelled"], "path": "nowhere.jsonl"})
-    asked = Asked(benchmarks=("theirs_8",))
+    asked = PlanRequest(benchmarks=("theirs_8",))
     there = look(asked, workspace.paths, specs=[spec("theirs_8")])
     assert plan(there, asked) == ()
     assert "nowhere.jsonl" in problems(there, asked.benchmarks)["theirs_8"]

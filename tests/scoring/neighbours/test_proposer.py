@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.scoring.neighbours.proposer import Cost, distinct, generator_of, scoring_cost
+from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
 
 
 def test_distinct_leaves_out_the_original_and_repetitions():
@@ -26,8 +26,8 @@ def test_random_numbers_depend_on_text_and_seed(text, seed):
 
 def test_cost_in_words():
     assert scoring_cost(["two words", "three more words", "two words"], 4) == (8, 20)
-    assert Cost("bert", 3, 1200, 8, 20).summary == (
+    assert NeighbourCost("bert", 3, 1200, 8, 20).summary == (
         "making neighbours: 1,200 tokens in 3 passes of bert; scoring up to 8 of them: "
         "20 words through the audited model"
     )
-    assert "no pass" in Cost("m", 0, 0, 8, 20).summary
+    assert "no pass" in NeighbourCost("m", 0, 0, 8, 20).summary

@@ -1,4 +1,4 @@
--- The documents of a benchmark, by the detector that answers; by every detector where none was named. One row a pair.
+-- The documents of a benchmark, by the headline detector; by every detector where none was named. One row per pair.
 --
 -- detector: the detector; null where none was named
 -- direction: which of the labelled texts score higher: training (members), opposite, none; null where none are known

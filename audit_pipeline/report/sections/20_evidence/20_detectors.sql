@@ -1,4 +1,4 @@
--- The detectors at their default setting (view current_evaluations): the one that answers first, the others by name,
+-- The detectors at their default setting (view current_evaluations): the headline detector first, the others by name,
 -- not by result.
 --
 -- answers: whether this is the detector that was named beforehand

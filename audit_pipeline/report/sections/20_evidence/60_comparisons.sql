@@ -1,4 +1,4 @@
--- Two detectors on the same texts; those of the detector that answers first.
+-- Two detectors on the same texts; those of the headline detector come first.
 --
 -- difference: AUROC of the one less that of the other
 SELECT compared.model, compared.benchmark, compared.detector, compared.parameters, compared.other,

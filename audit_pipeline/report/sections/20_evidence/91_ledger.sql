@@ -1,5 +1,5 @@
 -- How much was tried on one model and benchmark: who looks often enough finds something by chance (view
--- multiplicity_ledger). One row a pair.
+-- multiplicity_ledger). One row per pair.
 --
 -- groups_tested: documents with a p-value
 SELECT * EXCLUDE (evaluations_so_far)

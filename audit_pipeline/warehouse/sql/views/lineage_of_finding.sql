@@ -26,7 +26,7 @@ FROM links LEFT JOIN entries
 ORDER BY links.model, links.benchmark, links.run_id, links.step, links."table", links."partition";
 
 COMMENT ON VIEW lineage_of_finding IS
-    'the chain behind every finding, evaluation to documents, one row a link; joins to findings by model, benchmark, run_id';
+    'the chain behind every finding, evaluation to documents, one row per link; joins to findings by model, benchmark, run_id';
 COMMENT ON COLUMN lineage_of_finding.run_id IS 'the run of the finding: of the evaluation';
 COMMENT ON COLUMN lineage_of_finding.is_current IS 'whether it is the latest run of this model on this benchmark';
 COMMENT ON COLUMN lineage_of_finding.step IS 'links between it and the finding; 0 is the evaluation itself';

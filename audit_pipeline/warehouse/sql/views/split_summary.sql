@@ -38,7 +38,7 @@ LEFT JOIN benchmarks ON benchmarks.benchmark = quality.benchmark
 GROUP BY quality.benchmark ORDER BY quality.benchmark;
 
 COMMENT ON VIEW split_summary IS
-    'what tells the two sides of a benchmark apart without any model, one row per benchmark';
+    'how far the two sides of a benchmark differ without any model, one row per benchmark';
 COMMENT ON COLUMN split_summary.worst_control IS
     'the blind control with the highest AUROC: words, characters, length or dates';
 COMMENT ON COLUMN split_summary.worst_control_auroc IS
@@ -57,7 +57,7 @@ COMMENT ON COLUMN split_summary.length_auroc_high IS 'upper end of its 95% inter
 COMMENT ON COLUMN split_summary.dates_auroc IS 'the AUROC of the blind control of years and months mentioned';
 COMMENT ON COLUMN split_summary.dates_auroc_low IS 'lower end of its 95% interval';
 COMMENT ON COLUMN split_summary.dates_auroc_high IS 'upper end of its 95% interval';
-COMMENT ON COLUMN split_summary.words_method IS 'how the control of words was computed, or why it was not read';
+COMMENT ON COLUMN split_summary.words_method IS 'how the control of words was computed, or why it was not';
 COMMENT ON COLUMN split_summary.overlap_7 IS 'mean share of a non-member''s 7-grams that stand in some member';
 COMMENT ON COLUMN split_summary.overlap_13 IS 'mean share of a non-member''s 13-grams that stand in some member';
 COMMENT ON COLUMN split_summary.near_duplicate_pairs IS 'pairs of a member and a non-member that nearly are each other';

@@ -16,7 +16,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorCheck:
     """One thing looked at."""
 
     what: str

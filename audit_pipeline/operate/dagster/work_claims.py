@@ -1,6 +1,6 @@
-"""Who works on what, told from one process to the others: audits from their first decision on, removals to their end.
+"""Who works on what, so that processes know of each other: audits from their first decision on, removals to their end.
 
-What belongs here: making claims, and telling which of them stand. What does not: Dagster's runs, of which Dagster knows
+What belongs here: making claims, and finding which of them stand. What does not: Dagster's runs, of which Dagster knows
 (forgetting.py); what is done under a claim.
 
 An audit asks Dagster for one run after another, and between two of them Dagster knows nothing of it. So it claims the
@@ -25,7 +25,7 @@ from audit_pipeline.catalogue.data_folder import is_held
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.operate.removal import Target
+from audit_pipeline.operate.removal import RemovalTarget
 
 Doing = Literal["audit", "forget"]
 
@@ -33,7 +33,7 @@ _GATE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Claim:
+class WorkClaim:
     """A command at work on models and benchmarks, and the process that runs it."""
 
     doing: Doing
@@ -42,14 +42,16 @@ class Claim:
     process: str
 
     @classmethod
-    def of_this_process(cls, doing: Doing, *, models: Collection[str] = (), benchmarks: Collection[str] = ()) -> Claim:
+    def of_this_process(
+        cls, doing: Doing, *, models: Collection[str] = (), benchmarks: Collection[str] = ()
+    ) -> WorkClaim:
         return cls(doing, tuple(models), tuple(benchmarks), f"{os.getpid()} on {socket.gethostname()}")
 
-    def uses(self, target: Target) -> bool:
+    def uses(self, target: RemovalTarget) -> bool:
         """Whether the work is on this model, or benchmark."""
         return target.name in (self.models if target.dimension == "model" else self.benchmarks)
 
-    def meets(self, other: Claim) -> bool:
+    def meets(self, other: WorkClaim) -> bool:
         """Whether both work on one model, or on one benchmark."""
         return not {*self.models}.isdisjoint(other.models) or not {*self.benchmarks}.isdisjoint(other.benchmarks)
 
@@ -57,7 +59,7 @@ class Claim:
         return f"corpus-audit {self.doing} (process {self.process})"
 
 
-def standing(paths: DataPaths) -> list[Claim]:
+def standing(paths: DataPaths) -> list[WorkClaim]:
     """The claims of living processes; what dead ones left is taken away."""
     if not paths.claims.exists():
         return []
@@ -71,23 +73,23 @@ def audit_of(paths: DataPaths, *, models: Collection[str] = (), benchmarks: Coll
 
     Audits do not keep one another out. Raises AuditError, before anything is claimed, while one of these is removed.
     """
-    with _claimed(Claim.of_this_process("audit", models=models, benchmarks=benchmarks), paths):
+    with _claimed(WorkClaim.of_this_process("audit", models=models, benchmarks=benchmarks), paths):
         yield
 
 
 @contextmanager
-def removal_of(target: Target, paths: DataPaths) -> Iterator[None]:
+def removal_of(target: RemovalTarget, paths: DataPaths) -> Iterator[None]:
     """``target`` is removed within the block.
 
     Raises AuditError, before anything is claimed, where another removal is at work, or an audit uses ``target``.
     """
     names = {"models": [target.name]} if target.dimension == "model" else {"benchmarks": [target.name]}
-    with _claimed(Claim.of_this_process("forget", **names), paths):
+    with _claimed(WorkClaim.of_this_process("forget", **names), paths):
         yield
 
 
 @contextmanager
-def _claimed(claim: Claim, paths: DataPaths) -> Iterator[None]:
+def _claimed(claim: WorkClaim, paths: DataPaths) -> Iterator[None]:
     with _gate(paths):
         for other in _standing(paths):
             _refuse(claim, other)
@@ -111,7 +113,7 @@ def _give_back(file: Path, lock: filelock.BaseFileLock) -> None:
     _lock_of(file).unlink(missing_ok=True)
 
 
-def _refuse(claim: Claim, other: Claim) -> None:
+def _refuse(claim: WorkClaim, other: WorkClaim) -> None:
     if "forget" not in (claim.doing, other.doing):
         return
     if claim.doing == other.doing:
@@ -121,14 +123,14 @@ def _refuse(claim: Claim, other: Claim) -> None:
         raise AuditError(f"{on}: in use by {other}: wait for it or end it, then try again; nothing was changed")
 
 
-def _standing(paths: DataPaths) -> list[Claim]:
+def _standing(paths: DataPaths) -> list[WorkClaim]:
     found = []
     for file in sorted(paths.claims.glob("*.json")):
         if not is_held(_lock_of(file)):
             file.unlink(missing_ok=True)
             _lock_of(file).unlink(missing_ok=True)
         elif (content := read_json_if_whole(file)) is not None:
-            found.append(Claim(**{**content, **{name: tuple(content[name]) for name in ("models", "benchmarks")}}))
+            found.append(WorkClaim(**{**content, **{name: tuple(content[name]) for name in ("models", "benchmarks")}}))
     return found
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.dagster.claims import audit_of, removal_of, standing
-from audit_pipeline.operate.removal import Target
+from audit_pipeline.operate.dagster.work_claims import audit_of, removal_of, standing
+from audit_pipeline.operate.removal import RemovalTarget
 
 _HOLDING = """
 import sys, time
 from pathlib import Path
-from audit_pipeline.operate.dagster.claims import audit_of
+from audit_pipeline.operate.dagster.work_claims import audit_of
 from audit_pipeline.catalogue.paths import DataPaths
 with audit_of(DataPaths(Path(sys.argv[1])), models=["m"], benchmarks=["b"]):
     print("claimed", flush=True)
@@ -31,8 +31,14 @@ def test_a_claim_stands_within_its_block_and_leaves_nothing(tmp_path: Path) -> N
     with audit_of(paths, models=["m"], benchmarks=["b", "c"]):
         [claim] = standing(paths)
         assert (claim.doing, claim.models, claim.benchmarks) == ("audit", ("m",), ("b", "c"))
-        assert [claim.uses(one) for one in (Target("model", "m"), Target("benchmark", "c"))] == [True, True]
-        assert [claim.uses(one) for one in (Target("model", "b"), Target("benchmark", "d"))] == [False, False]
+        assert [claim.uses(one) for one in (RemovalTarget("model", "m"), RemovalTarget("benchmark", "c"))] == [
+            True,
+            True,
+        ]
+        assert [claim.uses(one) for one in (RemovalTarget("model", "b"), RemovalTarget("benchmark", "d"))] == [
+            False,
+            False,
+        ]
     assert standing(paths) == []
     assert {file.name for file in paths.claims.iterdir()} <= {"gate.lock"}
 
@@ -51,7 +57,7 @@ def test_that_of_a_killed_process_is_taken_away(tmp_path: Path) -> None:
         assert process.stdout.readline() == b"claimed\n"
         assert [claim.models for claim in standing(paths)] == [("m",)]
         in_use = rf"in use by corpus-audit audit \(process {process.pid} on "
-        with pytest.raises(AuditError, match=in_use), removal_of(Target("model", "m"), paths):
+        with pytest.raises(AuditError, match=in_use), removal_of(RemovalTarget("model", "m"), paths):
             pass
         process.kill()
     assert standing(paths) == []
@@ -61,12 +67,12 @@ def test_that_of_a_killed_process_is_taken_away(tmp_path: Path) -> None:
 def test_audits_share_removals_do_not_and_others_are_left_alone(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     with audit_of(paths, models=["m"], benchmarks=["b"]), audit_of(paths, models=["m"], benchmarks=["b"]):
-        for target in (Target("model", "m"), Target("benchmark", "b")):
+        for target in (RemovalTarget("model", "m"), RemovalTarget("benchmark", "b")):
             with pytest.raises(AuditError, match="in use by"), removal_of(target, paths):
                 pass
-        with removal_of(Target("benchmark", "m"), paths):
+        with removal_of(RemovalTarget("benchmark", "m"), paths):
             another = pytest.raises(AuditError, match="another `corpus-audit forget`")
-            with another, removal_of(Target("benchmark", "z"), paths):
+            with another, removal_of(RemovalTarget("benchmark", "z"), paths):
                 pass
             with pytest.raises(AuditError, match="in use by corpus-audit forget"), audit_of(paths, benchmarks=["m"]):
                 pass

@@ -28,7 +28,7 @@ _WIDER_CHARSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252",
 
 
 @dataclass(frozen=True)
-class Page:
+class FetchedPage:
     """An answer: ``url`` after redirects, ``content`` decompressed, ``media_type`` in lower case without parameters."""
 
     url: str
@@ -82,7 +82,7 @@ class ResponseStore:
     def close(self) -> None:
         self._connection.close()
 
-    def page(self, address: str, max_age: timedelta | None) -> Page | None:
+    def page(self, address: str, max_age: timedelta | None) -> FetchedPage | None:
         """The kept answer, unless it is older than ``max_age``; raises SourceError where the store is damaged."""
         query = "SELECT url, status, content, media_type, charset, fetched_at FROM pages WHERE address = ?"
         with self._readable():
@@ -93,9 +93,9 @@ class ResponseStore:
             content, fetched_at = zlib.decompress(packed), datetime.fromisoformat(fetched)
         if max_age is not None and datetime.now(UTC) - fetched_at > max_age:
             return None
-        return Page(url, status, content, media_type, fetched_at, from_cache=True, charset=charset)
+        return FetchedPage(url, status, content, media_type, fetched_at, from_cache=True, charset=charset)
 
-    def keep(self, address: str, page: Page) -> None:
+    def keep(self, address: str, page: FetchedPage) -> None:
         packed = zlib.compress(page.content)
         values = (address, page.url, page.status, page.media_type, page.charset, page.fetched_at.isoformat(), packed)
         with self._readable(), self._connection:
