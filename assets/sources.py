@@ -10,6 +10,7 @@ import dagster as dg
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import DOCUMENTS
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.automation import WEEKLY
 from audit_pipeline.operate.dagster.metadata import metadata_of, rows, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData
@@ -42,14 +43,14 @@ def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
     )
     def documents(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
         return _refreshed(
-            source.name, PlannedStep.now(context.run.run_id, key.to_user_string(), code_version), context, data
+            source.name, LineageStep.now(context.run.run_id, key.to_user_string(), code_version), context, data
         )
 
     return documents
 
 
 def _refreshed(
-    source: str, step: PlannedStep, context: dg.AssetExecutionContext, data: AuditData
+    source: str, step: LineageStep, context: dg.AssetExecutionContext, data: AuditData
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     to_be_set = load_source_settings().to_be_set_for(source)
     if to_be_set is not None:

@@ -15,6 +15,7 @@ from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.outcomes import PairOutcome
 from audit_pipeline.operate.facts import (
     OF_PAIRS,
+    BenchmarkFacts,
     ControlFacts,
     Conventions,
     FrequencyFacts,
