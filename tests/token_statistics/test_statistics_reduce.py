@@ -10,15 +10,19 @@ from hypothesis import strategies as st
 from tiny_models import twin_of_logits
 
 from audit_pipeline.catalogue.contracts import MEASURED
-from audit_pipeline.token_statistics.reduce import Reduced, Workspace, reduce_logits
+from audit_pipeline.token_statistics.head import LogitsAtHand
+from audit_pipeline.token_statistics.reduce import Reduced, Scratch, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 
 
-def reduce(logits: torch.Tensor, target: list[int], topk: int = 0) -> Reduced:
-    return reduce_logits(logits, torch.tensor(target), Workspace(CPU, logits.shape[-1]), topk)
+ALL = tuple(one.name for one in MEASURED)
+
+
+def reduce(logits: torch.Tensor, target: list[int], *also: str) -> Reduced:
+    return sweep(LogitsAtHand(logits), torch.tensor(target), Scratch(CPU, 7, 11), {*ALL, *also})
 
 
 def assert_like_twin(logits: torch.Tensor, target: list[int], tolerance: float = 2e-5) -> None:
@@ -106,17 +110,16 @@ def test_half_precision_is_reduced_in_float32(dtype: torch.dtype) -> None:
 def test_logits_are_left_as_they_were() -> None:
     logits = torch.randn(40, 50, generator=torch.Generator().manual_seed(3))
     before = logits.clone()
-    reduce(logits, [0] * 40, topk=5)
+    reduce(logits, [0] * 40, "topk")
     assert torch.equal(logits, before)
 
 
 def test_pieces_of_rows_make_no_difference() -> None:
     generator = torch.Generator().manual_seed(4)
     logits, target = torch.randn(100, 64, generator=generator), [3] * 100
-    whole = reduce(logits, target, topk=4)
-    workspace = Workspace(CPU, 64)
+    whole = reduce(logits, target, "topk")
     for row in range(100):
-        alone = reduce_logits(logits[row : row + 1], torch.tensor(target[:1]), workspace, 4)
+        alone = reduce(logits[row : row + 1], target[:1], "topk")
         for name, value in alone.items():
             assert torch.allclose(value[0].double(), whole[name][row].double(), atol=1e-6), name
 
@@ -124,7 +127,7 @@ def test_pieces_of_rows_make_no_difference() -> None:
 def test_topk_is_sorted_and_equals_the_twin() -> None:
     generator = torch.Generator().manual_seed(5)
     logits = torch.randn(50, 200, generator=generator) * 3
-    ours = reduce(logits, [0] * 50, topk=20)
+    ours = reduce(logits, [0] * 50, "topk")
     assert ours["topk_id"].shape == (50, 20)
     log_p = torch.log_softmax(logits.double(), -1).numpy()
     order = np.argsort(-log_p, axis=1)[:, :20]
