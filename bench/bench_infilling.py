@@ -72,7 +72,7 @@ class Bench:
     def share(self) -> float:
         """Of the scored tokens, how many are not the model's first choice."""
         ranks = np.concatenate(
-            [one.rank for window in self.windows for one in self.forward.run(self.encoded, [window])]
+            [one.values["rank"] for window in self.windows for one in self.forward.run(self.encoded, [window])]
         )
         return float((ranks > 0).mean())
 

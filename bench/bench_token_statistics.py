@@ -1,12 +1,15 @@
-"""Tokens a second of the token-statistics stage, against the bare model and against the papers' loop.
+"""Tokens per second of the token-statistics stage, beside the bare model, the papers' loop and vLLM.
 
-Run by hand: ``python bench/bench_token_statistics.py [--texts N] [--words 64] [--repeats 7] [--device D]``.
+Run by hand: ``python bench/bench_token_statistics.py [--texts N] [--words 64] [--repeats 7] [--threads T] [--device D]
+[--vllm PYTHON]``.
 
-(a) bare: ``model(input_ids).logits`` on the same padded batches, nothing kept. (b) loop: one text at a time with the
-statistics written as in the published Min-K%++ script. The stage is all of ``compute`` with an empty cache: encoding,
-batching, the pass, the reductions and the Parquet files; loading the model is left out everywhere. All variants run
-in turn within a repeat, the order turned by one each time, and ratios are taken within a repeat, so that a noisy
-machine disturbs both sides alike; the ratio of the best times stands beside their median.
+bare: the model's body and head over the same tokens, cut into sequences of one length so that nothing is padded, in
+batches of the stage's budget, nothing kept. loop: one text at a time with the statistics written as in the published
+Min-K%++ script. vllm: the same token ids through vLLM with the 20 best tokens of each place, in a process of its own
+with as many threads, where ``--vllm`` names a Python that has it. The stage is all of ``compute`` with an empty cache:
+encoding, batching, the pass, the reductions and the Parquet files; loading the model is left out everywhere. All
+variants run in turn within a repeat, the order turned by one each time, and ratios are taken within a repeat, so that a
+noisy machine disturbs both sides alike; the ratio of the best times stands beside their median.
 What belongs here: timing. What does not: correctness (tests/).
 """
 
@@ -16,10 +19,13 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +36,9 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
-from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
+from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import TOKEN_BUDGET, compute, read_statistics
-from audit_pipeline.token_statistics.windows import batches, windows_of
 
 SEED = 0
 
@@ -63,37 +68,33 @@ class Variant:
         """Tokens that go through the model, start tokens included, padding not."""
         return sum(len(text.token_id) + (text.start_token_id is not None) for text in self.encoded)
 
-    def padded_batches(self) -> list[torch.Tensor]:
-        """The stage's batches as padded token ids."""
-        window, stride = window_and_stride(self.tokenized)
-        windows = [
-            part for number, text in enumerate(self.encoded) for part in windows_of(number, text, window, stride)
+    def unpadded_batches(self) -> list[torch.Tensor]:
+        """The texts' tokens as sequences of their mean length, in batches of the stage's budget; a rest is left out."""
+        ids = torch.tensor([token for sequence in self.sequences() for token in sequence])
+        length = round(len(ids) / len(self.encoded))
+        sequences = ids[: len(ids) // length * length].view(-1, length).to(self.forward.device)
+        return list(sequences.split(max(1, TOKEN_BUDGET[self.forward.device.type] // length)))
+
+    def sequences(self) -> list[list[int]]:
+        """What goes through the model of each text, start tokens included."""
+        return [
+            [*([] if text.start_token_id is None else [text.start_token_id]), *text.token_id.tolist()]
+            for text in self.encoded
         ]
-        padded = []
-        budget = TOKEN_BUDGET[self.forward.device.type]
-        for batch in batches(windows, budget, equal_lengths=self.forward.equal_lengths):
-            ids = torch.zeros(len(batch), max(window.length for window in batch), dtype=torch.long)
-            for row, part in zip(ids, batch, strict=True):
-                text = self.encoded[part.text]
-                start = [] if text.start_token_id is None else [text.start_token_id]
-                row[: part.length] = torch.tensor([*start, *text.token_id[part.begin : part.end]])
-            padded.append(ids.to(self.forward.device))
-        return padded
 
     def stage(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             summary = compute(self.tokenized, self.texts, DataPaths(Path(folder)), lambda: self.forward)
             assert summary.texts_computed == len(self.texts)
 
-    def bare(self, padded: list[torch.Tensor]) -> None:
+    def bare(self, batches: list[torch.Tensor]) -> None:
         with torch.inference_mode():
-            for ids in padded:
+            for ids in batches:
                 self.model(input_ids=ids).logits  # noqa: B018
 
     def loop(self) -> None:
-        for text in self.encoded:
-            start = [] if text.start_token_id is None else [text.start_token_id]
-            input_ids = torch.tensor([[*start, *text.token_id]], device=self.forward.device)
+        for sequence in self.sequences():
+            input_ids = torch.tensor([sequence], device=self.forward.device)
             with torch.no_grad():
                 output = self.model(input_ids, labels=input_ids)
             output.loss.item()
@@ -116,6 +117,45 @@ class Variant:
         }
 
 
+class OtherEngine:
+    """vLLM in a process of its own, which stays for all repeats."""
+
+    def __init__(self, python: str, model: torch.nn.Module, sequences: list[list[int]], folder: Path) -> None:
+        model.save_pretrained(folder)  # type: ignore[operator]
+        (folder / "ids.json").write_text(json.dumps(sequences), encoding="utf-8")
+        script = Path(__file__).parent / "vllm_prompts.py"
+        settings = {
+            **{"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"},
+            **{"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": str(torch.get_num_threads())},
+        }
+        self._process = subprocess.Popen(
+            [python, str(script), str(folder), str(folder / "ids.json"), "float32"],
+            env={**os.environ, **settings},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._until("ready")
+
+    def run(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("again\n")
+        self._process.stdin.flush()
+        self._until("")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _until(self, word: str) -> None:
+        """Read until a line is ``word``, or is a number where that is empty; other lines are vLLM's own."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip() == word or (not word and line.strip().replace(".", "", 1).replace("e-", "").isdigit()):
+                return
+        raise SystemExit("vLLM ended: run bench/vllm_prompts.py by hand to see why")
+
+
 def seconds_of(work: Callable[[], None], device: str) -> float:
     """Wall time of ``work``, the device's queue included."""
     if device.startswith("cuda"):
@@ -129,83 +169,88 @@ def seconds_of(work: Callable[[], None], device: str) -> float:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("--texts", type=int, default=16)
+    parser.add_argument("--texts", type=int, default=64)
     parser.add_argument("--words", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--device", default=default_device())
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--vllm", metavar="PYTHON", help="a Python that has vLLM; compared in float32")
     return parser.parse_args()
 
 
 def main() -> None:
     given = parse()
+    torch.set_num_threads(given.threads)
     texts = texts_from_addresses(given.texts, given.words)
     entry = resolve_model(given.model, load_models())
     paths = DataPaths.from_environment()
     variants: dict[str, Variant] = {}
-    for dtype in ("float32", "bfloat16"):
+    jobs: dict[str, Callable[[], None]] = {}
+    for dtype in given.dtypes:
         tokenized = load_tokenizer(with_overrides(entry, dtype=dtype), paths)
         model = load_weights(tokenized, given.device)
-        forward = ForwardPass(model, tokenized.vocab_size)
-        variants[dtype] = Variant(tokenized, model, forward, texts, encode(tokenized, texts))
-    full, half = variants["float32"], variants["bfloat16"]
-    padded = {dtype: variant.padded_batches() for dtype, variant in variants.items()}
-    jobs: dict[str, Callable[[], None]] = {
-        "stage float32": full.stage,
-        "bare float32": lambda: full.bare(padded["float32"]),
-        "loop float32": full.loop,
-        "stage bfloat16": half.stage,
-        "bare bfloat16": lambda: half.bare(padded["bfloat16"]),
-    }
-    load = os.getloadavg()[0]
-    # Both passes that the deviation needs are the warm-up as well.
-    exact, rounded = full.logprobs(), half.logprobs()
+        variant = Variant(tokenized, model, ForwardPass(model, tokenized.vocab_size), texts, encode(tokenized, texts))
+        variants[dtype] = variant
+        jobs[f"stage {dtype}"] = variant.stage
+        jobs[f"bare {dtype}"] = partial(variant.bare, variant.unpadded_batches())
+        jobs[f"loop {dtype}"] = variant.loop
+    first = next(iter(variants.values()))
+    with ExitStack() as stack:
+        if given.vllm:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            engine = OtherEngine(given.vllm, variants["float32"].model, first.sequences(), folder)
+            stack.callback(engine.close)
+            jobs["vllm float32"] = engine.run
+        told(given, variants, *timed(given, jobs, variants))
+
+
+def timed(
+    given: argparse.Namespace, jobs: Mapping[str, Callable[[], None]], variants: Mapping[str, Variant]
+) -> tuple[dict[str, list[float]], dict[str, dict[str, np.ndarray]]]:
+    """Seconds of each job in each repeat; and what each dtype's stage found, which is its warm-up as well."""
+    found = {dtype: variant.logprobs() for dtype, variant in variants.items()}
+    for job in jobs.values():
+        job()
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for repeat in range(given.repeats):
         names = list(jobs)
         for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
             seconds[name].append(seconds_of(jobs[name], given.device))
+    return seconds, found
 
-    def ratio(over: str, under: str) -> dict[str, float]:
-        within = statistics.median(u / o for o, u in zip(seconds[over], seconds[under], strict=True))
-        return {"median": round(within, 3), "best": round(min(seconds[under]) / min(seconds[over]), 3)}
 
-    ratios = {
-        "a_stage_over_bare_float32": ratio("stage float32", "bare float32"),
-        "a_stage_over_bare_bfloat16": ratio("stage bfloat16", "bare bfloat16"),
-        "b_stage_over_loop_float32": ratio("stage float32", "loop float32"),
-        "b_stage_bfloat16_over_loop_float32": ratio("stage bfloat16", "loop float32"),
-    }
-    aims = {"a_stage_over_bare_float32": 0.9, "b_stage_over_loop_float32": 1.1 if given.device == "cpu" else 10.0}
-    aims["b_stage_bfloat16_over_loop_float32"] = 2.7
-    on_gpu = given.device.startswith("cuda")
-    deviation = np.concatenate([np.abs(exact[key] - rounded[key]) for key in exact])
-    result = {
-        "model": given.model,
-        "device": torch.cuda.get_device_name() if on_gpu else f"cpu x{torch.get_num_threads()}",
-        "texts": given.texts,
-        "words": given.words,
-        "tokens": full.tokens,
-        "repeats": given.repeats,
-        "load_before_after": [round(load, 2), round(os.getloadavg()[0], 2)],
-        "tokens_per_second": {
-            name: round(full.tokens / statistics.median(times), 1) for name, times in seconds.items()
-        },
-        **ratios,
-        "bfloat16_logprob_deviation": {
-            "max": round(float(deviation.max()), 4),
-            "p99": round(float(np.quantile(deviation, 0.99)), 4),
-            "mean": round(float(deviation.mean()), 4),
-        },
-    }
+def told(
+    given: argparse.Namespace,
+    variants: Mapping[str, Variant],
+    seconds: Mapping[str, list[float]],
+    found: Mapping[str, Mapping[str, np.ndarray]],
+) -> None:
+    """Print rates, ratios and how far the dtypes are apart."""
+    tokens = next(iter(variants.values())).tokens
+    device = torch.cuda.get_device_name() if given.device.startswith("cuda") else f"cpu, {given.threads} threads"
+    print(f"{given.model} on {device}; {given.texts} texts of {given.words} words, {tokens} tokens; load now {load()}")
     for name, times in seconds.items():
-        rates = ", ".join(f"{full.tokens / t:8.1f}" for t in times)
-        print(f"{name:16} {full.tokens / statistics.median(times):10.1f} tokens/s   ({rates})")
-    for name, value in ratios.items():
-        aim = f"   aim {aims[name]}" if name in aims else ""
-        print(f"{name:36} median {value['median']:.3f}   of best times {value['best']:.3f}{aim}")
-    print(f"bfloat16 against float32, |Δlogprob|: {result['bfloat16_logprob_deviation']}")
-    print(json.dumps(result))
+        rates = ", ".join(f"{tokens / t:8.1f}" for t in times)
+        print(f"{name:16} {tokens / statistics.median(times):10.1f} tokens/s   ({rates})")
+    for dtype in variants:
+        for other, aim in (("bare", 0.97), ("vllm", 1.0), ("loop", 1.6)):
+            under = seconds.get(f"{other} {dtype}")
+            if under is None:
+                continue
+            over = seconds[f"stage {dtype}"]
+            within = statistics.median(u / o for o, u in zip(over, under, strict=True))
+            best = min(under) / min(over)
+            print(f"stage / {other}, {dtype:9} median {within:.3f}   of best times {best:.3f}   aim {aim}")
+    if {"float32", "bfloat16"} <= set(found):
+        exact, rounded = found["float32"], found["bfloat16"]
+        apart = np.concatenate([np.abs(exact[key] - rounded[key]) for key in exact])
+        print(f"bfloat16 from float32, |Δlogprob|: mean {apart.mean():.4f}, 99% {np.quantile(apart, 0.99):.4f}")
+
+
+def load() -> float:
+    return round(os.getloadavg()[0], 2)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ What belongs here: tensors, devices, the split of a model into body and head. Wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,13 @@ import numpy.typing as npt
 import torch
 from transformers.cache_utils import Cache, DynamicCache
 
+from audit_pipeline.catalogue.contracts import MEASURED
 from audit_pipeline.errors import ModelError
 from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
-from audit_pipeline.token_statistics.encode import TOPK, EncodedText, IntArray
+from audit_pipeline.token_statistics.encode import EncodedText, IntArray
+from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand, head_of
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
-from audit_pipeline.token_statistics.reduce import Reduced, Workspace, joined, reduce_logits, reduce_moments
+from audit_pipeline.token_statistics.reduce import SIGMA_FLOOR, Reduced, Scratch, sweep
 from audit_pipeline.token_statistics.rerun import reruns
 from audit_pipeline.token_statistics.windows import Window
 
@@ -27,12 +29,12 @@ FloatArray = npt.NDArray[np.float32]
 # Matrix products of fewer rows take other kernels. Where a model has massive activations (at a start token, say), their
 # rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
 _MIN_LENGTH = 16
-_HEAD_ROWS_CPU = 256
 _ROW_TOKENS = {"cpu": 128, "cuda": 512}
 BRANCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 """Padded tokens of one batch of branches."""
-_HEAD_BYTES_CUDA = 1 << 30
 # Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
+_MEASURED = tuple(one.name for one in MEASURED)
+_MOMENTS = ("logprob", "mean", "std")
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 
@@ -95,16 +97,15 @@ class ForwardPass:
         config: Any = model.config.get_text_config()  # type: ignore[union-attr,operator]
         self.length_step = _length_step(config)
         self._config = config
-        self._softcap = getattr(config, "final_logit_softcapping", None)
-        # Granite divides its logits, Cohere multiplies them.
-        self._scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
-        self._split = False
-        self._workspace: Workspace | None = None
+        self._head: Head | None = None
+        self._scratch = Scratch(self.device)
         if known is None:
-            self._split, self.equal_lengths = self._check()
-            known = LoadCheck(self._split, self.equal_lengths, self._check_packed())
+            split, self.equal_lengths = self._check()
+            self._head = head_of(model, config) if split else None
+            known = LoadCheck(split, self.equal_lengths, self._check_packed())
         self.checked = known
-        self._split, self.equal_lengths, self.packed = known.split, known.equal_lengths, known.packed
+        self._head = head_of(model, config) if known.split else None
+        self.equal_lengths, self.packed = known.equal_lengths, known.packed
 
     @torch.inference_mode()
     def _check(self) -> tuple[bool, bool]:
@@ -120,7 +121,7 @@ class ForwardPass:
             )
         tolerance = _TOLERANCE[self.dtype]
         try:
-            split = _same(self._head(self._hidden(input_ids=ids)[0]).float(), whole, tolerance)
+            split = _same(self._head_alone(ids), whole, tolerance)
         except (AttributeError, TypeError, RuntimeError):
             # A model without the usual parts is run whole.
             split = False
@@ -156,17 +157,21 @@ class ForwardPass:
     def _hidden(self, **inputs: Any) -> torch.Tensor:
         return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state  # type: ignore[operator,no-any-return]
 
-    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.model.get_output_embeddings()(hidden)  # type: ignore[operator]
-        if self._scale != 1.0:
-            logits = logits * self._scale
-        return torch.tanh(logits / self._softcap) * self._softcap if self._softcap else logits
+    def _head_alone(self, ids: torch.Tensor) -> torch.Tensor:
+        """The logits [length, V] of a sequence, from body and head apart; AttributeError without a plain head."""
+        head = head_of(self.model, self._config)
+        if head is None:
+            raise AttributeError("the model has no plain linear head")
+        logits = HeadLogits(head, self._hidden(input_ids=ids)[0])
+        found = torch.empty(len(logits), logits.width, device=self.device)
+        logits.block(0, logits.width, found)
+        return found
 
     def _prefix(self, ids: torch.Tensor) -> Cache:
         """The keys and values of every token of ``ids``."""
         cache = DynamicCache()
         inputs = {"input_ids": ids, "use_cache": True, "past_key_values": cache}
-        if self._split:
+        if self._head is not None:
             self._hidden(**inputs)
         else:
             self.model(**inputs)
@@ -236,40 +241,23 @@ class ForwardPass:
         if cache is not None:
             inputs |= {"past_key_values": cache, "use_cache": True}
         of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self.device)
-        reduced, kept, begin = [], [], 0
-        for chunk in self._logits(inputs, torch.from_numpy(np.concatenate(rows)).to(self.device)):
-            workspace = self._workspace_for(chunk)
-            reduced.append(reduce_logits(chunk, of[begin : begin + len(chunk)], workspace, TOPK if topk else 0))
-            begin += len(chunk)
-            if keep_logits:
-                kept.append(chunk.half().cpu())
-        lengths = [len(target) for target in targets]
-        return _by_window(batch, lengths, {**joined(reduced), **({"logits": torch.cat(kept)} if kept else {})})
+        logits = self._logits(inputs, torch.from_numpy(np.concatenate(rows)).to(self.device))
+        wanted = {*_MEASURED, *(("topk",) if topk else ()), *(("logits",) if keep_logits else ())}
+        return _by_window(batch, [len(target) for target in targets], sweep(logits, of, self._scratch, wanted))
 
-    def _logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Iterator[torch.Tensor]:
-        """The logits at the places ``rows`` of the flattened batch, in chunks [at most so many, V]."""
-        if not self._split:
-            yield self.model(**{"use_cache": False, **inputs}).logits.flatten(0, 1)[rows]
-            return
-        hidden = self._hidden(**inputs).flatten(0, 1)[rows]
-        step = self._head_rows()
-        for begin in range(0, len(hidden), step):
-            yield self._head(hidden[begin : begin + step])
+    def _logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
+        """The logits at the places ``rows`` of the flattened batch."""
+        if self._head is None:
+            return LogitsAtHand(self.model(**{"use_cache": False, **inputs}).logits.flatten(0, 1)[rows])
+        return HeadLogits(self._head, self._hidden(**inputs).flatten(0, 1)[rows])
 
     def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: npt.NDArray[np.int64]) -> FloatArray:
-        """log p and z of the targets [n] at the places ``rows`` [n]: [2, n]."""
-        on_device = torch.from_numpy(targets).to(self.device)
-        pieces, begin = [], 0
-        for chunk in self._logits(inputs, rows):
-            of = on_device[begin : begin + len(chunk)]
-            pieces.append(torch.stack(reduce_moments(chunk, of, self._workspace_for(chunk))))
-            begin += len(chunk)
-        return torch.cat(pieces, dim=1).cpu().numpy()
-
-    def _workspace_for(self, chunk: torch.Tensor) -> Workspace:
-        if self._workspace is None:
-            self._workspace = Workspace(self.device, chunk.shape[-1])
-        return self._workspace
+        """log p and z-score (log p - mu) / sigma, sigma at least ``SIGMA_FLOOR``, of the targets [n] at the places
+        ``rows`` [n]: [2, n]."""
+        of = torch.from_numpy(targets).to(self.device)
+        found = sweep(self._logits(inputs, rows), of, self._scratch, _MOMENTS)
+        logprob, deviation = found["logprob"], found["std"].clamp(min=SIGMA_FLOOR)
+        return torch.stack([logprob, (logprob - found["mean"]) / deviation]).cpu().numpy()
 
     def _branches(
         self,
@@ -322,11 +310,6 @@ class ForwardPass:
     def _decoder(self) -> torch.nn.Module:
         decoder: torch.nn.Module = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model  # type: ignore[operator]
         return decoder
-
-    def _head_rows(self) -> int:
-        if self.device.type == "cpu":
-            return _HEAD_ROWS_CPU
-        return max(256, _HEAD_BYTES_CUDA // (4 * self.vocab_size))
 
 
 def _batch_arrays(

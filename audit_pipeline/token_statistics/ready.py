@@ -5,10 +5,12 @@ What belongs here: putting the two together. What does not: reading weights (mod
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 
+import joblib
 import torch
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -17,7 +19,7 @@ from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 
-CHECK_VERSION = 1
+CHECK_VERSION = 2
 
 
 def forward_pass(
@@ -28,6 +30,8 @@ def forward_pass(
     Raises ModelError as :func:`load_weights` and :class:`ForwardPass` do.
     """
     where = device or default_device()
+    if where == "cpu":
+        tell(f"{model.entry.name}: the model runs on the CPU with {use_threads()} threads")
     weights = load_weights(model, where, tell)
     write_card(model, paths, parameters=sum(parameter.numel() for parameter in weights.parameters()))
     machine = _machine(where)
@@ -38,6 +42,18 @@ def forward_pass(
     if known is None:
         write_json(path, {"machine": machine, "found": asdict(ready.checked)})
     return ready
+
+
+def use_threads() -> int:
+    """Let torch compute with a thread per core that this process may use, and return how many.
+
+    Left to itself torch counts the cores of the machine, also where a container is given a share of them, and its
+    threads then wait for each other. What the user set (OMP_NUM_THREADS) stands. The pool for whole operators side by
+    side stays idle in inference, so its size does not matter.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(joblib.cpu_count(only_physical_cores=True))
+    return torch.get_num_threads()
 
 
 def _machine(device: str) -> Mapping[str, object]:

@@ -1,84 +1,75 @@
-"""From a position's logits to the handful of numbers that detectors need.
+"""From a position's logits to the handful of numbers that detectors need, in one sweep over the vocabulary.
 
 What belongs here: reductions over the vocabulary, in float32, each under the name of its column in
-contracts.MEASURED. What does not: running the model (forward.py).
+contracts.MEASURED. What does not: where logits come from (head.py), running the model (forward.py).
+
+The vocabulary is gone over in blocks. While a block is in the processor's cache, everything that is wanted of it is
+taken; blocks are put together as parts of a mixture are: a block weighs what it holds of the probability, means and
+variances are merged in the centred form (Chan, Golub & LeVeque 1983, eq. 2.1), which does not cancel where a
+distribution is flat or sharp. So memory depends on the size of a block, not on the vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-# Finite stand-in for log 0 in the moments, where its weight p is exactly 0 (the convention 0 log 0 = 0).
+from audit_pipeline.token_statistics.encode import TOPK
+from audit_pipeline.token_statistics.head import Logits
+
+# Finite stand-in for a logit of minus infinity, in the moments, where its weight is exactly 0 (0 log 0 = 0).
 _LOG_ZERO = -1e9
-_ROWS_AT_ONCE_CPU = 32
+# A CPU is fastest while a block stays in its caches; a GPU wants large pieces.
+_ROWS = {"cpu": 1024, "cuda": 4096}
+_COLUMNS = {"cpu": 1024, "cuda": 8192}
+MASS_OF = 40
 SIGMA_FLOOR = 1e-6
 """A standard deviation is at least this much where something is divided by it (the papers' published code)."""
 
-
 Reduced = Mapping[str, torch.Tensor]
-"""Statistics of ``n`` positions by the name of their column (contracts.MEASURED), each a tensor [n] on the logits'
-device; and ``topk_id`` and ``topk_logprob`` [n, k] where they were asked for."""
+"""Statistics of ``n`` positions by name, each a tensor [n] on the logits' device; ``topk_id`` and ``topk_logprob``
+are [n, TOPK], ``logits`` [n, V] in float16 and in the computer's own memory."""
 
 
-class Workspace:
+class Scratch:
     """Buffers that are reused from call to call: on a CPU, fresh memory costs as much as the arithmetic."""
 
-    def __init__(self, device: torch.device, vocab_size: int) -> None:
-        # A CPU is fastest while the rows at work stay in its caches; a GPU wants one large piece.
-        self.rows = _ROWS_AT_ONCE_CPU if device.type == "cpu" else 1024
-        self._buffers = [torch.empty(self.rows, vocab_size, dtype=torch.float32, device=device) for _ in range(2)]
+    def __init__(self, device: torch.device, rows: int | None = None, columns: int | None = None) -> None:
+        self.rows = rows or _ROWS[device.type]
+        self.columns = columns or _COLUMNS[device.type]
+        self._buffers = [torch.empty(self.rows * self.columns, device=device) for _ in range(2)]
 
-    def two(self, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Two scratch tensors [rows, vocabulary]."""
-        return self._buffers[0][:rows], self._buffers[1][:rows]
+    def two(self, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two scratch tensors [rows, columns]."""
+        first, second = (buffer[: rows * columns].view(rows, columns) for buffer in self._buffers)
+        return first, second
 
 
-def reduce_logits(logits: torch.Tensor, target: torch.Tensor, workspace: Workspace, topk: int = 0) -> Reduced:
-    """Statistics of the next-token distributions given by ``logits``.
+def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
+    """Statistics of the next-token distributions that ``logits`` give, those that are ``wanted``.
 
-    logits: [n, V] in any float dtype, reduced in float32. target: [n], the tokens that came next. Returns log p of
-    the target, mu = E_z~p[log p(z)] and sigma = sd_z~p[log p(z)] (eq. 3 of Zhang et al. 2025), the mode and its log p,
-    the target's rank (tokens with a strictly larger logit), and the ``topk`` best tokens where asked for.
+    logits: of n positions, reduced in float32 whatever their dtype. target: [n], the tokens that came next. Of these
+    names, each costs time only where it is wanted:
+
+    - ``logprob``: log p of the target (always there).
+    - ``mean``, ``std``: mu = E_z~p[log p(z)] and sigma = sd_z~p[log p(z)] (eq. 3 of Zhang et al. 2025).
+    - ``max_logprob``, ``argmax_id``: the mode's log p, and the mode.
+    - ``rank``: how many tokens have a strictly larger logit than the target.
+    - ``topk``: the ``TOPK`` best tokens, best first, as ``topk_id`` and ``topk_logprob``.
+    - ``log_mass_40``: the log of what the ``MASS_OF`` best tokens have together of the probability.
+    - ``log_sum_p2``: log of the sum of p^2 over the vocabulary.
+    - ``logits``: the logits themselves.
     """
-    step = workspace.rows
+    step = scratch.rows
     return joined(
         [
-            _reduce_rows(logits[begin : begin + step].float(), target[begin : begin + step], workspace, topk)
+            _sweep_rows(logits.part(begin, begin + step), target[begin : begin + step], scratch, frozenset(wanted))
             for begin in range(0, len(logits), step)
         ]
     )
-
-
-def reduce_moments(
-    logits: torch.Tensor, target: torch.Tensor, workspace: Workspace
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """log p of the ``target`` [n] and its z-score (log p - mu) / sigma, sigma clamped at ``SIGMA_FLOOR``: [n] each.
-
-    logits: [n, V] in any float dtype, reduced in float32. What branches need, and nothing more.
-    """
-    step = workspace.rows
-    logprobs, scores = [], []
-    for begin in range(0, len(logits), step):
-        rows = logits[begin : begin + step].float()
-        log_p, p = workspace.two(len(rows))
-        torch.log_softmax(rows, dim=-1, out=log_p)
-        logprob = log_p.gather(1, target[begin : begin + step].unsqueeze(1)).squeeze(1)
-        torch.exp(log_p, out=p)
-        mean, variance = _moments(log_p, p)
-        logprobs.append(logprob)
-        scores.append((logprob - mean) / variance.sqrt_().clamp_(min=SIGMA_FLOOR))
-    return torch.cat(logprobs), torch.cat(scores)
-
-
-def _moments(log_p: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance of log p under p: [n] each; both arguments [n, V] are overwritten."""
-    log_p.clamp_(min=_LOG_ZERO)
-    mean = torch.linalg.vecdot(p, log_p)
-    # The centred second moment: E[x^2] - E[x]^2 would cancel where the distribution is flat.
-    log_p.sub_(mean.unsqueeze(1))
-    return mean, torch.linalg.vecdot(p.mul_(log_p), log_p).clamp_(min=0)
 
 
 def joined(pieces: Sequence[Reduced]) -> Reduced:
@@ -86,23 +77,258 @@ def joined(pieces: Sequence[Reduced]) -> Reduced:
     return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def _reduce_rows(logits: torch.Tensor, target: torch.Tensor, workspace: Workspace, topk: int) -> Reduced:
-    log_p, p = workspace.two(len(logits))
-    target = target.unsqueeze(1)
-    argmax = logits.max(dim=-1).indices
-    larger = torch.gt(logits, logits.gather(1, target), out=p).sum(dim=-1)
-    torch.log_softmax(logits, dim=-1, out=log_p)
-    logprob = log_p.gather(1, target).squeeze(1)
-    max_logprob = log_p.gather(1, argmax.unsqueeze(1)).squeeze(1)
-    best_k = log_p.topk(topk, dim=-1) if topk else None
-    torch.softmax(logits, dim=-1, out=p)
-    mean, variance = _moments(log_p, p)
-    return {
-        "logprob": logprob,
-        "mean": mean,
-        "std": variance.sqrt_(),
-        "max_logprob": max_logprob,
-        "argmax_id": argmax.to(torch.int32),
-        "rank": larger.to(torch.int32),
-        **({"topk_id": best_k.indices.to(torch.int32), "topk_logprob": best_k.values} if best_k is not None else {}),
-    }
+def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:
+    ofs: list[_OfLogits] = [make(logits, target) for names, make in _OF_LOGITS if wanted & names]
+    weighed_by: list[_OfWeights] = [make(target) for names, make in _OF_WEIGHTS if wanted & names]
+    own = _Own(target)
+    total = Total.of_nothing(target)
+    for begin in range(0, logits.width, scratch.columns):
+        end = min(begin + scratch.columns, logits.width)
+        values, room = scratch.two(len(logits), end - begin)
+        logits.block(begin, end, values)
+        block = Block(begin, values, values.amax(1), room)
+        for one in (own, *ofs):
+            one.add(block)
+        total, shares = total.with_block(block.largest, _weigh(block))
+        for weighed in weighed_by:
+            weighed.add(block, shares)
+    statistics: tuple[_OfLogits | _OfWeights, ...] = (own, *ofs, *weighed_by)
+    return {name: values for one in statistics for name, values in one.columns(total).items()}
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the blocks before and one more are put together: [n] each.
+
+    ``before`` and ``now`` are what either has of the probability of both together; ``before_below`` and ``now_below``
+    how far its largest logit is below the largest of both (0 or less).
+    """
+
+    before: torch.Tensor
+    now: torch.Tensor
+    before_below: torch.Tensor
+    now_below: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Total:
+    """The sum of exp(logit) over some blocks as exp(``largest`` + ``log_sum``): [n] each.
+
+    The two stay apart until the end: where one token has nearly all of the probability, the second is next to nothing,
+    and would be lost beside the first.
+    """
+
+    largest: torch.Tensor
+    log_sum: torch.Tensor
+
+    @classmethod
+    def of_nothing(cls, target: torch.Tensor) -> Total:
+        """Of no block, for as many rows as ``target`` has."""
+        largest = torch.full(target.shape, _LOG_ZERO, device=target.device)
+        return cls(largest, torch.full_like(largest, -torch.inf))
+
+    def with_block(self, largest: torch.Tensor, log_sum: torch.Tensor) -> tuple[Total, Shares]:
+        """The total with one more block in it, and both parts' shares."""
+        both = torch.maximum(self.largest, largest)
+        before_below, now_below = self.largest - both, largest - both
+        before, now = self.log_sum + before_below, log_sum + now_below
+        together = torch.logaddexp(before, now)
+        shares = Shares(torch.exp(before - together), torch.exp(now - together), before_below, now_below)
+        return Total(both, together), shares
+
+    def log_p(self, logit: torch.Tensor) -> torch.Tensor:
+        """The log-probability that a logit [n] or [n, k] stands for."""
+        if logit.dim() == 1:
+            return (logit - self.largest) - self.log_sum
+        return (logit - self.largest.unsqueeze(1)) - self.log_sum.unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The logits [n, b] of the tokens from ``begin`` on, the largest of each row [n], and room for as many [n, b].
+
+    Once weighed, ``logits`` are less the row's largest, and ``room`` holds their softmax: what each token has of the
+    block's probability.
+    """
+
+    begin: int
+    logits: torch.Tensor
+    largest: torch.Tensor
+    room: torch.Tensor
+
+
+def _weigh(block: Block) -> torch.Tensor:
+    """Weigh a block, in place, and return the log of the sum of exp(logit - the row's largest): [n]."""
+    block.largest.clamp_(min=_LOG_ZERO)
+    block.logits.clamp_(min=_LOG_ZERO).sub_(block.largest.unsqueeze(1))
+    torch.softmax(block.logits, dim=1, out=block.room)
+    # The largest logit is 0 now, so its softmax is 1 over the sum.
+    return block.room.amax(1).log_().neg_()
+
+
+class _OfLogits(Protocol):
+    """A statistic that is taken from the logits themselves."""
+
+    def add(self, block: Block) -> None: ...
+
+    def columns(self, total: Total) -> Reduced: ...
+
+
+class _Own:
+    """The target's log-probability."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        self._target = target
+        self._logit = torch.zeros(target.shape, device=target.device)
+
+    def add(self, block: Block) -> None:
+        place = self._target - block.begin
+        inside = (place >= 0) & (place < block.logits.shape[1])
+        place = place.clamp_(0, block.logits.shape[1] - 1)
+        found = block.logits.gather(1, place.unsqueeze(1)).squeeze(1)
+        self._logit = torch.where(inside, found, self._logit)
+
+    def columns(self, total: Total) -> Reduced:
+        return {"logprob": total.log_p(self._logit)}
+
+
+class _Rank:
+    """How many tokens have a strictly larger logit than the target."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
+        self._own = logits.of(target).unsqueeze(1)
+        self._larger = torch.zeros(target.shape, device=target.device)
+
+    def add(self, block: Block) -> None:
+        # Counted in float32: exact up to 16 million tokens, and much faster than in whole numbers.
+        self._larger += torch.gt(block.logits, self._own, out=block.room).sum(1)
+
+    def columns(self, total: Total) -> Reduced:
+        return {"rank": self._larger.to(torch.int32)}
+
+
+class _Mode:
+    """The most likely token and its log-probability."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
+        self._largest = torch.full(target.shape, -torch.inf, device=target.device)
+        self._token = torch.zeros_like(target)
+
+    def add(self, block: Block) -> None:
+        better = block.largest > self._largest
+        if block.logits.device.type == "cpu":
+            # Finding the place costs ten times as much as the maximum, and few blocks of a row have a new one.
+            rows = better.nonzero().squeeze(1)
+            if len(rows):
+                self._token[rows] = block.logits[rows].argmax(1) + block.begin
+        else:
+            # Here it is the other way round: asking how many rows there are would wait for the device.
+            self._token = torch.where(better, block.logits.argmax(1) + block.begin, self._token)
+        self._largest = torch.maximum(self._largest, block.largest)
+
+    def columns(self, total: Total) -> Reduced:
+        return {"max_logprob": -total.log_sum, "argmax_id": self._token.to(torch.int32)}
+
+
+class _Best:
+    """The ``count`` largest logits of each row, largest first, and their tokens: [n, count] each."""
+
+    def __init__(self, count: int, target: torch.Tensor) -> None:
+        self._count = count
+        self.values = torch.empty(len(target), 0, device=target.device)
+        self.tokens = target.new_empty(len(target), 0)
+
+    def add(self, block: Block) -> None:
+        best = block.logits.topk(min(self._count, block.logits.shape[1]), dim=1)
+        values = torch.cat([self.values, best.values], dim=1)
+        tokens = torch.cat([self.tokens, best.indices + block.begin], dim=1)
+        self.values, places = values.topk(min(self._count, values.shape[1]), dim=1)
+        self.tokens = tokens.gather(1, places)
+
+
+class _TopK(_Best):
+    """The best tokens and their log-probabilities."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
+        super().__init__(TOPK, target)
+
+    def columns(self, total: Total) -> Reduced:
+        return {"topk_id": self.tokens.to(torch.int32), "topk_logprob": total.log_p(self.values)}
+
+
+class _Mass(_Best):
+    """The log of the probability that the best tokens have together."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
+        super().__init__(MASS_OF, target)
+
+    def columns(self, total: Total) -> Reduced:
+        return {"log_mass_40": torch.logsumexp(total.log_p(self.values), dim=1)}
+
+
+class _Kept:
+    """The logits themselves."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
+        self._values = torch.empty(len(logits), logits.width, dtype=torch.float16)
+
+    def add(self, block: Block) -> None:
+        self._values[:, block.begin : block.begin + block.logits.shape[1]] = block.logits
+
+    def columns(self, total: Total) -> Reduced:
+        return {"logits": self._values}
+
+
+class _OfWeights(Protocol):
+    """A statistic that is taken from a weighed block; it may use its tensors up where it is the last."""
+
+    def add(self, block: Block, shares: Shares) -> None: ...
+
+    def columns(self, total: Total) -> Reduced: ...
+
+
+class _Collision:
+    """The log of the sum of p^2, from the parts' own: a block's p are its share times its softmax."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        self._sum = torch.zeros(target.shape, device=target.device)
+
+    def add(self, block: Block, shares: Shares) -> None:
+        self._sum = (
+            self._sum * shares.before.square() + torch.linalg.vecdot(block.room, block.room) * shares.now.square()
+        )
+
+    def columns(self, total: Total) -> Reduced:
+        return {"log_sum_p2": self._sum.log()}
+
+
+class _Moments:
+    """Mean and standard deviation of log p under p; uses the block's tensors up."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        self._mean = torch.zeros(target.shape, device=target.device)
+        self._variance = torch.zeros(target.shape, device=target.device)
+
+    def add(self, block: Block, shares: Shares) -> None:
+        mean = torch.linalg.vecdot(block.room, block.logits)
+        # The centred second moment: E[x^2] - E[x]^2 would cancel where the distribution is flat.
+        block.logits.sub_(mean.unsqueeze(1))
+        variance = torch.linalg.vecdot(block.room.mul_(block.logits), block.logits)
+        own, new = self._mean + shares.before_below, mean + shares.now_below
+        apart = (new - own).square() * (shares.before * shares.now)
+        self._mean = own * shares.before + new * shares.now
+        self._variance = self._variance * shares.before + variance * shares.now + apart
+
+    def columns(self, total: Total) -> Reduced:
+        # Of logits less the row's largest until here: log p is such a logit less the log of the sum.
+        return {"mean": self._mean - total.log_sum, "std": self._variance.sqrt()}
+
+
+_OF_LOGITS = (
+    ({"rank"}, _Rank),
+    ({"max_logprob", "argmax_id"}, _Mode),
+    ({"topk"}, _TopK),
+    ({"log_mass_40"}, _Mass),
+    ({"logits"}, _Kept),
+)
+_OF_WEIGHTS = (({"log_sum_p2"}, _Collision), ({"mean", "std"}, _Moments))

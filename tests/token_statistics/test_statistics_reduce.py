@@ -10,15 +10,19 @@ from hypothesis import strategies as st
 from tiny_models import twin_of_logits
 
 from audit_pipeline.catalogue.contracts import MEASURED
-from audit_pipeline.token_statistics.reduce import Reduced, Workspace, reduce_logits
+from audit_pipeline.token_statistics.head import Head, HeadLogits, LogitsAtHand
+from audit_pipeline.token_statistics.reduce import Reduced, Scratch, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 
 
-def reduce(logits: torch.Tensor, target: list[int], topk: int = 0) -> Reduced:
-    return reduce_logits(logits, torch.tensor(target), Workspace(CPU, logits.shape[-1]), topk)
+ALL = tuple(one.name for one in MEASURED)
+
+
+def reduce(logits: torch.Tensor, target: list[int], *also: str) -> Reduced:
+    return sweep(LogitsAtHand(logits), torch.tensor(target), Scratch(CPU, 7, 11), {*ALL, *also})
 
 
 def assert_like_twin(logits: torch.Tensor, target: list[int], tolerance: float = 2e-5) -> None:
@@ -106,17 +110,16 @@ def test_half_precision_is_reduced_in_float32(dtype: torch.dtype) -> None:
 def test_logits_are_left_as_they_were() -> None:
     logits = torch.randn(40, 50, generator=torch.Generator().manual_seed(3))
     before = logits.clone()
-    reduce(logits, [0] * 40, topk=5)
+    reduce(logits, [0] * 40, "topk")
     assert torch.equal(logits, before)
 
 
 def test_pieces_of_rows_make_no_difference() -> None:
     generator = torch.Generator().manual_seed(4)
     logits, target = torch.randn(100, 64, generator=generator), [3] * 100
-    whole = reduce(logits, target, topk=4)
-    workspace = Workspace(CPU, 64)
+    whole = reduce(logits, target, "topk")
     for row in range(100):
-        alone = reduce_logits(logits[row : row + 1], torch.tensor(target[:1]), workspace, 4)
+        alone = reduce(logits[row : row + 1], target[:1], "topk")
         for name, value in alone.items():
             assert torch.allclose(value[0].double(), whole[name][row].double(), atol=1e-6), name
 
@@ -124,7 +127,7 @@ def test_pieces_of_rows_make_no_difference() -> None:
 def test_topk_is_sorted_and_equals_the_twin() -> None:
     generator = torch.Generator().manual_seed(5)
     logits = torch.randn(50, 200, generator=generator) * 3
-    ours = reduce(logits, [0] * 50, topk=20)
+    ours = reduce(logits, [0] * 50, "topk")
     assert ours["topk_id"].shape == (50, 20)
     log_p = torch.log_softmax(logits.double(), -1).numpy()
     order = np.argsort(-log_p, axis=1)[:, :20]
@@ -141,3 +144,91 @@ def test_every_declared_statistic_is_computed_in_its_type() -> None:
     for field in MEASURED:
         assert ours[field.name].shape == (4,)
         assert ours[field.name].numpy().dtype == field.type.value_type.to_pandas_dtype(), field.name
+
+
+def test_topk_mass_and_collision_are_those_of_the_plain_formula() -> None:
+    generator = torch.Generator().manual_seed(7)
+    for scale in (0.01, 1.0, 30.0):
+        logits = torch.randn(20, 203, generator=generator) * scale
+        ours = reduce(logits, [0] * 20, "log_mass_40", "log_sum_p2")
+        p = np.sort(torch.softmax(logits.double(), -1).numpy(), axis=1)
+        np.testing.assert_allclose(ours["log_mass_40"].numpy(), np.log(p[:, -40:].sum(axis=1)), atol=2e-5)
+        np.testing.assert_allclose(ours["log_sum_p2"].numpy(), np.log((p**2).sum(axis=1)), atol=2e-5)
+
+
+def test_a_vocabulary_of_fewer_tokens_than_are_asked_for() -> None:
+    ours = reduce(torch.tensor([[0.0, 1.0, -torch.inf]]), [0], "topk", "log_mass_40")
+    assert ours["topk_id"].tolist() == [[1, 0, 2]]
+    assert ours["log_mass_40"].item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_only_what_is_wanted_is_there() -> None:
+    logits = LogitsAtHand(torch.zeros(2, 5))
+    assert set(sweep(logits, torch.tensor([0, 1]), Scratch(CPU), {"logprob"})) == {"logprob"}
+    assert set(sweep(logits, torch.tensor([0, 1]), Scratch(CPU), {"mean"})) == {"logprob", "mean", "std"}
+
+
+def head_and_hidden(
+    seed: int, vocabulary: int, dtype: torch.dtype, softcap: float | None, scale: float, with_bias: bool
+) -> HeadLogits:
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(vocabulary, 24, generator=generator)
+    bias = torch.randn(vocabulary, generator=generator) if with_bias else None
+    head = Head(weight.to(dtype), bias if bias is None else bias.to(dtype), scale, softcap)
+    return HeadLogits(head, torch.randn(33, 24, generator=generator).to(dtype))
+
+
+def written_out(logits: HeadLogits) -> torch.Tensor:
+    """The logits [n, V] as a model writes them: the whole product, in its own dtype."""
+    whole = torch.nn.functional.linear(logits.hidden, logits.head.weight, logits.head.bias) * logits.head.scale
+    cap = logits.head.softcap
+    return torch.tanh(whole / cap) * cap if cap else whole
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 2**31),
+    st.integers(2, 400),
+    st.sampled_from([None, 5.0, 30.0]),
+    st.sampled_from([1.0, 0.125, 4.0]),
+    st.booleans(),
+)
+def test_a_head_in_blocks_is_the_head_as_a_whole(
+    seed: int, vocabulary: int, softcap: float | None, scale: float, with_bias: bool
+) -> None:
+    logits = head_and_hidden(seed, vocabulary, torch.float32, softcap, scale, with_bias)
+    target = torch.randint(vocabulary, (33,), generator=torch.Generator().manual_seed(seed))
+    ours = sweep(logits, target, Scratch(CPU, 10, 64), {*ALL, "logits"})
+    twin = twin_of_logits(written_out(logits).numpy(), target.tolist())
+    for name in ("logprob", "mean", "std", "max_logprob"):
+        np.testing.assert_allclose(ours[name].numpy(), twin[name], atol=1e-4, rtol=2e-5, err_msg=name)
+    # Two logits that are equal but for the last bit may change places.
+    whole = written_out(logits)
+    own = whole.gather(1, target.unsqueeze(1))
+    least, most = (whole > own + 1e-4).sum(1), (whole > own - 1e-4).sum(1)
+    assert (least <= ours["rank"]).all()
+    assert (ours["rank"] <= most).all()
+    best = whole.gather(1, ours["argmax_id"].long().unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(best, whole.amax(1), atol=1e-4, rtol=0)
+    torch.testing.assert_close(ours["logits"].float(), whole, atol=0.05, rtol=2e-3)
+
+
+@pytest.mark.parametrize("softcap", [None, 30.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_targets_logit_is_the_one_of_its_block(dtype: torch.dtype, softcap: float | None) -> None:
+    """Bit for bit, else it would count itself, or its equals, among the larger ones."""
+    logits = head_and_hidden(3, 1000, dtype, softcap, 0.5, True)
+    target = torch.randint(1000, (33,), generator=torch.Generator().manual_seed(4))
+    block = torch.empty(33, 1000)
+    logits.block(0, 1000, block)
+    assert torch.equal(logits.of(target), block.gather(1, target.unsqueeze(1)).squeeze(1))
+
+
+def test_a_head_in_half_precision_rounds_as_the_model_does() -> None:
+    logits = head_and_hidden(5, 500, torch.bfloat16, 30.0, 1.0, False)
+    target = torch.randint(500, (33,), generator=torch.Generator().manual_seed(6))
+    ours = sweep(logits, target, Scratch(CPU, 33, 128), ALL)
+    twin = twin_of_logits(written_out(logits).float().numpy(), target.tolist())
+    for name in ("logprob", "mean", "std", "max_logprob"):
+        np.testing.assert_allclose(ours[name].numpy(), twin[name], atol=1e-4, err_msg=name)
+    np.testing.assert_array_equal(ours["rank"].numpy(), twin["rank"])

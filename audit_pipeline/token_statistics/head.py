@@ -1,0 +1,131 @@
+"""The logits of some positions, a block of the vocabulary at a time.
+
+What belongs here: the two places that logits come from: a model's head, multiplied block by block so that no tensor
+[positions, vocabulary] is ever made, and logits that are at hand. What does not: what is made of them (reduce.py), the
+body of the model (forward.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+
+class Logits(Protocol):
+    """The logits of ``n`` positions over a vocabulary of ``width`` tokens."""
+
+    @property
+    def width(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def block(self, begin: int, end: int, out: torch.Tensor) -> None:
+        """Write the logits of the tokens ``begin:end`` into ``out`` [n, end - begin], float32."""
+
+    def of(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The logit of one token [n] at each position: [n], float32, bit for bit what the token's block holds."""
+
+    def part(self, begin: int, end: int) -> Logits:
+        """The positions ``begin:end``."""
+
+
+@dataclass(frozen=True)
+class LogitsAtHand:
+    """Logits that were computed elsewhere: ``values`` [n, V] in any float dtype. They are left as they are."""
+
+    values: torch.Tensor
+
+    @property
+    def width(self) -> int:
+        return self.values.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def block(self, begin: int, end: int, out: torch.Tensor) -> None:
+        out.copy_(self.values[:, begin:end])
+
+    def of(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.values.gather(1, tokens.unsqueeze(1)).squeeze(1).float()
+
+    def part(self, begin: int, end: int) -> LogitsAtHand:
+        return LogitsAtHand(self.values[begin:end])
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last layer of a language model: logits are ``softcap(scale * (hidden @ weight.T + bias))``.
+
+    weight: [V, d]; bias: [V] or None. ``softcap`` c stands for c tanh(x / c) (Gemma 2), None for none.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    scale: float
+    softcap: float | None
+
+    def finish(self, logits: torch.Tensor) -> torch.Tensor:
+        """Scale and cap products of the weights, in place."""
+        if self.scale != 1.0:
+            logits.mul_(self.scale)
+        if self.softcap:
+            logits.div_(self.softcap).tanh_().mul_(self.softcap)
+        return logits
+
+
+@dataclass(frozen=True)
+class HeadLogits:
+    """The logits that a ``head`` gives for ``hidden`` [n, d], computed as they are asked for."""
+
+    head: Head
+    hidden: torch.Tensor
+
+    @property
+    def width(self) -> int:
+        return len(self.head.weight)
+
+    def __len__(self) -> int:
+        return len(self.hidden)
+
+    def block(self, begin: int, end: int, out: torch.Tensor) -> None:
+        # In a half precision the products are rounded to it before they are reduced in float32, as the model does.
+        same = out.dtype == self.hidden.dtype
+        product = self._product(slice(begin, end), self.hidden, out if same else None)
+        if not same:
+            out.copy_(product)
+
+    def of(self, tokens: torch.Tensor) -> torch.Tensor:
+        # A product of square blocks, of which the diagonal is wanted: it is rounded as in the block of the whole
+        # vocabulary, where a sum of products would be rounded otherwise, and equal logits counted as larger ones.
+        rows = range(0, len(self), _SQUARE)
+        squares = [
+            self._product(tokens[begin : begin + _SQUARE], self.hidden[begin : begin + _SQUARE], None) for begin in rows
+        ]
+        return torch.cat([square.diagonal() for square in squares]).float()
+
+    def part(self, begin: int, end: int) -> HeadLogits:
+        return HeadLogits(self.head, self.hidden[begin:end])
+
+    def _product(self, tokens: Any, hidden: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        weight, bias = self.head.weight[tokens].T, self.head.bias
+        if bias is None:
+            product = torch.mm(hidden, weight, out=out) if out is not None else torch.mm(hidden, weight)
+        else:
+            own = bias[tokens]
+            product = torch.addmm(own, hidden, weight, out=out) if out is not None else torch.addmm(own, hidden, weight)
+        return self.head.finish(product)
+
+
+_SQUARE = 128
+
+
+def head_of(model: torch.nn.Module, config: Any) -> Head | None:
+    """The head of a language model where it is a plain linear layer, else None: such a model is run whole."""
+    layer: Any = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
+    if type(layer) is not torch.nn.Linear:
+        return None
+    # Granite divides its logits, Cohere multiplies them.
+    scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
+    return Head(layer.weight, layer.bias, scale, getattr(config, "final_logit_softcapping", None))

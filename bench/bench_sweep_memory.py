@@ -1,0 +1,64 @@
+"""Peak memory of head and reductions, by the size of the vocabulary and the number of positions.
+
+Run by hand: ``python bench/bench_sweep_memory.py [--vocabularies 49152 151936] [--positions 512 2048 8192]``.
+
+Each case runs in a process of its own: weights of a head with random numbers, hidden states of so many positions, one
+sweep with everything that is kept by default. What is printed is by how much the process's peak memory grew in the
+sweep, beside what the full logits in float32 would take.
+What belongs here: memory. What does not: speed (bench_token_statistics.py), correctness (tests/token_statistics).
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+
+WIDTH = 576
+
+
+def measure(vocabulary: int, positions: int) -> None:
+    """Print by how many MB the peak of this process grows in one sweep."""
+    import torch
+
+    from audit_pipeline.catalogue.contracts import MEASURED
+    from audit_pipeline.token_statistics.head import Head, HeadLogits
+    from audit_pipeline.token_statistics.reduce import Scratch, sweep
+
+    head = Head(torch.randn(vocabulary, WIDTH), None, 1.0, None)
+    target = torch.randint(vocabulary, (positions,))
+    wanted = {one.name for one in MEASURED}
+    with torch.inference_mode():
+        # Libraries load their kernels, and the allocator its pools, in the first call.
+        sweep(HeadLogits(head, torch.randn(64, WIDTH)), target[:64], Scratch(torch.device("cpu")), wanted)
+        hidden = torch.randn(positions, WIDTH)
+        before = peak()
+        sweep(HeadLogits(head, hidden), target, Scratch(torch.device("cpu")), wanted)
+    print(round(peak() - before, 1))
+
+
+def peak() -> float:
+    """The most memory that this process had so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--vocabularies", type=int, nargs="+", default=[49_152, 151_936])
+    parser.add_argument("--positions", type=int, nargs="+", default=[512, 2048, 8192])
+    parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        measure(*given.one)
+        return
+    print(" vocabulary  positions  peak grew by, MB  full logits, MB")
+    for vocabulary in given.vocabularies:
+        for positions in given.positions:
+            command = [sys.executable, __file__, "--one", str(vocabulary), str(positions)]
+            grew = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+            print(f"{vocabulary:11,} {positions:10,} {grew:>17} {4 * vocabulary * positions / 2**20:16,.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Log-probabilities of prompts by vLLM: the other side of bench_token_statistics.py, run with a Python that has vLLM.
+
+    PYTHON bench/vllm_prompts.py MODEL_FOLDER IDS.json DTYPE
+
+Prints "ready" once the model is loaded and warm; then, for every line on the standard input, scores all prompts with
+their 20 best tokens and prints the seconds it took.
+What belongs here: calling vLLM. What does not: anything of this project, which need not be installed beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
+from vllm.inputs import TokensPrompt  # type: ignore[import-not-found]
+
+
+def main() -> None:
+    folder, ids, dtype = sys.argv[1:]
+    with open(ids, encoding="utf-8") as file:
+        prompts = [TokensPrompt(prompt_token_ids=one) for one in json.load(file)]
+    longest = max(len(prompt["prompt_token_ids"]) for prompt in prompts)
+    engine = LLM(folder, dtype=dtype, enforce_eager=True, max_model_len=longest + 1, enable_prefix_caching=False)
+    asked = SamplingParams(prompt_logprobs=20, flat_logprobs=True, detokenize=False, max_tokens=1)
+
+    def run() -> float:
+        started = time.perf_counter()
+        answers = engine.generate(prompts, asked, use_tqdm=False)
+        seconds = time.perf_counter() - started
+        assert all(len(one.prompt_logprobs) == len(one.prompt_token_ids) for one in answers)
+        return seconds
+
+    run()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(run(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
