@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import signal
 import threading
@@ -22,6 +23,12 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is imported stays to the end: looking through it for garbage again and again was a fifth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
