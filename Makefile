@@ -13,15 +13,16 @@ demo: $(STAMP)
 
 # One thread a process: the models of most tests are tiny, and on shared cores two threads wait for each other. A process
 # a core, by file, in the order of their names: the folders with the longest files (assets, cli) come early, where xdist's
-# own order, files with many tests first, leaves the few long tests for the end. Bytecode is kept wherever the
-# surroundings say that it is not: every process that a test starts would compile all modules anew.
+# own order, files with many tests first, leaves the few long tests for the end. Bytecode is kept even where the
+# surroundings say not to: every process that a test starts would compile all modules anew.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) check
 	$(PYTEST) -m "not slow"
 
-# Those tests, and the ones that are slow by nature: kills, full disks, weeks of scheduled audits, PostgreSQL, a fresh
-# installation. `dg check defs` loads the definitions as `make check` does, but as pyproject.toml names them.
+# Those tests, and the ones that are slow by nature: kills, full disks, weeks of scheduled audits, every golden score,
+# PostgreSQL, a fresh installation. `dg check defs` loads the definitions as `make check` does, but as pyproject.toml
+# names them.
 test-all: test
 	$(PYTEST) -m slow
 	$(BIN)/dg check defs
