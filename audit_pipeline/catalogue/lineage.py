@@ -6,12 +6,14 @@ deciding what is run (assets/), lineage as a table (warehouse/).
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
@@ -37,9 +39,10 @@ _PACKAGES = (
 )
 
 
-def package_versions() -> dict[str, str]:
-    """The installed versions of the packages that can change a number."""
-    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+@functools.cache
+def package_versions() -> Mapping[str, str]:
+    """The installed versions of the packages that can change a number; read once a process."""
+    return MappingProxyType({name: importlib.metadata.version(name) for name in _PACKAGES})
 
 
 def table_version(table: pa.Table, *, without: tuple[str, ...] = ("run_id",)) -> str:

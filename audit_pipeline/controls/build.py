@@ -166,7 +166,7 @@ def train_into(
         "vocabulary": len(tokenizer),
         "texts_sha256": digest([[text.text, text.role, text.exposed, text.twin] for text in texts]),
         "models": models,
-        "packages": package_versions(),
+        "packages": dict(package_versions()),
     }
 
 

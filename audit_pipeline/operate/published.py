@@ -33,7 +33,7 @@ def made_with_now(*, include_text: bool | None = None) -> Mapping[str, object]:
     return {
         "configuration": _digest(config, sorted(config.glob("*.yaml"))),
         "code": _digest(_PACKAGE, sorted(path for path in _PACKAGE.rglob("*") if path.suffix in _OF_CODE)),
-        "packages": package_versions(),
+        "packages": dict(package_versions()),
         "include_text": texts_are_quoted() if include_text is None else include_text,
     }
 

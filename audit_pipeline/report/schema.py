@@ -9,6 +9,7 @@ as it is: who reads a copy passes over what it does not know.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -47,8 +48,9 @@ _HEAD: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@functools.cache
 def schema_text() -> str:
-    """The schema as it is written beside the reports."""
+    """The schema as it is written beside the reports; made once a process, of SQL and types that stay as they are."""
     return json.dumps(report_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -193,7 +193,7 @@ def test_mistakes_in_the_entry_are_named(changes: dict[str, Any], told: str) -> 
         online_spec(**changes)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     sides=st.lists(st.tuples(st.sampled_from((0, 1, None)), st.booleans()), min_size=2, max_size=10),
     seed=st.integers(0, 3),

@@ -109,7 +109,7 @@ def test_any_length_is_not_for_windows() -> None:
         shelf_spec(words="any")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     lengths=st.lists(st.integers(0, 45), min_size=1, max_size=6),
     words=st.integers(1, 12),

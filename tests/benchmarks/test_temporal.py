@@ -216,7 +216,7 @@ SPECS = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(rows=made_documents(), spec=SPECS, order=st.randoms(use_true_random=False))
 def test_whatever_the_documents_the_examples_are_sound(rows: list[dict[str, Any]], spec: Any, order: Any) -> None:
     drawn = draw_temporal(documents_table(rows), spec, "run")
@@ -256,7 +256,7 @@ def test_whatever_the_documents_the_examples_are_sound(rows: list[dict[str, Any]
     assert {check.name for check in blocking} <= {"both_classes"}  # tiny evaluation splits may lose a side
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     sizes=st.lists(st.integers(10, 60), min_size=1, max_size=6),
     added=st.integers(10, 60),

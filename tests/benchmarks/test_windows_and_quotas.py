@@ -7,7 +7,7 @@ import sys
 from collections import Counter, defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.benchmarks.quotas import even_quotas, proportional_quotas
@@ -17,7 +17,6 @@ from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.errors import ConfigError
 
 
-@settings(deadline=None)
 @given(
     n_words=st.integers(0, 300), length=st.integers(1, 40), count=st.integers(1, 12), seed=st.integers(0, 2**256 - 1)
 )
@@ -71,7 +70,6 @@ def test_even_quotas_by_hand() -> None:
     assert even_quotas({}, 5) == {}
 
 
-@settings(deadline=None)
 @given(sizes=st.dictionaries(st.text("abcdef", min_size=1, max_size=2), st.integers(0, 30)), total=st.integers(0, 200))
 def test_even_quotas_are_full_and_even(sizes: dict[str, int], total: int) -> None:
     quotas = even_quotas(sizes, total)
@@ -87,7 +85,6 @@ def test_proportional_quotas_by_hand() -> None:
     assert proportional_quotas({"a": 10, "b": 5}, 0.2) == {"a": 2, "b": 1}
 
 
-@settings(deadline=None)
 @given(
     sizes=st.dictionaries(st.text("abcdef", min_size=1, max_size=2), st.integers(1, 50)),
     fraction=st.floats(0, 1, exclude_max=True),
@@ -109,7 +106,6 @@ PLACED = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(texts=PLACED, fraction=st.floats(0, 0.9), order=st.randoms(use_true_random=False))
 def test_splits_do_not_depend_on_the_order_of_texts(texts: list[Placed], fraction: float, order: object) -> None:
     splits = split_groups(texts, fraction=fraction, seed=1, family="made")

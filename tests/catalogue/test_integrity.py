@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue import integrity
@@ -37,7 +37,6 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=4))
 def test_duckdb_computes_the_same_digest_of_a_row(rows: list[dict[str, object]]) -> None:
     table = pa.Table.from_pylist(rows, schema=COLUMNS)
@@ -47,7 +46,6 @@ def test_duckdb_computes_the_same_digest_of_a_row(rows: list[dict[str, object]])
     assert [digest for (digest,) in found] == [row_sha256(row) for row in rows]
 
 
-@settings(deadline=None)
 @given(ROWS, ROWS)
 def test_rows_that_differ_have_other_digests(one: dict[str, object], other: dict[str, object]) -> None:
     assert (row_sha256(one) == row_sha256(other)) == (one == other)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from written import read_all
 
@@ -56,7 +56,6 @@ def table(rows: list[dict[str, object]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=MADE_SCORES.schema)
 
 
-@settings(deadline=None)
 @given(ROWS, st.randoms(use_true_random=False))
 def test_version_ignores_the_order_of_rows_and_the_run(rows: list[dict[str, object]], chance: random.Random) -> None:
     shuffled = [{**row, "run_id": "another"} for row in rows]
@@ -64,7 +63,6 @@ def test_version_ignores_the_order_of_rows_and_the_run(rows: list[dict[str, obje
     assert table_version(table(rows)) == table_version(table(shuffled))
 
 
-@settings(deadline=None)
 @given(ROWS.filter(bool), st.data())
 def test_version_follows_every_value(rows: list[dict[str, object]], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(rows) - 1))

@@ -83,7 +83,7 @@ def test_reasons(paths: DataPaths, given_reason: str, kept: str) -> None:
     assert latest_outcome(paths, PAIR) == outcome_of_run(paths, PAIR, "r1")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.text(st.characters(), max_size=700))
 def test_any_reason_is_one_short_line_that_can_be_read_back(
     tmp_path_factory: pytest.TempPathFactory, reason: str

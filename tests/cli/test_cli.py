@@ -520,6 +520,7 @@ def test_other_files_columns_and_a_dtype(workspace: Workspace, tmp_path: Path) -
     assert len(workspace.parts()) == 2, "another dtype is another model to the cache"
 
 
+@pytest.mark.slow
 def test_a_text_of_a_hundred_thousand_words(workspace: Workspace, tmp_path: Path) -> None:
     context = 4096
     folder = save_model(tmp_path / "long", "llama", max_position_embeddings=context)

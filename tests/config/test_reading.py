@@ -99,7 +99,7 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.dictionaries(st.sampled_from("pqrs"), plain))
 def test_what_is_read_is_what_yaml_reads(tmp_path: Path, content: dict[str, object]) -> None:
     file = read_yaml(written(tmp_path, yaml.safe_dump(content)), "")

@@ -55,7 +55,7 @@ def test_every_window_is_a_group_of_its_own_unless_documents_are_randomised() ->
     assert Counter(text.role for text in whole) == {"member": 10, "held_out": 8, "twin": 10}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_order_of_documents_is_irrelevant(seed: int) -> None:
     table = documents()

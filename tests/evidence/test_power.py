@@ -181,7 +181,7 @@ def test_a_report_from_an_auroc():
 
 
 @given(st.floats(0.52, 0.95), st.floats(0.05, 1.0), st.floats(0.3, 0.95))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_more_effect_needs_fewer_texts_and_more_power_more(auroc, effect, power):
     few, many = (mean_score_texts(0.5 + one * (auroc - 0.5), 0.05, power) for one in (effect, effect / 2))
     # None: more than a million texts.

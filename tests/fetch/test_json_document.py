@@ -125,7 +125,7 @@ VALUE = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     rows=st.lists(st.dictionaries(st.text(min_size=1, max_size=5), VALUE, min_size=1, max_size=4), max_size=12),
     piece=st.integers(1, 40),

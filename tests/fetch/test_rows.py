@@ -235,7 +235,7 @@ def test_every_row_bad_says_how_many_and_the_first_reason(tmp_path: Path) -> Non
 TEXT = st.text(min_size=1, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values=st.lists(TEXT, min_size=1, max_size=8))
 def test_every_row_comes_back_once_in_every_format(values: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever is written: rows and skipped rows together are all positions, and the texts are what was written."""

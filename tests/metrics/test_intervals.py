@@ -151,7 +151,7 @@ def test_independent_pairs_share_no_group(rows):
 
 
 @given(st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_interval_holds_the_auroc_mirrors_and_ignores_monotone_changes(seed):
     generator = np.random.default_rng(seed)
     values, labels, groups = scored(int(generator.integers(4, 16)), 2, seed=seed, shift=generator.uniform(-3, 3))

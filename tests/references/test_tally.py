@@ -95,7 +95,7 @@ def counted(counter: PlainCounter | DistinctCounter, given_texts: list[str]) -> 
 
 
 @pytest.mark.parametrize("name", PERMITTED)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(given_texts=texts)
 def test_distinct_pieces_give_the_counts_of_every_text(name: str, given_texts: list[str]) -> None:
     tokenizer = PERMITTED[name]

@@ -57,7 +57,7 @@ def jsonl(path: Path, texts: list[str]) -> Path:
     return path
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=5))
 def test_counts_equal_brute_force(model: TokenizedModel, texts: list[str]) -> None:
     counts, read = count_tokens(model, texts)

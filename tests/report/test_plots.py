@@ -152,7 +152,7 @@ def test_labels_are_drawn_as_they_are(label: str) -> None:
         assert as_png(figure)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.text(max_size=60))
 def test_any_label_can_be_drawn(label: str) -> None:
     ET.fromstring(as_svg(auroc_forest([IntervalRow(label, 0.5, 0.4, 0.6)]), label))

@@ -210,7 +210,7 @@ def test_wrong_tables_are_refused():
         split_quality(small(), "guessed", "en")
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(order=st.permutations(range(220)))
 def test_order_of_rows_does_not_matter(order):
     texts, labels = made()

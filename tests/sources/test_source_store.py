@@ -163,7 +163,7 @@ def test_documents_that_were_never_fetched(paths: DataPaths) -> None:
 NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(names=NAMES, seed=st.integers(0, 1000))
 def test_version_knows_neither_order_nor_time_nor_run(
     names: list[str], seed: int, tmp_path_factory: pytest.TempPathFactory

@@ -315,7 +315,7 @@ def test_shorter_branches_are_part_of_longer_ones_and_longer_ones_run_branches_o
             np.testing.assert_allclose(row["z"][begin:end], other["z"][far : far + end - begin], atol=TOLERANCE)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(range(6)), budget=st.integers(1, 200), steps=st.integers(1, 8))
 def test_order_and_batches_change_nothing(
     tiny: Tiny, tmp_path_factory: pytest.TempPathFactory, order: list[int], budget: int, steps: int

@@ -205,7 +205,7 @@ def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, mon
     assert len(parts(tmp_path)) == 1
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=5), max_size=5))
 def test_compaction_keeps_every_row_once(
     tmp_path_factory: pytest.TempPathFactory, keys_of_parts: list[list[str]]

@@ -92,7 +92,7 @@ def test_emoji_and_token_zero_are_text_like_any_other(of: Of) -> None:
     assert zeros.n_scored == 3
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=5))
 def test_texts_are_encoded_as_if_alone_and_offsets_stay_inside(of: Of, texts: list[str]) -> None:
     model = of(adds_bos=False)
@@ -135,7 +135,6 @@ def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
         encode(model, [SENTENCES[0]])
 
 
-@settings(deadline=None)
 @given(st.none() | st.integers(2, 200), st.none() | st.integers(1, 200))
 def test_window_and_stride_always_fit(tiny: Load, window: int | None, stride: int | None) -> None:
     model, _ = tiny("llama")

@@ -57,7 +57,7 @@ texts_of_words = st.lists(st.sampled_from(WORDS), min_size=1, max_size=60).map("
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(text=texts_of_words, others=st.lists(texts_of_words | st.sampled_from(["!", "a"]), max_size=6), data=st.data())
 def test_no_score_depends_on_the_batch(tiny: Load, family: str, text: str, others: list[str], data: Any) -> None:
     model, forward = tiny(family)

@@ -39,7 +39,7 @@ def assert_like_twin(logits: torch.Tensor, target: list[int], tolerance: float =
         np.testing.assert_array_equal(ours[name].numpy(), twin[name])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**31), st.integers(1, 70), st.integers(2, 300), st.sampled_from([0.0, 0.1, 1.0, 5.0, 30.0]))
 def test_random_logits(seed: int, n: int, vocabulary: int, scale: float) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -47,7 +47,6 @@ def test_random_logits(seed: int, n: int, vocabulary: int, scale: float) -> None
     assert_like_twin(logits, torch.randint(vocabulary, (n,), generator=generator).tolist())
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.floats(-100, 100, width=32) | st.just(float("-inf")) | st.sampled_from([-3e38, -1e9, -1e4]),
@@ -185,7 +184,7 @@ def written_out(logits: HeadLogits) -> torch.Tensor:
     return torch.tanh(whole / cap) * cap if cap else whole
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**31),
     st.integers(2, 400),

@@ -112,7 +112,7 @@ def test_excerpts(text: str, expected: str) -> None:
     assert excerpt_of(text) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(st.sampled_from("ab \n\t\u3000\xa0é汉字😀.-"), max_size=400))
 def test_an_excerpt_begins_the_text_and_ends_in_time(text: str) -> None:
     excerpt = excerpt_of(text)

@@ -320,7 +320,7 @@ def without_constraints(table: Table) -> Table:
     return replace(table, kept="derived", columns=tuple(replace(column, null=True) for column in table.columns))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(HISTORIES)
 def test_the_table_says_what_the_rule_says(emptied: duckdb.DuckDBPyConnection, history: History) -> None:
     fill(emptied, history)

@@ -6,7 +6,7 @@ import html
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import TABLES, Table, description_of
@@ -51,7 +51,6 @@ def test_untrusted_text_stays_text(text: str) -> None:
     assert not re.search(r"[<>`\[\]()\\*_!]", row)
 
 
-@settings(deadline=None)
 @given(st.text(), st.text())
 def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) -> None:
     value = str(markdown_table(("one", "two"), [(first, second), ("last", "row")]).value)

@@ -81,7 +81,7 @@ def held(instance: dg.DagsterInstance) -> set[str]:
 @contextmanager
 def freed_in_the_end(instance: dg.DagsterInstance, holder: str) -> Iterator[None]:
     """The holder's slot is freed after a while: where waiting goes wrong, a test fails and does not hang."""
-    end = threading.Timer(20.0, instance.event_log_storage.free_concurrency_slots_for_run, (holder,))
+    end = threading.Timer(300.0, instance.event_log_storage.free_concurrency_slots_for_run, (holder,))
     end.start()
     try:
         yield
@@ -163,10 +163,7 @@ def test_a_killed_process_that_its_parent_has_not_noticed_is_dead(
 ) -> None:
     run = started_run(instance, tags_of(process_identity(psutil.Process(sleeper.pid))))
     os.kill(sleeper.pid, signal.SIGKILL)
-    for _ in range(500):
-        if psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE:
-            break
-        time.sleep(0.01)
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     assert psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE
     assert mark_dead_runs_failed(instance) == [run]
 
@@ -257,7 +254,7 @@ def test_ctrl_c_ends_the_waiting(instance: dg.DagsterInstance, monkeypatch: pyte
 def test_ctrl_c_ends_a_step_and_frees_its_slot(instance: dg.DagsterInstance) -> None:
     def work() -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(30)
+        time.sleep(300)
 
     with pytest.raises(KeyboardInterrupt):
         run_job(job_of(work), instance)

@@ -64,7 +64,7 @@ def test_a_range_of_one_model_over_neighbouring_benchmarks(store: dg.DagsterInst
     assert range_of(store, [Pair("b1", "m1"), Pair("b2", "m2")]) is None
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1))
 def test_a_range_is_given_only_where_it_is_exactly_the_pairs(
     store: dg.DagsterInstance, wanted: set[tuple[int, int]]
