@@ -38,6 +38,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Else libraries that count their objects at the end (nanobind, under DuckDB) would call what is frozen a leak."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def interrupts_arrive() -> Iterator[None]:
     """Ctrl-C as in a terminal: what a shell starts in the background ignores it, and so would its children."""

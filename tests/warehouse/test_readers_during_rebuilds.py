@@ -11,13 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-<<<<<<< HEAD
-from audit_pipeline.operate.stages.warehouse import build_warehouse
-=======
 import pytest
 
-from audit_pipeline.warehouse.build import build_warehouse
->>>>>>> speed
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query
 
 from .conftest import Folder
