@@ -17,7 +17,8 @@ from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, 
 from audit_pipeline.operate.dagster.partitions import by_model, pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.token_statistics import OtherModels, run_tokens
-from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET, Kind
+from audit_pipeline.token_statistics.kept import Kind
+from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
 
 CODE_VERSION = "1"
 

@@ -38,7 +38,8 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_over
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.run import TOKEN_BUDGET, compute, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.run import TOKEN_BUDGET, compute
 
 SEED = 0
 

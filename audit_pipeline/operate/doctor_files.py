@@ -34,7 +34,7 @@ from audit_pipeline.models.fingerprint import changed_unseen
 from audit_pipeline.models.kept import kept_folders, require_kept
 from audit_pipeline.operate.doctor_checks import DoctorCheck, Look, named
 from audit_pipeline.token_statistics.cache import damaged_parts, digest_in_name, parts_of, set_aside
-from audit_pipeline.token_statistics.run import KINDS
+from audit_pipeline.token_statistics.kept import KINDS
 from audit_pipeline.warehouse.build import read_lineage
 from audit_pipeline.warehouse.query import read_every_block
 

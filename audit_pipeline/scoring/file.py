@@ -28,7 +28,9 @@ from audit_pipeline.scoring.labelled import LabelledScores
 from audit_pipeline.scoring.needs.provider import ForwardOf, UserInputs
 from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
-from audit_pipeline.token_statistics.run import SHARE_WITH_BRANCH, Caches, Progress, RunSummary, joined
+from audit_pipeline.token_statistics.kept import Caches
+from audit_pipeline.token_statistics.prepare import SHARE_WITH_BRANCH
+from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.forward import ForwardPass

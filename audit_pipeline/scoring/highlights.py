@@ -24,7 +24,7 @@ from audit_pipeline.detectors.min_k import selected, z_scores
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.evidence.headline import PREFERRED, headline_detector
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.run import read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
 
 MOST_TEXTS = 10
 

@@ -31,18 +31,9 @@ from audit_pipeline.scoring.needs.provider import (
     UserInputs,
 )
 from audit_pipeline.scoring.needs.registry import PROVIDERS
-from audit_pipeline.token_statistics.run import (
-    KINDS,
-    Caches,
-    Kind,
-    Plan,
-    RunSummary,
-    Where,
-    compute,
-    joined,
-    plan,
-    read_statistics,
-)
+from audit_pipeline.token_statistics.kept import KINDS, Caches, Kind, Where, read_statistics
+from audit_pipeline.token_statistics.prepare import Plan, plan
+from audit_pipeline.token_statistics.run import RunSummary, compute, joined
 
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
 

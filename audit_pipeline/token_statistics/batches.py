@@ -1,7 +1,7 @@
 """Batches of windows through the model.
 
 What belongs here: what a window wants run, batches that want the same, and halving one that a device has no room for.
-What does not: which windows there are and what becomes of their statistics (run.py), tensors (forward.py).
+What does not: which windows there are (prepare.py), what becomes of their statistics (rows.py), tensors (forward.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
-from audit_pipeline.token_statistics.run import Prepared
+from audit_pipeline.token_statistics.prepare import Prepared
 from audit_pipeline.token_statistics.windows import Window, batches
 
 

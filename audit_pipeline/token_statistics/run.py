@@ -1,47 +1,32 @@
-"""Filling the cache: what is missing, in which order, how far along, and what it would cost.
+"""Filling the cache: the loop over batches, and how far along it is.
 
-What belongs here: the loop over batches and its bookkeeping. What does not: tensors (forward.py), files (cache.py).
+What belongs here: the loop and its bookkeeping. What does not: what is missing (prepare.py), tensors (forward.py), rows
+(rows.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import BRANCHES, LOGITS, MEASURED, TOKEN_STATISTICS, TOPK, text_sha256
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
-from audit_pipeline.token_statistics.encode import EncodedText, IntArray, cache_key, encode, window_and_stride
-from audit_pipeline.token_statistics.windows import Window, windows_of
+from audit_pipeline.token_statistics.encode import IntArray
+from audit_pipeline.token_statistics.kept import Caches, Kind, Where, caches_of, read_statistics
+from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare
+from audit_pipeline.token_statistics.rows import RowWriter
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.batches import Done
-    from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
+    from audit_pipeline.token_statistics.forward import ForwardPass
 
-Kind = Literal["base", "topk", "logits", "branches"]
-KINDS: Mapping[Kind, pa.Schema] = {
-    "base": TOKEN_STATISTICS.schema,
-    "topk": TOPK.schema,
-    "logits": LOGITS.schema,
-    "branches": BRANCHES.schema,
-}
 DEFAULT_LOGITS_BUDGET = 20 << 30
 TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
-_BASE_BYTES_A_TOKEN = sum(
-    field.type.value_type.bit_width // 8 for field in TOKEN_STATISTICS.schema if pa.types.is_list(field.type)
-)
-# About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it.
-SHARE_WITH_BRANCH = 0.6
 _PROGRESS_SECONDS = 1.0
 
 
@@ -63,21 +48,6 @@ class Progress:
     def seconds_left(self) -> float | None:
         rate = self.tokens_per_second
         return (self.tokens_total - self.tokens_done) / rate if rate > 0 else None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run would do, found out without the model's weights."""
-
-    texts: int
-    distinct_texts: int
-    cached_texts: int
-    texts_to_run: int
-    tokens_to_run: int
-    passes: int
-    bytes_to_write: Mapping[Kind, int]
-    branch_tokens: int = 0
-    """Tokens of the branches, about: how many tokens have one shows in the pass."""
 
 
 @dataclass(frozen=True)
@@ -119,132 +89,6 @@ def joined(summaries: Sequence[RunSummary]) -> RunSummary:
     )
 
 
-@dataclass
-class Prepared:
-    """The distinct texts that miss a row of some kind, encoded."""
-
-    keys: dict[str, dict[Kind, str]]
-    encoded: list[EncodedText]
-    missing: list[frozenset[Kind]]
-    windows: list[Window] = field(default_factory=list)
-
-    def wants_pass(self, text: int) -> bool:
-        """Whether the text's own statistics are missing, in whatever form."""
-        return bool(self.missing[text] - {"branches"})
-
-    def wants_branches(self, text: int) -> bool:
-        return "branches" in self.missing[text]
-
-
-class Caches:
-    """The part caches under ``paths``, kept open for several runs in a row: each part is looked through once, and small
-    parts are merged when all runs are done."""
-
-    def __init__(self, paths: DataPaths) -> None:
-        self.paths = paths
-        self._open: dict[tuple[Kind, str], PartCache] = {}
-
-    def of(self, model: TokenizedModel, kind: Kind) -> PartCache:
-        """The part cache of ``kind`` for this model."""
-        place = kind, model.identity.model_fingerprint
-        if place not in self._open:
-            self._open[place] = PartCache(self.paths.token_statistics(*place), KINDS[kind])
-        return self._open[place]
-
-    def compact(self) -> None:
-        """Merge small parts; after the last run."""
-        for cache in self._open.values():
-            cache.compact()
-
-
-Where = DataPaths | Caches
-"""Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""
-
-
-def caches_of(model: TokenizedModel, where: Where, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
-    """The part caches of ``kinds`` for this model."""
-    caches = where if isinstance(where, Caches) else Caches(where)
-    return {kind: caches.of(model, kind) for kind in kinds}
-
-
-def _kinds(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
-    return (*kinds, "branches") if steps else tuple(kinds)
-
-
-def _prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache], steps: int) -> Prepared:
-    distinct = {text_sha256(text): text for text in texts}
-    keys = {sha256: {kind: cache_key(model, sha256, kind, steps) for kind in caches} for sha256 in distinct}
-    on_disk = {
-        kind: cache.known(own[kind] for own in keys.values()) for kind, cache in caches.items() if kind != "branches"
-    }
-    branched = _Branched(model, caches["branches"], steps, distinct) if "branches" in caches else None
-    to_encode: list[str] = []
-    missing: list[frozenset[Kind]] = []
-    for sha256, text in distinct.items():
-        lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[sha256][kind] not in known}
-        if branched is not None and branched.best(sha256) is None:
-            lacking.add("branches")
-        if lacking:
-            to_encode.append(text)
-            missing.append(frozenset(lacking))
-    encoded = encode(model, to_encode)
-    window, stride = window_and_stride(model)
-    windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
-    return Prepared(keys, encoded, missing, windows)
-
-
-class _Branched:
-    """Which of the texts have branches on disk, of at least ``steps`` tokens: shorter ones are part of longer ones."""
-
-    def __init__(self, model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Iterable[str]) -> None:
-        self._model = model
-        self._long_enough = sorted(length for length in cache.values_of("m") if length >= steps)
-        self._known = cache.known(key for sha256 in texts_sha256 for key in self._keys(sha256))
-
-    def best(self, sha256: str) -> str | None:
-        """The key of the text's shortest branches that are long enough."""
-        return next((key for key in self._keys(sha256) if key in self._known), None)
-
-    def _keys(self, sha256: str) -> list[str]:
-        return [cache_key(self._model, sha256, "branches", length) for length in self._long_enough]
-
-
-def _bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
-    a_token: dict[Kind, int] = {
-        "base": _BASE_BYTES_A_TOKEN,
-        "topk": 8 * TOPK_ENTRIES,
-        "logits": 2 * model.vocab_size,
-        "branches": 4 + round(8 * steps * SHARE_WITH_BRANCH),
-    }
-    totals: dict[Kind, int] = {}
-    for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
-        for kind in lacking:
-            totals[kind] = totals.get(kind, 0) + a_token[kind] * text.n_scored
-    return totals
-
-
-def plan(
-    model: TokenizedModel,
-    texts: Sequence[str],
-    where: Where,
-    kinds: Sequence[Kind] = ("base",),
-    branch_steps: int = 0,
-) -> Plan:
-    """What :func:`compute` would run for ``texts``; needs the tokenizer only."""
-    prepared = _prepare(model, texts, caches_of(model, where, _kinds(kinds, branch_steps)), branch_steps)
-    branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
-    return Plan(
-        texts=len(texts),
-        distinct_texts=len(prepared.keys),
-        cached_texts=len(prepared.keys) - len(prepared.encoded),
-        texts_to_run=len(prepared.encoded),
-        tokens_to_run=sum(window.length for window in prepared.windows),
-        passes=len(prepared.windows),
-        bytes_to_write=_bytes_to_write(model, prepared, branch_steps),
-        branch_tokens=round(SHARE_WITH_BRANCH * branch_steps * branched),
-    )
-
-
 def compute(
     model: TokenizedModel,
     texts: Sequence[str],
@@ -265,15 +109,15 @@ def compute(
     logits that the run may add (uncompressed float16); more raises BudgetError before anything runs. Text without a
     scored token gets an empty row, so that detectors can say why they give no score.
     """
-    caches = caches_of(model, where, _kinds(kinds, branch_steps))
-    prepared = _prepare(model, texts, caches, branch_steps)
-    logits_bytes = _bytes_to_write(model, prepared, branch_steps).get("logits", 0)
+    caches = caches_of(model, where, kinds_of(kinds, branch_steps))
+    prepared = prepare(model, texts, caches, branch_steps)
+    logits_bytes = bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
-    writer = _Writer(model, prepared, caches, branch_steps)
+    writer = RowWriter(model, prepared, caches, branch_steps)
     modes = _modes(model, texts, where, prepared) if branch_steps else {}
     writer.add_empty()
     ready = forward() if prepared.windows else None
@@ -326,7 +170,7 @@ def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: 
 def _run(
     prepared: Prepared,
     forward: ForwardPass,
-    writer: _Writer,
+    writer: RowWriter,
     modes: Mapping[int, IntArray],
     steps: int,
     token_budget: int | None,
@@ -357,106 +201,3 @@ def _run(
         with suppress(OSError):
             writer.flush()
         raise
-
-
-class _Writer:
-    """Collects the windows of each text and hands finished rows to the caches."""
-
-    def __init__(self, model: TokenizedModel, prepared: Prepared, caches: Mapping[Kind, PartCache], steps: int) -> None:
-        self.texts_done = 0
-        self._steps = steps
-        self._model = model
-        self._prepared = prepared
-        self._caches = caches
-        self._parts: dict[int, list[Done]] = {}
-        self._expected: dict[int, int] = {}
-        for window in prepared.windows:
-            self._expected[window.text] = self._expected.get(window.text, 0) + 1
-
-    def add_empty(self) -> None:
-        """Rows for texts without a scored token."""
-        for number, text in enumerate(self._prepared.encoded):
-            if not text.n_scored:
-                self._finish(number, [])
-
-    def add(self, done: Done) -> None:
-        number = done.window.text
-        parts = self._parts.setdefault(number, [])
-        parts.append(done)
-        if len(parts) == self._expected[number]:
-            self._finish(number, sorted(self._parts.pop(number), key=lambda part: part.window.begin))
-            self.texts_done += 1
-
-    def flush(self) -> None:
-        for cache in self._caches.values():
-            cache.flush()
-
-    def _finish(self, number: int, parts: Sequence[Done]) -> None:
-        text = self._prepared.encoded[number]
-        own = [part.statistics for part in parts if part.statistics is not None]
-        branches = [part.branches for part in parts if part.branches is not None]
-        for kind in sorted(self._prepared.missing[number]):
-            columns = (
-                _branch_columns(branches, self._steps)
-                if kind == "branches"
-                else _columns(kind, text, own, self._model.vocab_size)
-            )
-            key = self._prepared.keys[text.text_sha256][kind]
-            row = {"key": key, "text_sha256": text.text_sha256, **columns}
-            self._caches[kind].add(row, sum(_size(value) for value in row.values()))
-
-
-def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
-    lengths = _joined([part.lengths for part in parts])
-    return {
-        "m": steps,
-        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-        "logprob": _joined([part.logprob for part in parts]),
-        "z": _joined([part.z for part in parts]),
-    }
-
-
-def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], vocab_size: int) -> dict[str, object]:
-    scored = slice(text.first_scored, None)
-    if kind == "base":
-        own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
-        return {
-            **{name: values[scored] for name, values in own.items()},
-            **{name: _joined([part.values[name] for part in parts]) for name in (one.name for one in MEASURED)},
-        }
-    if kind == "topk":
-        return {
-            "k": TOPK_ENTRIES,
-            "token_id": _joined([part.values["topk_id"] for part in parts]),
-            "logprob": _joined([part.values["topk_logprob"] for part in parts]),
-        }
-    halves = [part.values["logits"].astype("<f2", copy=False) for part in parts]
-    return {"vocab_size": vocab_size, "logits": _joined(halves).tobytes()}
-
-
-def _size(value: object) -> int:
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    return len(value) if isinstance(value, bytes) else 0
-
-
-def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0)
-
-
-def read_statistics(model: TokenizedModel, texts: Sequence[str], where: Where, kind: Kind = "base") -> pa.Table:
-    """The cached rows of ``texts``, each once, in no particular order; texts without a row are absent.
-
-    Joins to texts by ``text_sha256``.
-    """
-    cache = caches_of(model, where, (kind,))[kind]
-    return cache.read(cache_key(model, text_sha256(text), kind) for text in texts)
-
-
-def read_branches(model: TokenizedModel, texts: Sequence[str], where: Where, steps: int) -> pa.Table:
-    """The cached branches of ``texts`` of at least ``steps`` tokens, one row a text, in no particular order."""
-    cache = caches_of(model, where, ("branches",))["branches"]
-    distinct = dict.fromkeys(map(text_sha256, texts))
-    branched = _Branched(model, cache, steps, distinct)
-    keys = map(branched.best, distinct)
-    return cache.read(key for key in keys if key is not None)

@@ -39,7 +39,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.references.build import build_frequencies
 from audit_pipeline.references.config import ReferenceEntry
 from audit_pipeline.references.frequencies import read_kept_frequencies
-from audit_pipeline.token_statistics.run import read_branches, read_statistics
+from audit_pipeline.token_statistics.kept import read_branches, read_statistics
 from audit_pipeline.warehouse.query import open_read_only
 
 BENCHMARKS = ("made_8", "made_9")

@@ -45,7 +45,7 @@ from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.token_statistics import cache
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard, weigh
 from audit_pipeline.token_statistics.encode import cache_key
-from audit_pipeline.token_statistics.run import KINDS, Kind
+from audit_pipeline.token_statistics.kept import KINDS, Kind
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from audit_pipeline.detectors.statistics import StatisticsIndex
 from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.scoring.highlights import MOST_TEXTS, excerpt, lowest
-from audit_pipeline.token_statistics.run import read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
 
 PAIR = Pair("made_60", "tiny")
 

@@ -27,8 +27,9 @@ from audit_pipeline.token_statistics.branches import (
 )
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.kept import read_branches, read_statistics
 from audit_pipeline.token_statistics.packed import lay_out
-from audit_pipeline.token_statistics.run import compute, read_branches, read_statistics
+from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.windows import Window, windows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -29,7 +29,9 @@ from audit_pipeline.token_statistics import run as run_module
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
-from audit_pipeline.token_statistics.run import Kind, Progress, compute, plan, read_statistics
+from audit_pipeline.token_statistics.kept import Kind, read_statistics
+from audit_pipeline.token_statistics.prepare import plan
+from audit_pipeline.token_statistics.run import Progress, compute
 from audit_pipeline.token_statistics.windows import Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")

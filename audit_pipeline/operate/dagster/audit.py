@@ -28,7 +28,8 @@ from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Sit
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
 from audit_pipeline.scoring.selection import audit_session
-from audit_pipeline.token_statistics.run import Kind, Plan
+from audit_pipeline.token_statistics.kept import Kind
+from audit_pipeline.token_statistics.prepare import Plan
 
 
 @dataclass(frozen=True)

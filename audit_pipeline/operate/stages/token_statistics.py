@@ -21,7 +21,8 @@ from audit_pipeline.scoring.needs.provider import ForwardOf
 from audit_pipeline.scoring.selection import audit_session
 from audit_pipeline.scoring.session import PassesSummary, Session
 from audit_pipeline.token_statistics.encode import window_and_stride
-from audit_pipeline.token_statistics.run import Kind, Progress
+from audit_pipeline.token_statistics.kept import Kind
+from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.forward import ForwardPass

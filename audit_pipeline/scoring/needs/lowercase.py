@@ -21,7 +21,9 @@ from audit_pipeline.scoring.needs.provider import (
     ScoringScope,
     TextWithStatistics,
 )
-from audit_pipeline.token_statistics.run import Plan, RunSummary, compute, plan, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.prepare import Plan, plan
+from audit_pipeline.token_statistics.run import RunSummary, compute
 
 _NOT_RUN = Lacking("the model has not been run on the text in lower case: run it again")
 

@@ -26,7 +26,8 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.proposer import Proposer
-from audit_pipeline.token_statistics.run import Kind, RunSummary, compute, read_statistics
+from audit_pipeline.token_statistics.kept import Kind, read_statistics
+from audit_pipeline.token_statistics.run import RunSummary, compute
 
 _NONE = "the text has no neighbours that the model was run on"
 

@@ -16,7 +16,9 @@ from audit_pipeline.detectors.needs import Lacking, Need
 from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
-from audit_pipeline.token_statistics.run import Kind, Plan, Progress, RunSummary, Where
+from audit_pipeline.token_statistics.kept import Kind, Where
+from audit_pipeline.token_statistics.prepare import Plan
+from audit_pipeline.token_statistics.run import Progress, RunSummary
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.forward import ForwardPass

@@ -23,7 +23,8 @@ from audit_pipeline.scoring.needs.provider import (
     ScoringScope,
     TextWithStatistics,
 )
-from audit_pipeline.token_statistics.run import RunSummary, compute, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.run import RunSummary, compute
 
 _NOT_RUN = Lacking("the reference model has not been run on the text: run the audit again")
 

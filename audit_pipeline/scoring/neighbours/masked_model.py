@@ -26,7 +26,7 @@ from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.weights import default_device
 from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
-from audit_pipeline.token_statistics.run import Kind
+from audit_pipeline.token_statistics.kept import Kind
 
 NAME = "masked-model"
 DEFAULT_SHARE = 0.15

@@ -20,7 +20,8 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
 from audit_pipeline.token_statistics.encode import cache_key
-from audit_pipeline.token_statistics.run import Kind, Where, plan, read_statistics
+from audit_pipeline.token_statistics.kept import Kind, Where, read_statistics
+from audit_pipeline.token_statistics.prepare import plan
 
 NAME = "own-topk"
 _VERSION = 1

@@ -19,7 +19,8 @@ from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
 from audit_pipeline.scoring.neighbours.proposer import Proposer
 from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import encode
-from audit_pipeline.token_statistics.run import compute, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.run import compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -1,0 +1,91 @@
+"""Where token statistics are kept, by model and kind, and what of some texts is there.
+
+What belongs here: opening the caches of a model's kinds and reading rows by text. What does not: files (cache.py), what
+is missing (prepare.py), running a model (run.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import BRANCHES, LOGITS, TOKEN_STATISTICS, TOPK, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.encode import cache_key
+
+Kind = Literal["base", "topk", "logits", "branches"]
+KINDS: Mapping[Kind, pa.Schema] = {
+    "base": TOKEN_STATISTICS.schema,
+    "topk": TOPK.schema,
+    "logits": LOGITS.schema,
+    "branches": BRANCHES.schema,
+}
+
+
+class Caches:
+    """The part caches under ``paths``, kept open for several runs in a row: each part is looked through once, and small
+    parts are merged when all runs are done."""
+
+    def __init__(self, paths: DataPaths) -> None:
+        self.paths = paths
+        self._open: dict[tuple[Kind, str], PartCache] = {}
+
+    def of(self, model: TokenizedModel, kind: Kind) -> PartCache:
+        """The part cache of ``kind`` for this model."""
+        place = kind, model.identity.model_fingerprint
+        if place not in self._open:
+            self._open[place] = PartCache(self.paths.token_statistics(*place), KINDS[kind])
+        return self._open[place]
+
+    def compact(self) -> None:
+        """Merge small parts; after the last run."""
+        for cache in self._open.values():
+            cache.compact()
+
+
+Where = DataPaths | Caches
+"""Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""
+
+
+def caches_of(model: TokenizedModel, where: Where, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
+    """The part caches of ``kinds`` for this model."""
+    caches = where if isinstance(where, Caches) else Caches(where)
+    return {kind: caches.of(model, kind) for kind in kinds}
+
+
+class TextsWithBranches:
+    """Which of the texts have branches on disk, of at least ``steps`` tokens: shorter ones are part of longer ones."""
+
+    def __init__(self, model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Iterable[str]) -> None:
+        self._model = model
+        self._long_enough = sorted(length for length in cache.values_of("m") if length >= steps)
+        self._known = cache.known(key for sha256 in texts_sha256 for key in self._keys(sha256))
+
+    def best(self, sha256: str) -> str | None:
+        """The key of the text's shortest branches that are long enough."""
+        return next((key for key in self._keys(sha256) if key in self._known), None)
+
+    def _keys(self, sha256: str) -> list[str]:
+        return [cache_key(self._model, sha256, "branches", length) for length in self._long_enough]
+
+
+def read_statistics(model: TokenizedModel, texts: Sequence[str], where: Where, kind: Kind = "base") -> pa.Table:
+    """The cached rows of ``texts``, each once, in no particular order; texts without a row are absent.
+
+    Joins to texts by ``text_sha256``.
+    """
+    cache = caches_of(model, where, (kind,))[kind]
+    return cache.read(cache_key(model, text_sha256(text), kind) for text in texts)
+
+
+def read_branches(model: TokenizedModel, texts: Sequence[str], where: Where, steps: int) -> pa.Table:
+    """The cached branches of ``texts`` of at least ``steps`` tokens, one row a text, in no particular order."""
+    cache = caches_of(model, where, ("branches",))["branches"]
+    distinct = dict.fromkeys(map(text_sha256, texts))
+    branched = TextsWithBranches(model, cache, steps, distinct)
+    keys = map(branched.best, distinct)
+    return cache.read(key for key in keys if key is not None)

@@ -1,0 +1,123 @@
+"""What a model has to be run on: the texts that miss a row of some kind, encoded, and what that would cost.
+
+What belongs here: what is missing and how much work it is; needs the tokenizer only. What does not: running the model
+(run.py), what is kept (kept.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
+from audit_pipeline.token_statistics.encode import EncodedText, cache_key, encode, window_and_stride
+from audit_pipeline.token_statistics.kept import Kind, TextsWithBranches, Where, caches_of
+from audit_pipeline.token_statistics.windows import Window, windows_of
+
+_BASE_BYTES_A_TOKEN = sum(
+    field.type.value_type.bit_width // 8 for field in TOKEN_STATISTICS.schema if pa.types.is_list(field.type)
+)
+# About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it.
+SHARE_WITH_BRANCH = 0.6
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do, found out without the model's weights."""
+
+    texts: int
+    distinct_texts: int
+    cached_texts: int
+    texts_to_run: int
+    tokens_to_run: int
+    passes: int
+    bytes_to_write: Mapping[Kind, int]
+    branch_tokens: int = 0
+    """Tokens of the branches, about: how many tokens have one shows in the pass."""
+
+
+@dataclass
+class Prepared:
+    """The distinct texts that miss a row of some kind, encoded."""
+
+    keys: dict[str, dict[Kind, str]]
+    encoded: list[EncodedText]
+    missing: list[frozenset[Kind]]
+    windows: list[Window] = field(default_factory=list)
+
+    def wants_pass(self, text: int) -> bool:
+        """Whether the text's own statistics are missing, in whatever form."""
+        return bool(self.missing[text] - {"branches"})
+
+    def wants_branches(self, text: int) -> bool:
+        return "branches" in self.missing[text]
+
+
+def plan(
+    model: TokenizedModel,
+    texts: Sequence[str],
+    where: Where,
+    kinds: Sequence[Kind] = ("base",),
+    branch_steps: int = 0,
+) -> Plan:
+    """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
+    prepared = prepare(model, texts, caches_of(model, where, kinds_of(kinds, branch_steps)), branch_steps)
+    branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
+    return Plan(
+        texts=len(texts),
+        distinct_texts=len(prepared.keys),
+        cached_texts=len(prepared.keys) - len(prepared.encoded),
+        texts_to_run=len(prepared.encoded),
+        tokens_to_run=sum(window.length for window in prepared.windows),
+        passes=len(prepared.windows),
+        bytes_to_write=bytes_to_write(model, prepared, branch_steps),
+        branch_tokens=round(SHARE_WITH_BRANCH * branch_steps * branched),
+    )
+
+
+def kinds_of(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
+    """``kinds``, and the branches where some of ``steps`` tokens are wanted."""
+    return (*kinds, "branches") if steps else tuple(kinds)
+
+
+def prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache], steps: int) -> Prepared:
+    """The distinct ``texts`` that one of ``caches`` lacks, or has no branches of ``steps`` tokens of, and their windows."""
+    distinct = {text_sha256(text): text for text in texts}
+    keys = {sha256: {kind: cache_key(model, sha256, kind, steps) for kind in caches} for sha256 in distinct}
+    on_disk = {
+        kind: cache.known(own[kind] for own in keys.values()) for kind, cache in caches.items() if kind != "branches"
+    }
+    branched = TextsWithBranches(model, caches["branches"], steps, distinct) if "branches" in caches else None
+    to_encode: list[str] = []
+    missing: list[frozenset[Kind]] = []
+    for sha256, text in distinct.items():
+        lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[sha256][kind] not in known}
+        if branched is not None and branched.best(sha256) is None:
+            lacking.add("branches")
+        if lacking:
+            to_encode.append(text)
+            missing.append(frozenset(lacking))
+    encoded = encode(model, to_encode)
+    window, stride = window_and_stride(model)
+    windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
+    return Prepared(keys, encoded, missing, windows)
+
+
+def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
+    """About how many bytes the missing rows take, uncompressed, by kind."""
+    a_token: dict[Kind, int] = {
+        "base": _BASE_BYTES_A_TOKEN,
+        "topk": 8 * TOPK_ENTRIES,
+        "logits": 2 * model.vocab_size,
+        "branches": 4 + round(8 * steps * SHARE_WITH_BRANCH),
+    }
+    totals: dict[Kind, int] = {}
+    for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
+        for kind in lacking:
+            totals[kind] = totals.get(kind, 0) + a_token[kind] * text.n_scored
+    return totals

@@ -1,0 +1,110 @@
+"""From what windows leave behind to rows of the caches.
+
+What belongs here: putting a text's windows together and the columns of each kind. What does not: the loop over batches
+(run.py), files (cache.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.catalogue.contracts import MEASURED
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
+from audit_pipeline.token_statistics.encode import EncodedText
+from audit_pipeline.token_statistics.kept import Kind
+from audit_pipeline.token_statistics.prepare import Prepared
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.batches import Done
+    from audit_pipeline.token_statistics.forward import WindowBranches, WindowStatistics
+
+
+class RowWriter:
+    """Collects the windows of each text and hands finished rows to the caches."""
+
+    def __init__(self, model: TokenizedModel, prepared: Prepared, caches: Mapping[Kind, PartCache], steps: int) -> None:
+        self.texts_done = 0
+        self._steps = steps
+        self._model = model
+        self._prepared = prepared
+        self._caches = caches
+        self._parts: dict[int, list[Done]] = {}
+        self._expected: dict[int, int] = {}
+        for window in prepared.windows:
+            self._expected[window.text] = self._expected.get(window.text, 0) + 1
+
+    def add_empty(self) -> None:
+        """Rows for texts without a scored token."""
+        for number, text in enumerate(self._prepared.encoded):
+            if not text.n_scored:
+                self._finish(number, [])
+
+    def add(self, done: Done) -> None:
+        number = done.window.text
+        parts = self._parts.setdefault(number, [])
+        parts.append(done)
+        if len(parts) == self._expected[number]:
+            self._finish(number, sorted(self._parts.pop(number), key=lambda part: part.window.begin))
+            self.texts_done += 1
+
+    def flush(self) -> None:
+        for cache in self._caches.values():
+            cache.flush()
+
+    def _finish(self, number: int, parts: Sequence[Done]) -> None:
+        text = self._prepared.encoded[number]
+        own = [part.statistics for part in parts if part.statistics is not None]
+        branches = [part.branches for part in parts if part.branches is not None]
+        for kind in sorted(self._prepared.missing[number]):
+            columns = (
+                _branch_columns(branches, self._steps)
+                if kind == "branches"
+                else _columns(kind, text, own, self._model.vocab_size)
+            )
+            key = self._prepared.keys[text.text_sha256][kind]
+            row = {"key": key, "text_sha256": text.text_sha256, **columns}
+            self._caches[kind].add(row, sum(_size(value) for value in row.values()))
+
+
+def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
+    lengths = _joined([part.lengths for part in parts])
+    return {
+        "m": steps,
+        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        "logprob": _joined([part.logprob for part in parts]),
+        "z": _joined([part.z for part in parts]),
+    }
+
+
+def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], vocab_size: int) -> dict[str, object]:
+    scored = slice(text.first_scored, None)
+    if kind == "base":
+        own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
+        return {
+            **{name: values[scored] for name, values in own.items()},
+            **{name: _joined([part.values[name] for part in parts]) for name in (one.name for one in MEASURED)},
+        }
+    if kind == "topk":
+        return {
+            "k": TOPK_ENTRIES,
+            "token_id": _joined([part.values["topk_id"] for part in parts]),
+            "logprob": _joined([part.values["topk_logprob"] for part in parts]),
+        }
+    halves = [part.values["logits"].astype("<f2", copy=False) for part in parts]
+    return {"vocab_size": vocab_size, "logits": _joined(halves).tobytes()}
+
+
+def _size(value: object) -> int:
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    return len(value) if isinstance(value, bytes) else 0
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0)
