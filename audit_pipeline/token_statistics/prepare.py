@@ -86,7 +86,7 @@ def kinds_of(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
 
 
 def prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache], steps: int) -> Prepared:
-    """The distinct ``texts`` that one of ``caches`` lacks, or has no branches of ``steps`` tokens of, and their windows."""
+    """The distinct ``texts`` that a cache lacks, or whose branches are shorter than ``steps``, and their windows."""
     distinct = {text_sha256(text): text for text in texts}
     keys = {sha256: {kind: cache_key(model, sha256, kind, steps) for kind in caches} for sha256 in distinct}
     on_disk = {
