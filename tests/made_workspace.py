@@ -24,13 +24,14 @@ from click.testing import CliRunner, Result
 
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from assets import controls
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.operate.stages.benchmarks import build_benchmark, refresh_source
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, build_benchmark, refresh_source
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
 from audit_pipeline.sources.registry import all_sources
@@ -151,6 +152,12 @@ class Workspace:
         for spec in specs:
             build_benchmark(spec, self.paths, LineageStep.now("built", "benchmark", "1"))
         return specs
+
+    def assess(self, name: str) -> None:
+        """Assess the splits of a benchmark or family that is built, as the job that builds it does next."""
+        for spec in resolve(name):
+            built = read_built(self.paths, spec.name)
+            assess_split(built, self.paths, Step.now("built", "split_quality", SPLIT_VERSION))
 
     def model(self, name: str) -> TokenizedModel:
         return load_tokenizer(load_models()[name], self.paths)

@@ -249,6 +249,7 @@ def test_a_controls_model_between_two_others_is_in_no_range_of_theirs(
     """The command line has registered it: a range over its neighbours would take it along."""
     workspace.fetch(*made_documents(5, 40))
     workspace.build("made")
+    workspace.assess("made")
     instance.add_dynamic_partitions("benchmark", ["made_8", "known_12"])
     instance.add_dynamic_partitions("model", ["one", "exposed", "two"])
     assert targets(tick(sensors.changed_benchmarks, instance)) == [

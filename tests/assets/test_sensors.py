@@ -90,6 +90,7 @@ def changed(instance: dg.DagsterInstance) -> Ticking:
 def built(workspace: Workspace) -> Workspace:
     workspace.fetch(*made_documents(2, 40))
     workspace.build("made")
+    workspace.assess("made")
     return workspace
 
 
@@ -247,6 +248,7 @@ def test_an_edited_cutoff_asks_for_exactly_its_benchmark_and_then_its_pairs(
 ) -> None:
     built.write_benchmarks(made=temporal([8, 12]), other=temporal([16]))
     built.build("other_16")
+    built.assess("other_16")
     new_models.run(new_models())
     assert asked(changed()) == []
     built.write_benchmarks(made=temporal([8, 12]), other=temporal([16], member_before=date(2021, 6, 1)))

@@ -258,7 +258,7 @@ def _make(step: PlannedStep, specs: Sequence[BenchmarkSpec], runner: Runner, out
         # A blocking check that fails ends the run, which has built the benchmark, with an error that only names it.
         asked = PlanRequest(benchmarks=(step.what,))
         built = [spec for spec in specs if step.kind == "build" and spec.name == step.what]
-        if built and not plan(look(asked, runner.paths, specs=built), asked):
+        if built and not any(one.kind == "build" for one in plan(look(asked, runner.paths, specs=built), asked)):
             read_built(runner.paths, step.what).require_fit()
         raise
     if step.kind == "fetch":
