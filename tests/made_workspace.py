@@ -157,7 +157,7 @@ class Workspace:
         """Assess the splits of a benchmark or family that is built, as the job that builds it does next."""
         for spec in resolve(name):
             built = read_built(self.paths, spec.name)
-            assess_split(built, self.paths, Step.now("built", "split_quality", SPLIT_VERSION))
+            assess_split(built, self.paths, LineageStep.now("built", "split_quality", SPLIT_VERSION))
 
     def model(self, name: str) -> TokenizedModel:
         return load_tokenizer(load_models()[name], self.paths)
