@@ -41,6 +41,7 @@ def workspace(
         made.write_benchmarks(made=temporal([8], windows_per_document=4))
         made.fetch(*made_documents(12, 60))
         made.build("made_8")
+        made.assess("made_8")
         yield made
 
 

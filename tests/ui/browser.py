@@ -41,7 +41,7 @@ _FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--window-size=1500,950",
+    "--window-size=1700,1400",
 )
 # What moves between finding an element and using it, as pages that load do.
 _NOT_YET = (
