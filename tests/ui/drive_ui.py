@@ -143,7 +143,7 @@ class Drive:
         self.page.click("//button[.//*[@aria-label='panel_show_right']]")
         for asset in self.instance.assets():
             # The graph shortens long names in the middle.
-            self.page.see(asset if len(asset) <= 16 else asset[:8])
+            self.page.see(asset if len(asset) <= 16 else asset[-7:])
         self.picture("asset_graph")
 
     def look_at_grid(self, pairs: int, model: str) -> None:
