@@ -22,7 +22,14 @@ def main() -> None:
     with open(ids, encoding="utf-8") as file:
         prompts = [TokensPrompt(prompt_token_ids=one) for one in json.load(file)]
     longest = max(len(prompt["prompt_token_ids"]) for prompt in prompts)
-    engine = LLM(folder, dtype=dtype, enforce_eager=True, max_model_len=longest + 1, enable_prefix_caching=False)
+    engine = LLM(
+        folder,
+        dtype=dtype,
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        max_model_len=longest + 1,
+        enable_prefix_caching=False,
+    )
     asked = SamplingParams(prompt_logprobs=20, flat_logprobs=True, detokenize=False, max_tokens=1)
 
     def run() -> float:
