@@ -103,7 +103,7 @@ class AssessmentConfig(dg.Config):
         dg.AssetCheckSpec(
             "sides_alike",
             asset="split_quality",
-            description="The two sides cannot be told apart by their words alone.",
+            description="The two sides cannot be separated by their words alone.",
         )
     ],
 )
@@ -121,7 +121,7 @@ def split_quality(context: dg.AssetExecutionContext, config: AssessmentConfig, d
 
 
 def _sides_alike(report: SplitReport) -> dg.AssetCheckResult:
-    """A warning where the sides can be told apart by their words; what cannot be read passes and says so."""
+    """A warning where the sides can be separated by their words; what cannot be read passes and says so."""
     quality = report.quality
     was_read = quality.summary["blind_auroc"] is not None
     return dg.AssetCheckResult(

@@ -25,7 +25,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import cache as cache_module
-from audit_pipeline.token_statistics import run as run_module
+from audit_pipeline.token_statistics import kept
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
@@ -78,7 +78,7 @@ def flush_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def eager(folder: Path, schema: pa.Schema) -> PartCache:
         return PartCache(folder, schema, flush_seconds=0.0)
 
-    monkeypatch.setattr(run_module, "PartCache", eager)
+    monkeypatch.setattr(kept, "PartCache", eager)
 
 
 def never() -> ForwardPass:
@@ -416,8 +416,8 @@ sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from tiny_models import forward_of, tokenized
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.token_statistics import run
-run.PartCache = functools.partial(run.PartCache, flush_seconds=0.0)
+from audit_pipeline.token_statistics import kept, run
+kept.PartCache = functools.partial(kept.PartCache, flush_seconds=0.0)
 model = tokenized(Path(sys.argv[1]), Path(sys.argv[2]))
 forward = forward_of(model)
 real = forward.run
