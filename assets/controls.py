@@ -43,7 +43,8 @@ def _documents() -> list[dg.AssetKey]:
 @dg.asset(
     group_name="controls",
     description="Two models trained here on texts that are known (config/controls.yaml): one on members drawn at "
-    "random from a corpus, its control model on others; the held-out texts neither saw. What a detector can do is seen on them.",
+    "random from a corpus, its control model on others; the held-out texts neither saw. What a detector can do is seen "
+    "on them.",
     kinds={"torch", "transformers", "parquet"},
     owners=OWNERS,
     code_version=CODE_VERSION,
