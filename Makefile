@@ -21,8 +21,8 @@ test: $(STAMP) check
 	$(PYTEST) -m "not slow"
 
 # Those tests, and the ones that are slow by nature: kills, full disks, weeks of scheduled audits, every golden score,
-# PostgreSQL, a fresh installation. `dg check defs` loads the definitions as `make check` does, but as pyproject.toml
-# names them.
+# the embedded model's batches and tokenizer, PostgreSQL, a fresh installation. `dg check defs` loads the definitions as
+# `make check` does, but as pyproject.toml names them.
 test-all: test
 	$(PYTEST) -m slow
 	$(BIN)/dg check defs

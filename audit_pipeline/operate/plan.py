@@ -54,8 +54,8 @@ T = TypeVar("T")
 def plan(there: Situation, asked: PlanRequest) -> tuple[PlannedStep, ...]:
     """The steps that make what is asked be up to date, in an order in which they can be carried out.
 
-    Within a kind they are in the order in which they are asked for. A benchmark that cannot be built has no step, and
-    neither have its pairs.
+    Within a kind they are in the order in which they are asked for. A benchmark that cannot be built has no step; its
+    pairs have none where it was never built.
     """
     needs = _needs(there, asked)
     fetch = _steps("fetch", needs.sources, lambda name: _why_fetch(there.sources[name], again=name in needs.refreshed))

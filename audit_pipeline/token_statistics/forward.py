@@ -32,9 +32,9 @@ _MIN_LENGTH = 16
 _ROW_TOKENS = {"cpu": 128, "cuda": 512}
 BRANCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 """Padded tokens of one batch of branches."""
-# Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
 _MEASURED = tuple(one.name for one in MEASURED)
 _MOMENTS = ("logprob", "mean", "std")
+# Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 

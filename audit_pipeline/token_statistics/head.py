@@ -25,7 +25,7 @@ class Logits(Protocol):
         """Write the logits of the tokens ``begin:end`` into ``out`` [n, end - begin], float32."""
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The logit of one token [n] at each position: [n], float32, bit for bit what the token's block holds."""
+        """The logit of one token [n] at each position: [n], float32; the last bit may differ from the token's block."""
 
     def part(self, begin: int, end: int) -> Logits:
         """The positions ``begin:end``."""
@@ -97,9 +97,9 @@ class HeadLogits:
             out.copy_(product)
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
-        # A product of square blocks, of which the diagonal is wanted: it is rounded as in the block of the whole
-        # vocabulary, where a sum of products would be rounded otherwise, and equal logits counted as larger ones.
-        rows = range(0, len(self), _SQUARE)
+        # A product of square blocks, of which the diagonal is wanted: it is nearly always rounded as in the block of
+        # the vocabulary, where a sum of products would be rounded otherwise, and equal logits counted as larger ones.
+        rows = range(0, max(len(self), 1), _SQUARE)
         squares = [
             self._product(tokens[begin : begin + _SQUARE], self.hidden[begin : begin + _SQUARE], None) for begin in rows
         ]

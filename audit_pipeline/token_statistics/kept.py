@@ -83,7 +83,7 @@ def read_statistics(model: TokenizedModel, texts: Sequence[str], where: Where, k
 
 
 def read_branches(model: TokenizedModel, texts: Sequence[str], where: Where, steps: int) -> pa.Table:
-    """The cached branches of ``texts`` of at least ``steps`` tokens, one row a text, in no particular order."""
+    """The cached branches of ``texts`` of at least ``steps`` tokens, one row per text, in no particular order."""
     cache = caches_of(model, where, ("branches",))["branches"]
     distinct = dict.fromkeys(map(text_sha256, texts))
     branched = TextsWithBranches(model, cache, steps, distinct)

@@ -6,7 +6,7 @@ contracts.MEASURED. What does not: where logits come from (head.py), running the
 The vocabulary is gone over in blocks. While a block is in the processor's cache, everything that is wanted of it is
 taken; blocks are put together as parts of a mixture are: a block weighs what it holds of the probability, means and
 variances are merged in the centred form (Chan, Golub and LeVeque 1983), which does not cancel where a
-distribution is flat or sharp. So memory depends on the size of a block, not on the vocabulary.
+distribution is flat or sharp. So memory hangs on the size of a block: full logits are never made.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     return joined(
         [
             _sweep_rows(logits.part(begin, begin + step), target[begin : begin + step], scratch, frozenset(wanted))
-            for begin in range(0, len(logits), step)
+            for begin in range(0, max(len(logits), 1), step)
         ]
     )
 
@@ -78,9 +78,9 @@ def joined(pieces: Sequence[Reduced]) -> Reduced:
 
 
 def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:
-    ofs: list[_OfLogits] = [make(logits, target) for names, make in _OF_LOGITS if wanted & names]
-    weighed_by: list[_OfWeights] = [make(target) for names, make in _OF_WEIGHTS if wanted & names]
     own = _Own(target)
+    ofs: list[_OfLogits] = [make(logits, target, own) for names, make in _OF_LOGITS if wanted & names]
+    weighed_by: list[_OfWeights] = [make(target) for names, make in _OF_WEIGHTS if wanted & names]
     total = Total.of_nothing(target)
     for begin in range(0, logits.width, scratch.columns):
         end = min(begin + scratch.columns, logits.width)
@@ -179,38 +179,46 @@ class _Own:
 
     def __init__(self, target: torch.Tensor) -> None:
         self._target = target
-        self._logit = torch.zeros(target.shape, device=target.device)
+        # Not a number where no block has the target: nothing that is no logit may pass for one.
+        self.logit = torch.full(target.shape, torch.nan, device=target.device)
 
     def add(self, block: Block) -> None:
         place = self._target - block.begin
         inside = (place >= 0) & (place < block.logits.shape[1])
         place = place.clamp_(0, block.logits.shape[1] - 1)
         found = block.logits.gather(1, place.unsqueeze(1)).squeeze(1)
-        self._logit = torch.where(inside, found, self._logit)
+        self.logit = torch.where(inside, found, self.logit)
 
     def columns(self, total: Total) -> Reduced:
-        return {"logprob": total.log_p(self._logit)}
+        return {"logprob": total.log_p(self.logit)}
 
 
 class _Rank:
-    """How many tokens have a strictly larger logit than the target."""
+    """How many tokens have a strictly larger logit than the target.
 
-    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
-        self._own = logits.of(target).unsqueeze(1)
+    The target's logit has to be known before its block comes. Where it is multiplied in another shape than its block,
+    the last bit may differ: then the target is not counted itself, the largest of all has rank 0, and no other has.
+    """
+
+    def __init__(self, logits: Logits, target: torch.Tensor, own: _Own) -> None:
+        self._before = logits.of(target).unsqueeze(1)
+        self._own = own
         self._larger = torch.zeros(target.shape, device=target.device)
 
     def add(self, block: Block) -> None:
         # Counted in float32: exact up to 16 million tokens, and much faster than in whole numbers.
-        self._larger += torch.gt(block.logits, self._own, out=block.room).sum(1)
+        self._larger += torch.gt(block.logits, self._before, out=block.room).sum(1)
 
     def columns(self, total: Total) -> Reduced:
-        return {"rank": self._larger.to(torch.int32)}
+        own = self._own.logit
+        larger = (self._larger - (own > self._before.squeeze(1)).float()).clamp(min=1)
+        return {"rank": torch.where(own >= total.largest, 0, larger).to(torch.int32)}
 
 
 class _Mode:
     """The most likely token and its log-probability."""
 
-    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
+    def __init__(self, logits: Logits, target: torch.Tensor, own: _Own) -> None:
         self._largest = torch.full(target.shape, -torch.inf, device=target.device)
         self._token = torch.zeros_like(target)
 
@@ -249,7 +257,7 @@ class _Best:
 class _TopK(_Best):
     """The best tokens and their log-probabilities."""
 
-    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
+    def __init__(self, logits: Logits, target: torch.Tensor, own: _Own) -> None:
         super().__init__(TOPK, target)
 
     def columns(self, total: Total) -> Reduced:
@@ -259,7 +267,7 @@ class _TopK(_Best):
 class _Mass(_Best):
     """The log of the probability that the best tokens have together."""
 
-    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
+    def __init__(self, logits: Logits, target: torch.Tensor, own: _Own) -> None:
         super().__init__(MASS_OF, target)
 
     def columns(self, total: Total) -> Reduced:
@@ -269,7 +277,7 @@ class _Mass(_Best):
 class _Kept:
     """The logits themselves."""
 
-    def __init__(self, logits: Logits, target: torch.Tensor) -> None:
+    def __init__(self, logits: Logits, target: torch.Tensor, own: _Own) -> None:
         self._values = torch.empty(len(logits), logits.width, dtype=torch.float16)
 
     def add(self, block: Block) -> None:

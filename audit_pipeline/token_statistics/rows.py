@@ -92,12 +92,13 @@ def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], v
         }
     if kind == "topk":
         return {
-            "k": TOPK_ENTRIES,
+            "k": parts[0].values["topk_id"].shape[1] if parts else TOPK_ENTRIES,
             "token_id": _joined([part.values["topk_id"] for part in parts]),
             "logprob": _joined([part.values["topk_logprob"] for part in parts]),
         }
     halves = [part.values["logits"].astype("<f2", copy=False) for part in parts]
-    return {"vocab_size": vocab_size, "logits": _joined(halves).tobytes()}
+    width = halves[0].shape[1] if halves else vocab_size
+    return {"vocab_size": width, "logits": _joined(halves).tobytes()}
 
 
 def _size(value: object) -> int:

@@ -336,6 +336,7 @@ SPELLINGS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_kept_tokenizer_encodes_as_the_one_in_the_gguf(
     real_model: tuple[TokenizedModel, ForwardPass], real_data: DataPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tiny_models import SENTENCES, assert_like_twin, score
 
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
+
+pytestmark = pytest.mark.slow
 
 
 def test_no_score_depends_on_the_batch_in_the_embedded_model(real_model: tuple[TokenizedModel, ForwardPass]) -> None:

@@ -215,7 +215,7 @@ def test_a_head_in_blocks_is_the_head_as_a_whole(
 @pytest.mark.parametrize("softcap", [None, 30.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_targets_logit_is_the_one_of_its_block(dtype: torch.dtype, softcap: float | None) -> None:
-    """Bit for bit, else it would count itself, or its equals, among the larger ones."""
+    """Bit for bit here, so that its equals are not counted among the larger ones."""
     logits = head_and_hidden(3, 1000, dtype, softcap, 0.5, True)
     target = torch.randint(1000, (33,), generator=torch.Generator().manual_seed(4))
     block = torch.empty(33, 1000)
@@ -231,3 +231,17 @@ def test_a_head_in_half_precision_rounds_as_the_model_does() -> None:
     for name in ("logprob", "mean", "std", "max_logprob"):
         np.testing.assert_allclose(ours[name].numpy(), twin[name], atol=1e-4, err_msg=name)
     np.testing.assert_array_equal(ours["rank"].numpy(), twin["rank"])
+
+
+@pytest.mark.parametrize("positions", [0, 1, 2, 129, 130])
+def test_the_best_token_has_rank_0_however_many_positions_there_are(positions: int) -> None:
+    """The target's logit is multiplied in another shape than its block, which may change its last bit."""
+    generator = torch.Generator().manual_seed(positions)
+    head = Head(torch.randn(3000, 576, generator=generator), None, 1.0, None)
+    logits = HeadLogits(head, torch.randn(positions, 576, generator=generator))
+    best = sweep(logits, torch.zeros(positions, dtype=torch.long), Scratch(CPU), ALL)["argmax_id"].long()
+    found = sweep(logits, best, Scratch(CPU), ALL)
+    assert found["rank"].tolist() == [0] * positions
+    assert torch.equal(found["logprob"], found["max_logprob"])
+    second = sweep(logits, (best + 1) % 3000, Scratch(CPU), ALL)
+    assert (second["rank"] >= 1).all()

@@ -8,7 +8,7 @@ minutes, prints a line per step, and ends with exit code 1 and one line that say
 installation's folder where it is.
 
 What belongs here: the clicks, and what must follow from them. What does not: how a browser is driven (browser.py), how
-the instance is asked (instance_state.py), and what can be tested without a browser (tests/orchestration).
+the instance is asked (instance_state.py), and what can be tested without a browser (tests/operate/dagster).
 """
 
 from __future__ import annotations

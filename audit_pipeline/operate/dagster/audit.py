@@ -118,7 +118,7 @@ def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: Au
         outcome.runs |= ensure_frequencies(model, runner)
     except AuditError as error:
         # One detector goes without.
-        runner.tell(f"dc_pdd goes without token frequencies: {error}")
+        runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
     # What was to be fetched again is there by now.
     request = replace(request, refresh=False)
     steps = [step for step in _steps(request, model, runner.paths) if step.kind in OF_PAIRS]

@@ -202,7 +202,7 @@ def _count(model: TokenizedModel, runner: Runner, week: WeeklySummary) -> None:
         ensure_frequencies(model, runner)
     except ConfigError as error:
         # As for a model without a reference model: its scores say what is missing.
-        runner.tell(f"dc_pdd goes without token frequencies: {error}")
+        runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
     except AuditError as error:
         _note(week, runner.tell, f"the tokens of {model.entry.reference_corpus} could not be counted: {error}")
 
