@@ -151,6 +151,13 @@ def test_pure_packages_load_no_heavy_library_at_run_time() -> None:
     assert done.stdout.strip() == "[]"
 
 
+COMPUTES = {"numpy", "pyarrow", "torch", "duckdb", "sklearn", "scipy", "transformers", "tokenizers", "datasets"}
+
+
+def test_assets_import_nothing_to_compute_with() -> None:
+    assert offences([path for path in MODULES if path.parts[0] == "assets"], COMPUTES) == set()
+
+
 MOST_LINES_OF_AN_ASSET = 25
 
 

@@ -54,6 +54,10 @@ def audit(
 
     The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
     """
+    if dry_run and refresh:
+        raise click.UsageError(
+            "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
+        )
     asked = AuditOptions(refresh, again, device, _kinds(kinds), logits_budget_gb)
     if dry_run:
         _dry_run(model, benchmark, asked)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from audit_pipeline.catalogue.contracts import SIGMA_FLOOR
 from audit_pipeline.detectors.detector import (
     Detector,
     Outcome,
@@ -21,7 +22,7 @@ from audit_pipeline.detectors.detector import (
     outcomes,
     switch,
 )
-from audit_pipeline.detectors.min_k import SIGMA_FLOOR, K, lowest_means, z_scores
+from audit_pipeline.detectors.min_k import K, lowest_means, z_scores
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import BranchStatistics, TextStatistics
 

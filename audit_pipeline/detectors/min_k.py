@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from audit_pipeline.catalogue.contracts import SIGMA_FLOOR
 from audit_pipeline.detectors.detector import (
     Detector,
     Outcome,
@@ -22,8 +23,6 @@ from audit_pipeline.detectors.detector import (
     switch,
 )
 from audit_pipeline.detectors.statistics import TextStatistics
-
-SIGMA_FLOOR = 1e-6
 
 
 def selected(n: int, k: float) -> int:

@@ -36,7 +36,6 @@ class Metric:
     meaning: str
     of_curve: OfCurve
     interval: IntervalKind
-    higher_is_better: bool = True
     bounds: tuple[float, float] = (0.0, 1.0)
     at_fpr: float | None = None
 
@@ -77,7 +76,6 @@ _DECLARED = (
         "smallest FPR with TPR >= 0.95",
         partial(smallest_fpr, tpr=0.95),
         "percentile",
-        higher_is_better=False,
     ),
     MARGIN,
 )

@@ -88,7 +88,7 @@ def _look(folder: Path, paths: DataPaths) -> Present:
     """A file of the configuration that cannot be read, which is named where its rows are read, asks for nothing."""
     try:
         specs = load_benchmarks(folder)
-        there = look(PlanRequest(benchmarks=tuple(specs)), paths, specs=specs.values())
+        there = look(PlanRequest(benchmarks=tuple(specs)), paths, specs=specs.values(), config=folder)
     except AuditError:
         there = Situation(code=CODE)
     try:

@@ -20,9 +20,6 @@ Status = Literal["failed", "not_applicable", "stale", "missing", "done"]
 OF_PAIRS: tuple[Kind, ...] = ("run", "score", "evaluate")
 """The steps of a pair: the model on the texts, the detectors on what that left behind, and what follows from scores."""
 
-STATUSES: tuple[Status, ...] = ("failed", "not_applicable", "stale", "missing", "done")
-"""Worst first: a fault, input that cannot be used, a number that may no longer hold, no number, all as it should be."""
-
 
 @dataclass(frozen=True)
 class PlannedStep:
@@ -67,7 +64,7 @@ Versions = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitFacts:
     """What was assessed of a benchmark's split: of which build (its digest), by which version of the code and which
     run, and the versions of the tables that say so, by name. All None where nothing was assessed, or a file of it is
     damaged."""
@@ -94,7 +91,7 @@ class BenchmarkFacts:
     control: str | None = None
     problem: str | None = None
     is_removed: bool = False
-    split: Split | None = None
+    split: SplitFacts | None = None
 
     @property
     def as_audited(self) -> str | None:

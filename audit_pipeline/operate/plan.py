@@ -32,6 +32,7 @@ from audit_pipeline.operate.facts import (
     PlanRequest,
     Situation,
     SourceFacts,
+    SplitFacts,
     WrittenRows,
 )
 
@@ -262,16 +263,22 @@ def _why_build(benchmark: BenchmarkFacts, before: Sequence[PlannedStep]) -> str 
     return comes_first
 
 
+def what_a_split_lacks(split: SplitFacts, built: str, code: str | None) -> str | None:
+    """Why what was assessed of a split does not hold for the benchmark ``built`` (its digest), by this version of the
+    code; None where it does."""
+    if split.benchmark is None:
+        return "the split has not been assessed, or a file of it is damaged or gone"
+    if split.benchmark != built:
+        return "the split was assessed on another build of the benchmark"
+    return "the code that assesses the split changed since" if _differ(code, split.code) else None
+
+
 def _why_split(benchmark: BenchmarkFacts, code: Mapping[str, str]) -> str | None:
     """Why what was assessed of the split is not that of what is built, by the code of now."""
     split = benchmark.split
     if split is None or benchmark.built is None:
         return None
-    if split.benchmark is None:
-        return "the split has not been assessed, or a file of it is damaged or gone"
-    if split.benchmark != benchmark.built:
-        return "the split was assessed on another build of the benchmark"
-    return "the code that assesses the split changed since" if _differ(code.get("split_quality"), split.code) else None
+    return what_a_split_lacks(split, benchmark.built, code.get("split_quality"))
 
 
 def _why_assess(name: str, there: Situation, build: Iterable[PlannedStep]) -> str | None:

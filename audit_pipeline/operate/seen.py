@@ -42,7 +42,7 @@ class Sighting:
 
 
 @dataclass(frozen=True)
-class _SeenModel:
+class _ModelAsSeen:
     entry: ModelEntry
     identity: ModelIdentity
     start_token: str | None
@@ -72,7 +72,7 @@ class SeenModels:
             return Conventions(seen.fingerprint, seen.tokenizer, None, reference, frequencies)
         return conventions(known, built, reference, frequencies)
 
-    def _known(self, seen: Sighting, entry: ModelEntry, tokenizer: str) -> _SeenModel | None:
+    def _known(self, seen: Sighting, entry: ModelEntry, tokenizer: str) -> _ModelAsSeen | None:
         card = self.cards.get(seen.fingerprint, {})
         # Models of other names may share the files, and so the card, and have another start token.
         is_its_own = card.get("name") == entry.name
@@ -80,7 +80,7 @@ class SeenModels:
             return None
         start_token = entry.start_token or card.get("start_token")
         identity = ModelIdentity(seen.fingerprint, tokenizer, "", "")
-        return _SeenModel(entry, identity, start_token, card["context_length"])
+        return _ModelAsSeen(entry, identity, start_token, card["context_length"])
 
     def _reference(self, entry: ModelEntry) -> Versions | None:
         if entry.reference_model is None:

@@ -54,18 +54,21 @@ def look(
     entries: Iterable[ModelEntry] = (),
     models: Mapping[str, TokenizedModel] | None = None,
     ask_hub: bool = False,
+    config: Path | None = None,
 ) -> Situation:
     """What there is of all that ``asked`` takes.
 
     ``specs`` and ``entries`` are the benchmarks and models of it; ``models`` are those of ``entries`` that are loaded:
     of the others it is not known how they would be run now. ``ask_hub``: rows of the hub are looked at there.
+    ``config``: the folder that sources and controls are configured in, by default the workspace's.
     Raises ConfigError where a part of the configuration that this takes cannot be read.
     """
     specs, models = list(specs), models or {}
-    settings = load_source_settings()
+    settings = load_source_settings(config)
     needs = {entry.name: _needs(entry, models.get(entry.name), paths) for entry in entries}
     trained = [*(one.control for one in needs.values()), *(spec.control for spec in specs)]
-    controls = {name: _control(name, paths) for name in dict.fromkeys((*asked.controls, *trained)) if name is not None}
+    wanted = [name for name in dict.fromkeys((*asked.controls, *trained)) if name is not None]
+    controls = {name: _control(name, paths, config) for name in wanted}
     named = (
         *asked.sources,
         *(source for spec in specs for source in spec.sources),
@@ -141,9 +144,9 @@ def _broken(name: str, settings: SourceSettings) -> str:
     raise TypeError(f"{name} is not broken")
 
 
-def _control(name: str, paths: DataPaths) -> facts.ControlFacts:
+def _control(name: str, paths: DataPaths, config: Path | None) -> facts.ControlFacts:
     try:
-        entry = load_controls().named(name)
+        entry = load_controls(config).named(name)
     except ConfigError as error:
         return facts.ControlFacts(None, None, problem=str(error))
     return facts.ControlFacts(wanted_version(entry, paths), trained_version(name, paths), entry.sources)
@@ -175,15 +178,12 @@ def _benchmarks(
     return found
 
 
-def _split(benchmark: str, paths: DataPaths) -> facts.Split:
+def _split(benchmark: str, paths: DataPaths) -> facts.SplitFacts:
     try:
-        found = split_as_written(benchmark, paths)
+        return split_as_written(benchmark, paths)
     except DataError:
         # A lineage entry is damaged: the split is assessed again.
-        found = None
-    if found is None:
-        return facts.Split()
-    return facts.Split(found.benchmark, found.code, tuple(found.versions.items()), found.run_id)
+        return facts.SplitFacts()
 
 
 def _needs(entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> facts.ModelFacts:

@@ -58,7 +58,6 @@ class ReportSummary:
     benchmarks: int
     pairs: int
     findings: int
-    lineage_entries: int
     lineage_gaps: int
     written: int
     bytes: int
@@ -114,7 +113,6 @@ def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: ReportPa
         benchmarks=len({answer["benchmark"] for answer in site.answers}),
         pairs=len(site.answers),
         findings=site.findings,
-        lineage_entries=across.sections["lineage"].in_all,
         lineage_gaps=site.gaps,
         written=written,
         bytes=path.stat().st_size,

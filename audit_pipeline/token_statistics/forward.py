@@ -14,13 +14,13 @@ import numpy.typing as npt
 import torch
 from transformers.cache_utils import Cache, DynamicCache
 
-from audit_pipeline.catalogue.contracts import MEASURED
+from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
 from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand, head_of
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
-from audit_pipeline.token_statistics.reduce import SIGMA_FLOOR, Reduced, Scratch, sweep
+from audit_pipeline.token_statistics.reduce import Reduced, Scratch, sweep
 from audit_pipeline.token_statistics.rerun import reruns
 from audit_pipeline.token_statistics.windows import Window
 

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 
 import torch
 
+# Positions whose targets' logits are multiplied at once: their squares cost next to nothing beside the vocabulary.
+_SQUARE = 128
+
 
 class Logits(Protocol):
     """The logits of ``n`` positions over a vocabulary of ``width`` tokens."""
@@ -111,14 +114,10 @@ class HeadLogits:
     def _product(self, tokens: Any, hidden: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         weight, bias = self.head.weight[tokens].T, self.head.bias
         if bias is None:
-            product = torch.mm(hidden, weight, out=out) if out is not None else torch.mm(hidden, weight)
+            product = torch.mm(hidden, weight, out=out)
         else:
-            own = bias[tokens]
-            product = torch.addmm(own, hidden, weight, out=out) if out is not None else torch.addmm(own, hidden, weight)
+            product = torch.addmm(bias[tokens], hidden, weight, out=out)
         return self.head.finish(product)
-
-
-_SQUARE = 128
 
 
 def head_of(model: torch.nn.Module, config: Any) -> Head | None:

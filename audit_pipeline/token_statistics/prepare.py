@@ -31,7 +31,6 @@ class Plan:
     """What a run would do, found out without the model's weights."""
 
     texts: int
-    distinct_texts: int
     cached_texts: int
     texts_to_run: int
     tokens_to_run: int
@@ -70,7 +69,6 @@ def plan(
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(
         texts=len(texts),
-        distinct_texts=len(prepared.keys),
         cached_texts=len(prepared.keys) - len(prepared.encoded),
         texts_to_run=len(prepared.encoded),
         tokens_to_run=sum(window.length for window in prepared.windows),

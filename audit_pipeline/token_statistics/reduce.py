@@ -26,8 +26,6 @@ _LOG_ZERO = -1e9
 _ROWS = {"cpu": 1024, "cuda": 4096}
 _COLUMNS = {"cpu": 1024, "cuda": 8192}
 MASS_OF = 40
-SIGMA_FLOOR = 1e-6
-"""A standard deviation is at least this much where something is divided by it (the papers' published code)."""
 
 Reduced = Mapping[str, torch.Tensor]
 """Statistics of ``n`` positions by name, each a tensor [n] on the logits' device; ``topk_id`` and ``topk_logprob``

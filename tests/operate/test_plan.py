@@ -26,7 +26,7 @@ from audit_pipeline.operate.facts import (
     PublishedFacts,
     Situation,
     SourceFacts,
-    Split,
+    SplitFacts,
     WrittenRows,
 )
 from audit_pipeline.operate.plan import as_built, is_as_configured, plan, problems, state_of
@@ -98,7 +98,7 @@ class World:
 
     given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGES, 0))
     made: dict[tuple[str, str], str] = field(default_factory=dict)
-    splits: dict[str, Split] = field(default_factory=dict)
+    splits: dict[str, SplitFacts] = field(default_factory=dict)
     cache: set[tuple[str, str]] = field(default_factory=set)
     rows: dict[tuple[str, str], WrittenRows] = field(default_factory=dict)
     outcomes: dict[str, PairOutcome] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class World:
                     self.made.get(("build", name)),
                     sources,
                     control,
-                    split=self.splits.get(name, Split()),
+                    split=self.splits.get(name, SplitFacts()),
                 )
                 for name, (sources, control) in BENCHMARKS.items()
             },
@@ -186,7 +186,7 @@ class World:
         elif step.kind == "assess":
             built, code = self.made["build", step.what], str(self.given["code split_quality"])
             versions = (("split_quality", digest(built, code)),)
-            self.splits[step.what] = Split(built, code, versions, f"run {self.hour}")
+            self.splits[step.what] = SplitFacts(built, code, versions, f"run {self.hour}")
         else:
             now = {
                 "fetch": lambda: self.version(f"source {step.what}"),
@@ -464,11 +464,13 @@ def test_of_publishing_one_step_and_what_it_is_for() -> None:
 @pytest.mark.parametrize(
     ("split", "why"),
     [
-        (Split(), "the split has not been assessed, or a file of it is damaged or gone"),
-        (Split("earlier", "0", (), "run 1"), "the split was assessed on another build of the benchmark"),
+        (SplitFacts(), "the split has not been assessed, or a file of it is damaged or gone"),
+        (SplitFacts("earlier", "0", (), "run 1"), "the split was assessed on another build of the benchmark"),
     ],
 )
-def test_a_split_that_is_not_that_of_what_is_built_is_assessed_and_its_pairs_evaluated(split: Split, why: str) -> None:
+def test_a_split_that_is_not_that_of_what_is_built_is_assessed_and_its_pairs_evaluated(
+    split: SplitFacts, why: str
+) -> None:
     there = finished().situation()
     benchmarks = {**there.benchmarks, "b1": replace(there.benchmarks["b1"], split=split)}
     steps = plan(replace(there, benchmarks=benchmarks), replace(ALL, publish=False))

@@ -381,7 +381,7 @@ def test_nothing_audited_and_nothing_configured(folder: Folder, tmp_path: Path) 
 def test_nothing_audited_yet(folder: Folder) -> None:
     found = written(folder)
     summary, page = found.summary, found.pages["across"]
-    assert (summary.models, summary.benchmarks, summary.findings, summary.lineage_entries) == (0, 0, 0, 0)
+    assert (summary.models, summary.benchmarks, summary.findings) == (0, 0, 0)
     assert "Nothing has been audited yet." in page.text
     assert "corpus-audit audit --model smollm2-135m --benchmark release_notes" in page.text
     links = {link.removeprefix("#") for link in page.having("href")}

@@ -160,7 +160,7 @@ def test_the_plan_says_what_the_run_does(llama: tuple[TokenizedModel, Counting],
     texts = [*TEXTS, "", TEXTS[0], " ".join(SENTENCES)]
     kinds: tuple[Kind, ...] = ("base", "logits")
     planned = plan(model, texts, paths, kinds)
-    assert (planned.texts, planned.distinct_texts, planned.cached_texts) == (27, 26, 0)
+    assert (planned.texts, planned.texts_to_run, planned.cached_texts) == (27, 26, 0)
     alone = plan(model, texts, paths)
     assert (alone.cached_texts, alone.texts_to_run) == (5, 21)
     told: list[Progress] = []

@@ -36,6 +36,9 @@ A further one is declared here and computed in token_statistics/reduce.py; every
 are in the cache lack it: raise the version of the kind ``base``.
 """
 
+SIGMA_FLOOR = 1e-6
+"""A standard deviation is at least this much where something is divided by it (the papers' published code)."""
+
 KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1}
 """The version of each kind of cached statistics; it is part of the cache keys."""
 

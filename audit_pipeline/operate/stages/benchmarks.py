@@ -19,6 +19,8 @@ from audit_pipeline.catalogue.contracts import BLIND_SCORES, DOCUMENTS, EXAMPLES
 from audit_pipeline.catalogue.lineage import LineageStep, written_there
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.evidence.audited_side import as_compared
+from audit_pipeline.operate.facts import SplitFacts, Versions
+from audit_pipeline.operate.plan import what_a_split_lacks
 from audit_pipeline.separability.assessed import AssessedSplit, assess, assessed_before
 from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, split_quality
 from audit_pipeline.sources.config import load_source_settings
@@ -135,30 +137,20 @@ def assess_split(
     return SplitReport(benchmark, quality, KnownSplit(assessed, versions))
 
 
-@dataclass(frozen=True)
-class WrittenSplit:
-    """What lies there of a benchmark's assessed split: of which build (its digest), by which version of the code and
-    which run, and the data versions of its tables, by table and name."""
-
-    benchmark: str | None
-    code: str | None
-    versions: Mapping[str, str]
-    run_id: str
-
-
-def split_as_written(name: str, paths: DataPaths) -> WrittenSplit | None:
-    """What was assessed last of a benchmark's split; None where a table is not there, or of another assessment, or not
-    as it was written. Raises DataError where a lineage entry is damaged."""
+def split_as_written(name: str, paths: DataPaths) -> SplitFacts:
+    """What was assessed last of a benchmark's split; nothing where a table is not there, or of another assessment, or
+    not as it was written. Raises DataError where a lineage entry is damaged."""
     written = {table.name: written_there(paths, table, name) for table in _OF_SPLIT}
     there = {table: one for table, one in written.items() if one is not None}
     origins = {(one.benchmark_digest, one.code_version, one.run_id) for one in there.values()}
     if len(there) < len(_OF_SPLIT) or len(origins) > 1:
-        return None
+        return SplitFacts()
     ((benchmark, code, run_id),) = origins
-    return WrittenSplit(benchmark, code, {f"{table}/{name}": one.data_version for table, one in there.items()}, run_id)
+    versions = tuple((f"{table}/{name}", one.data_version) for table, one in there.items())
+    return SplitFacts(benchmark, code, versions, run_id)
 
 
-def split_named(name: str, upstream: Mapping[str, str]) -> tuple[tuple[str, str], ...] | None:
+def split_named(name: str, upstream: Mapping[str, str]) -> Versions | None:
     """The data versions of a benchmark's assessed split among those of what something was made of; None where they are
     not all named: earlier versions did not."""
     keys = [f"{table.name}/{name}" for table in _OF_SPLIT]
@@ -174,11 +166,11 @@ def known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | Non
     for table in _OF_SPLIT:
         store.require_as_written(paths, table, name, what=f"the {table.name} of {name}")
     written = split_as_written(name, paths)
-    if written is None or (written.benchmark, written.code) != (benchmark.digest, SPLIT_VERSION):
+    if written.versions is None or what_a_split_lacks(written, benchmark.digest, SPLIT_VERSION) is not None:
         return None
     scores, quality = (store.read(paths, table, name, what=f"the {table.name} of {name}") for table in _OF_SPLIT)
     assessed = assessed_before(benchmark.design, benchmark.matched is not None, quality, scores)
-    return KnownSplit(assessed, written.versions)
+    return KnownSplit(assessed, dict(written.versions))
 
 
 def split_of(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:

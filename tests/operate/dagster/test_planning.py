@@ -27,7 +27,7 @@ from audit_pipeline.operate.dagster.planning import (
     neighbours,
     new_models,
 )
-from audit_pipeline.operate.facts import BenchmarkFacts, PlannedStep, PlanRequest, Situation, SourceFacts, Split
+from audit_pipeline.operate.facts import BenchmarkFacts, PlannedStep, PlanRequest, Situation, SourceFacts, SplitFacts
 from audit_pipeline.operate.plan import plan as steps_of
 
 BUILT = {"b1": "d1", "b2": "d2", "b3": "d3"}
@@ -184,7 +184,7 @@ def test_an_edited_cutoff_asks_for_exactly_that_partition_and_then_its_pairs() -
 
 def test_a_split_of_an_earlier_version_is_assessed_once_and_pairs_follow_where_it_came_out_different() -> None:
     def assessed(code: str, version: str) -> dict[str, BenchmarkFacts]:
-        return {"b1": BenchmarkFacts("d1", "d1", split=Split("d1", code, (("split_quality/b1", version),), "run"))}
+        return {"b1": BenchmarkFacts("d1", "d1", split=SplitFacts("d1", code, (("split_quality/b1", version),), "run"))}
 
     handled = changed(SEEN, assessed("2", "v1")).seen
     older = changed(handled, assessed("1", "v1"))
