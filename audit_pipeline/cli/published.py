@@ -39,7 +39,7 @@ def report(open_it: bool, no_text: bool) -> None:
     """Rebuild the warehouse and the report."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and not is_writable(paths.root):
-        tell(f"{paths.root} cannot be written: this is the report as it was built last")
+        tell(f"{paths.root} cannot be written: the report shown is the last one built")
         _open(paths)
         return
     require_writable(paths.root)

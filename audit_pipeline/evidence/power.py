@@ -5,7 +5,7 @@ thresholds themselves, and asking a user for numbers (cli/).
 
 One false-positive rate serves throughout: of a threshold (a clean text called a member), and of a test of many texts
 (clean texts called contaminated). The effect is the contamination rate: the share of the audited texts that are
-members; 1: all of them. Two tests are planned for:
+members; 1: all of them. Power is computed for two tests:
 
 - the mean score: a one-sided Mann-Whitney test of the audited texts against held-out non-members, by Noether's formula
   (Noether 1987, Journal of the American Statistical Association 82), and by resampling the scores at hand;

@@ -21,7 +21,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.curves import SLACK, Floats
 from audit_pipeline.metrics.declared import METRICS, OF_SCORES
 
-ALL_EQUAL = "no interval: all scores are equal, so they tell nothing apart"
+ALL_EQUAL = "no interval: all scores are equal, so they separate nothing"
 """Why a metric of such scores has no interval: resamples of one value do not scatter."""
 
 

@@ -127,7 +127,7 @@ def interval_in_words(rate: Rate) -> str:
     if rate.n_effective is None:
         return f"no interval: all {rate.n} texts are of one group"
     if rate.n_groups == rate.n:
-        return f"95% Clopper-Pearson interval of {rate.n} texts, one a group"
+        return f"95% Clopper-Pearson interval of {rate.n} texts, one per group"
     return (
         f"95% Clopper-Pearson interval of {rate.n_effective:.3g} effective texts, "
         f"{rate.n} texts in {rate.n_groups} groups (Korn-Graubard)"
@@ -153,7 +153,7 @@ def unresolvable(groups: Sequence[str]) -> str:
     """Why a FPR cannot be told by non-members of ``groups`` [n], in words."""
     n = resolution(groups)
     counted = f"{n} non-members" if n == len(groups) else f"{n} groups of non-members ({len(groups)} texts)"
-    return f"not resolvable with {counted}: the smallest FPR that can be told is 1/{n}"
+    return f"not resolvable with {counted}: the smallest FPR that can be measured is 1/{n}"
 
 
 def tpr_at_fpr(

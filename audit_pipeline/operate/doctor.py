@@ -172,7 +172,7 @@ def _locks(paths: DataPaths) -> Iterator[DoctorCheck]:
     """A lock is the operating system's: it is free as soon as its holder is gone, whatever became of it."""
     locks = sorted(path for path in paths.root.rglob("*.lock") if path.is_file())
     if locks and not is_writable(paths.root):
-        yield DoctorCheck("locks", ok=True, words=f"{len(locks)}, which nobody can take: nothing can be written there")
+        yield DoctorCheck("locks", ok=True, words=f"{len(locks)}, none can be taken: the folder is read-only")
     elif locks:
         held = [str(path) for path in locks if is_held(path)]
         words = f"{len(locks)}, held by a living process: {named(held)}" if held else f"{len(locks)}, all free"

@@ -99,7 +99,7 @@ def _of_missing(missing: MissingFile, ended: Ending | None) -> tuple[bool, str] 
         return True, "never written: the run died behind its lineage entry, and the pair is done by the next one"
     if missing.run_went_on or ended == "well":
         return False, "deleted since its run wrote it: bring it back from a copy, or audit the pair again"
-    return False, "deleted, or never written because the run died (nobody knows how it ended): audit the pair again"
+    return False, "deleted, or never written because the run died (how it ended was not recorded): audit the pair again"
 
 
 def _cache(paths: DataPaths, look: Look, *, deep: bool) -> Iterator[DoctorCheck]:

@@ -106,7 +106,7 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     shared = tuple(cache_folders(paths)) if texts.own else ()
     kept = ["the documents of its sources, which are no benchmark's own"]
     if common := len(texts.own & texts.of_others):
-        kept.append(f"token statistics of {common} of its texts, which stand in other benchmarks too")
+        kept.append(f"token statistics of {common} of its texts, which other benchmarks hold too")
     if strangers := rows_of_others(shared, texts.own_run | texts.of_others_run):
         kept.append(
             f"{strangers} cached rows of texts that stand in no benchmark (files that were scored, earlier builds)"

@@ -720,8 +720,23 @@ def test_what_was_published_is_published_again_where_it_is_gone(audited_copy: Wo
     assert "nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
 
 
-@pytest.mark.parametrize("damage", ["a flipped bit", "deleted"])
-@pytest.mark.parametrize("table", ["scores", "evaluations", "decisions"])
+def test_what_is_to_be_fetched_again_has_no_dry_run(workspace: Workspace) -> None:
+    done = workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run", "--refresh")
+    assert done.exit_code == 2
+    assert "--dry-run and --refresh do not go together" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("table", "damage"),
+    [
+        ("scores", "a flipped bit"),
+        ("evaluations", "deleted"),
+        ("decisions", "a flipped bit"),
+        pytest.param("scores", "deleted", marks=pytest.mark.slow),
+        pytest.param("evaluations", "a flipped bit", marks=pytest.mark.slow),
+        pytest.param("decisions", "deleted", marks=pytest.mark.slow),
+    ],
+)
 def test_a_lost_finding_is_told_and_made_again(audited_copy: Workspace, table: str, damage: str) -> None:
     [file] = audited_copy.paths.table(table).glob("partition=made_8*/*.parquet")
     if damage == "deleted":

@@ -109,7 +109,7 @@ def test_a_fpr_that_too_few_groups_cannot_tell_is_null(small):
         row = rows_of(found, "min_k", K2)[metric]
         assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
         assert row["method"] == (
-            "not resolvable with 6 groups of non-members (12 texts): the smallest FPR that can be told is 1/6"
+            "not resolvable with 6 groups of non-members (12 texts): the smallest FPR that can be measured is 1/6"
         )
 
 
@@ -221,7 +221,7 @@ def test_equal_scores_have_a_value_and_no_interval(large):
     assert MARGIN not in rows
     for row in rows.values():
         assert (row["ci_low"], row["ci_high"]) == (None, None)
-        assert row["method"] == "no interval: all scores are equal, so they tell nothing apart" or row["value"] is None
+        assert row["method"] == "no interval: all scores are equal, so they separate nothing" or row["value"] is None
     almost = [score(row["example_id"], 0.25 + (place == 0)) for place, row in enumerate(examples)]
     assert rows_of(run(almost, examples), "loss")["auroc"]["ci_low"] is not None
 

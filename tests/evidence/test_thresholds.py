@@ -197,8 +197,8 @@ def test_rates_of_one_text_a_group_are_plain():
     wanted = binomtest(2, 4).proportion_ci(0.95, method="exact")
     assert (found.fpr.low, found.fpr.high) == pytest.approx((wanted.low, wanted.high))
     assert found.method == (
-        "FPR: 95% Clopper-Pearson interval of 4 texts, one a group; "
-        "TPR: 95% Clopper-Pearson interval of 2 texts, one a group"
+        "FPR: 95% Clopper-Pearson interval of 4 texts, one per group; "
+        "TPR: 95% Clopper-Pearson interval of 2 texts, one per group"
     )
 
 

@@ -93,7 +93,7 @@ def test_one_text_a_group_is_plain_clopper_pearson(hits, random):
     found = grouped_rate(hits, [str(index) for index in range(len(hits))])
     assert found.interval == clopper_pearson(sum(hits), len(hits))
     assert found.n_effective == len(hits)
-    assert "one a group" in interval_in_words(found)
+    assert "one per group" in interval_in_words(found)
     random.shuffle(hits)
     assert grouped_rate(hits, [str(index) for index in range(len(hits))]) == found
 
@@ -157,7 +157,7 @@ def test_tpr_at_fpr_is_the_metric_with_the_bounds_of_a_share():
         assert tpr_at_fpr(scores, labels, groups, fpr, points=roc_points(scores, labels)) == found
     missing = tpr_at_fpr(scores, labels, groups, 0.001)
     assert (missing.value, missing.interval) == (None, Interval(None, None))
-    assert missing.method == "not resolvable with 100 non-members: the smallest FPR that can be told is 1/100"
+    assert missing.method == "not resolvable with 100 non-members: the smallest FPR that can be measured is 1/100"
 
 
 def test_groups_of_nonmembers_decide_what_can_be_told():
@@ -166,7 +166,7 @@ def test_groups_of_nonmembers_decide_what_can_be_told():
     missing = tpr_at_fpr(scores, labels, groups, 0.01)
     assert missing.value is None
     assert missing.method == (
-        "not resolvable with 20 groups of non-members (100 texts): the smallest FPR that can be told is 1/20"
+        "not resolvable with 20 groups of non-members (100 texts): the smallest FPR that can be measured is 1/20"
     )
 
 

@@ -318,7 +318,7 @@ def test_every_file_has_its_entry_and_every_entry_its_file(kept: Workspace) -> N
         ("scores", {"run": "badly"}, False, "deleted since its run wrote it"),
         ("evaluations", {"run": "well"}, False, "deleted since its run wrote it"),
         ("evaluations", {"run": "badly"}, True, "never written: the run died behind its lineage entry"),
-        ("evaluations", {}, False, "deleted, or never written because the run died (nobody knows how it ended)"),
+        ("evaluations", {}, False, "deleted, or never written because the run died (how it ended was not recorded)"),
     ],
 )
 def test_a_lineage_entry_whose_file_is_gone(

@@ -223,7 +223,7 @@ def test_it_is_told_once_why_there_is_no_reference_model(workspace: Workspace) -
     others.run_for("tiny", workspace.model("tiny"))
     others.run_for("tiny", workspace.model("tiny"))
     assert len(said) == 1
-    assert said[0].startswith("tiny goes without: no reference model: give")
+    assert said[0].startswith("tiny: detectors that need another model are not computed: no reference model: give")
 
 
 def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: Workspace) -> None:

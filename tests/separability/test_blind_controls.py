@@ -91,7 +91,7 @@ def test_scores_that_are_all_equal_have_no_interval():
     _, _, labels, groups = made()
     (found,) = measure_controls({"words": BlindControl(np.zeros(len(labels)), None, "made")}, labels, groups)
     assert (found.auroc, found.interval) == (0.5, NO_INTERVAL)
-    assert found.method.endswith("all scores are equal, so they tell nothing apart")
+    assert found.method.endswith("all scores are equal, so they separate nothing")
 
 
 def test_order_of_rows_does_not_matter():

@@ -164,6 +164,8 @@ class Drive:
         page.enter("//*[contains(@class, 'CodeMirror')]", " or ".join(f'key:"{asset}"' for asset in AUDITED))
         page.until(lambda: "reports" not in page.text, "the graph of three assets")
         page.press("Materialize all…")
+        page.dialog("Are you sure?", "token_frequencies")
+        page.press("Confirm", inside=DIALOG)
         page.dialog("3 assets", "benchmark", "model", "Launch backfill")
         for number in (1, 2):
             page.click(f"({DIALOG}//button[normalize-space()='All'])[{number}]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -180,4 +181,18 @@ def test_a_broken_entry_is_named_and_counts_as_configured_still(made: Workspace)
         "other_8": None,
         "made_16": None,
         "made_8": None,
+    }
+
+
+def test_a_configuration_folder_is_judged_by_its_own_files(made: Workspace, tmp_path: Path) -> None:
+    """What stands in the workspace's sources.yaml says nothing of a folder that brings its own."""
+    own = tmp_path / "own"
+    shutil.copytree(made.config, own)
+    made.write_config("sources", "sources: [")
+    build_warehouse(made.paths, config=own)
+    rows = query(made.paths.warehouse, "SELECT benchmark, is_up_to_date FROM configured_benchmarks").to_pylist()
+    assert {row["benchmark"]: row["is_up_to_date"] for row in rows} == {
+        "made_8": True,
+        "made_16": True,
+        "other_8": None,
     }

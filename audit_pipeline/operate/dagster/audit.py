@@ -198,7 +198,7 @@ def _publish(runner: Runner, *, include_text: bool) -> str:
 
 
 def _with_settled_day(request: AuditRequest, paths: DataPaths, on_step: Callable[[str], None]) -> AuditRequest:
-    """The request with cutoffs told by today counted from the kept day, which is moved on where a refresh is asked."""
+    """The request with relative cutoffs counted from the kept day, which is moved on where a refresh is asked."""
     if not any(spec.is_relative for spec in request.benchmarks):
         return request
     if not request.refresh:
@@ -302,7 +302,7 @@ def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutco
     wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("token_statistics"), asset_partitions=[partition])
     records = instance.fetch_materializations(wanted, limit=1).records
     if not records or records[0].asset_materialization is None:
-        outcome.not_applicable[partition] = "its run failed before it came to that"
+        outcome.not_applicable[partition] = "its run failed before the model was run"
         return
     said = {name: str(entry.value) for name, entry in records[0].asset_materialization.metadata.items()}
     if "texts_computed" in said:

@@ -26,7 +26,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.carry_out import Jobs, Runner, carry_out, ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.facts import OF_PAIRS, PlanRequest, Situation
+from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import as_built, plan, problems, state_of
 from audit_pipeline.operate.situation import look
 
@@ -118,12 +118,18 @@ def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) 
         if step.kind != "fetch":
             continue
         before = _version(step.what, runner.paths)
-        try:
-            carry_out(step, runner)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
-            _note(week, runner.tell, f"{step.what} could not be fetched, its earlier documents stay: {error}")
-        else:
+        if _carried_out(step, f"{step.what} could not be fetched, its earlier documents stay", runner, week):
             week.fetched[step.what] = _version(step.what, runner.paths) != before
+
+
+def _carried_out(step: PlannedStep, otherwise: str, runner: Runner, week: WeeklySummary) -> bool:
+    """Carry a step out; returns whether that went well. ``otherwise`` says what is the case where it did not."""
+    try:
+        carry_out(step, runner)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
+        _note(week, runner.tell, f"{otherwise}: {error}")
+        return False
+    return True
 
 
 def _version(source: str, paths: DataPaths) -> str | None:
@@ -145,23 +151,16 @@ def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) 
         # What is made of a source that could not be fetched is left as it is.
         if step.kind != "build" or not_fetched & set(there.benchmarks[step.what].sources):
             continue
-        try:
-            carry_out(step, runner)
-            week.built.append(step.what)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
-            week.not_built.append(step.what)
-            _note(week, runner.tell, f"{step.what} could not be built: {error}")
+        done = _carried_out(step, f"{step.what} could not be built", runner, week)
+        (week.built if done else week.not_built).append(step.what)
 
 
 def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     """Assess the splits of what is built where the build did not: the code that does it changed since, for one."""
     asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
     for step in plan(as_built(look(asked, runner.paths, specs=specs)), asked):
-        try:
-            carry_out(step, runner)
+        if _carried_out(step, f"the split of {step.what} could not be assessed", runner, week):
             week.assessed.append(step.what)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
-            _note(week, runner.tell, f"the split of {step.what} could not be assessed: {error}")
 
 
 def _audit(

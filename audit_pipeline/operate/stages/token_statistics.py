@@ -60,7 +60,7 @@ class OtherModels:
         except AuditError as error:
             problems = [str(error)]
         for problem in problems:
-            self._tell(f"{name} goes without: {problem}")
+            self._tell(f"{name}: detectors that need another model are not computed: {problem}")
         self._done.add(name)
 
 
