@@ -120,10 +120,11 @@ class ForwardPass:
                 "its weights are damaged, or it needs another dtype (bfloat16 or float32)"
             )
         tolerance = _TOLERANCE[self.dtype]
+        head = head_of(self.model, self._config)
         try:
-            split = _same(self._head_alone(ids), whole, tolerance)
+            split = head is not None and _same(self._logits_of(head, ids), whole, tolerance)
         except (AttributeError, TypeError, RuntimeError):
-            # A model without the usual parts is run whole.
+            # A body that cannot be run without its head.
             split = False
         padded = torch.cat([torch.cat([ids[:, :7], torch.zeros_like(ids[:, 7:])], dim=1), other])
         alone = self.model(input_ids=ids[:, :7], use_cache=False).logits[0].float()
@@ -157,11 +158,8 @@ class ForwardPass:
     def _hidden(self, **inputs: Any) -> torch.Tensor:
         return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state  # type: ignore[operator,no-any-return]
 
-    def _head_alone(self, ids: torch.Tensor) -> torch.Tensor:
-        """The logits [length, V] of a sequence, from body and head apart; AttributeError without a plain head."""
-        head = head_of(self.model, self._config)
-        if head is None:
-            raise AttributeError("the model has no plain linear head")
+    def _logits_of(self, head: Head, ids: torch.Tensor) -> torch.Tensor:
+        """The logits [length, V] of one sequence, from body and head apart."""
         logits = HeadLogits(head, self._hidden(input_ids=ids)[0])
         found = torch.empty(len(logits), logits.width, device=self.device)
         logits.block(0, logits.width, found)
