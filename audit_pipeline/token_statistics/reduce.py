@@ -6,7 +6,7 @@ contracts.MEASURED. What does not: where logits come from (head.py), running the
 The vocabulary is gone over in blocks. While a block is in the processor's cache, everything that is wanted of it is
 taken; blocks are put together as parts of a mixture are: a block weighs what it holds of the probability, means and
 variances are merged in the centred form (Chan, Golub and LeVeque 1983), which does not cancel where a
-distribution is flat or sharp. So memory hangs on the size of a block: full logits are never made.
+distribution is flat or sharp. So memory depends on the size of a block: full logits are never made.
 """
 
 from __future__ import annotations
