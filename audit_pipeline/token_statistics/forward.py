@@ -5,7 +5,9 @@ What belongs here: tensors, devices, the split of a model into body and head. Wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ from audit_pipeline.token_statistics.branches import Branches, branches_of, halv
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand, head_of
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
+from audit_pipeline.token_statistics.products import faster_with_onednn, products
 from audit_pipeline.token_statistics.reduce import Reduced, Scratch, sweep
 from audit_pipeline.token_statistics.rerun import reruns
 from audit_pipeline.token_statistics.windows import Window
@@ -66,8 +69,12 @@ class WindowBranches:
 
 @dataclass(frozen=True)
 class LoadCheck:
-    """What the check at loading finds out of a model: see :class:`ForwardPass`; ``split``: body and head run apart."""
+    """What the check at loading finds out of a model: see :class:`ForwardPass`.
 
+    ``split``: body and head run apart; ``onednn``: its linear layers are multiplied faster by oneDNN (products.py).
+    """
+
+    onednn: bool
     split: bool
     equal_lengths: bool
     packed: bool
@@ -99,20 +106,30 @@ class ForwardPass:
         self._config = config
         self._head: Head | None = None
         self._scratch = Scratch(self.device)
+        self._onednn = _multiplied_by_onednn(model) if known is None else known.onednn
         if known is None:
             split, self.equal_lengths = self._check()
             self._head = head_of(model, config) if split else None
-            known = LoadCheck(split, self.equal_lengths, self._check_packed())
+            known = LoadCheck(self._onednn, split, self.equal_lengths, self._check_packed())
         self.checked = known
         self._head = head_of(model, config) if known.split else None
         self.equal_lengths, self.packed = known.equal_lengths, known.packed
 
-    @torch.inference_mode()
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Within it, the model is run."""
+        with torch.inference_mode(), products(onednn=self._onednn):
+            yield
+
     def _check(self) -> tuple[bool, bool]:
         """Whether body and head apart give the model's own logits, and whether padding disturbs them."""
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         other = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
+        with self._running():
+            return self._check_with(ids, other)
+
+    def _check_with(self, ids: torch.Tensor, other: torch.Tensor) -> tuple[bool, bool]:
         whole = self.model(input_ids=ids, use_cache=False).logits[0].float()
         if whole.isnan().any():
             raise ModelError(
@@ -131,7 +148,6 @@ class ForwardPass:
         among = self.model(input_ids=padded, use_cache=False).logits[0, :7].float()
         return split, not _same(among, alone, tolerance)
 
-    @torch.inference_mode()
     def _check_packed(self) -> bool:
         """Whether the packed pass gives the branches that running each anew gives."""
         if self.equal_lengths or self.length_step is not None or _has_local_attention(self._config):
@@ -146,13 +162,15 @@ class ForwardPass:
         ids, _, _ = _batch_arrays(texts, batch, 24)
         branches = branches_of(batch, ids, argmax, 3)
         try:
-            packed = self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))
+            with self._running():
+                packed = self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))
         except torch.OutOfMemoryError:
             raise
         except (AttributeError, TypeError, ValueError, IndexError, KeyError, RuntimeError):
             # A model that takes no such cache or mask.
             return False
-        anew = self._run_anew(branches, batch)
+        with self._running():
+            anew = self._run_anew(branches, batch)
         return _same(torch.from_numpy(packed[0]), torch.from_numpy(anew[0]), _TOLERANCE[self.dtype])
 
     def _hidden(self, **inputs: Any) -> torch.Tensor:
@@ -175,7 +193,6 @@ class ForwardPass:
             self.model(**inputs)
         return cache
 
-    @torch.inference_mode()
     def run(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], *, topk: bool = False, logits: bool = False
     ) -> list[WindowStatistics]:
@@ -183,9 +200,9 @@ class ForwardPass:
 
         ``topk`` and ``logits`` (float16, [scored tokens, V]) are kept where asked for.
         """
-        return self._base(encoded, batch, topk, logits, None)
+        with self._running():
+            return self._base(encoded, batch, topk, logits, None)
 
-    @torch.inference_mode()
     def run_with_branches(
         self,
         encoded: Sequence[EncodedText],
@@ -201,11 +218,11 @@ class ForwardPass:
         They start from ``argmax`` as :func:`run_branches` does, else from the modes found.
         """
         cache = DynamicCache() if self.packed else None
-        statistics = self._base(encoded, batch, topk, logits, cache)
-        modes = [one.values["argmax_id"] for one in statistics] if argmax is None else argmax
-        return statistics, self._branches(encoded, batch, modes, steps, cache)
+        with self._running():
+            statistics = self._base(encoded, batch, topk, logits, cache)
+            modes = [one.values["argmax_id"] for one in statistics] if argmax is None else argmax
+            return statistics, self._branches(encoded, batch, modes, steps, cache)
 
-    @torch.inference_mode()
     def run_branches(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
     ) -> list[WindowBranches]:
@@ -215,11 +232,12 @@ class ForwardPass:
         turn out otherwise.
         """
         cache = None
-        if self.packed:
-            ids, _, _ = _batch_arrays(encoded, batch, self._padded_length(batch))
-            self.tokens_run += ids.size
-            cache = self._prefix(torch.from_numpy(ids).to(self.device))
-        return self._branches(encoded, batch, argmax, steps, cache)
+        with self._running():
+            if self.packed:
+                ids, _, _ = _batch_arrays(encoded, batch, self._padded_length(batch))
+                self.tokens_run += ids.size
+                cache = self._prefix(torch.from_numpy(ids).to(self.device))
+            return self._branches(encoded, batch, argmax, steps, cache)
 
     def _padded_length(self, batch: Sequence[Window]) -> int:
         length = max(window.length for window in batch)
@@ -353,6 +371,18 @@ def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> boo
     difference = torch.where(finite, logits - expected, 0.0).norm()
     same = difference <= tolerance * torch.where(finite, expected, 0.0).norm()
     return bool(same) and torch.equal(logits.isfinite(), finite)
+
+
+def _multiplied_by_onednn(model: torch.nn.Module) -> bool:
+    """Whether oneDNN is faster with the shape of weights that most of the model's products are made with."""
+    weights = [layer.weight for layer in model.modules() if type(layer) is torch.nn.Linear]
+    if not weights:
+        return False
+    parameters: Counter[torch.Size] = Counter()
+    for weight in weights:
+        parameters[weight.shape] += weight.numel()
+    most, _ = parameters.most_common(1)[0]
+    return faster_with_onednn(next(weight for weight in weights if weight.shape == most))
 
 
 def _length_step(config: Any) -> int | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch.nn import functional
 
 # Positions whose targets' logits are multiplied at once: their squares cost next to nothing beside the vocabulary.
 _SQUARE = 128
@@ -94,29 +95,23 @@ class HeadLogits:
 
     def block(self, begin: int, end: int, out: torch.Tensor) -> None:
         # In a half precision the products are rounded to it before they are reduced in float32, as the model does.
-        same = out.dtype == self.hidden.dtype
-        product = self._product(slice(begin, end), self.hidden, out if same else None)
-        if not same:
-            out.copy_(product)
+        out.copy_(self._product(slice(begin, end), self.hidden))
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         # A product of square blocks, of which the diagonal is wanted: it is nearly always rounded as in the block of
         # the vocabulary, where a sum of products would be rounded otherwise, and equal logits counted as larger ones.
         rows = range(0, max(len(self), 1), _SQUARE)
         squares = [
-            self._product(tokens[begin : begin + _SQUARE], self.hidden[begin : begin + _SQUARE], None) for begin in rows
+            self._product(tokens[begin : begin + _SQUARE], self.hidden[begin : begin + _SQUARE]) for begin in rows
         ]
         return torch.cat([square.diagonal() for square in squares]).float()
 
     def part(self, begin: int, end: int) -> HeadLogits:
         return HeadLogits(self.head, self.hidden[begin:end])
 
-    def _product(self, tokens: Any, hidden: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-        weight, bias = self.head.weight[tokens].T, self.head.bias
-        if bias is None:
-            product = torch.mm(hidden, weight, out=out)
-        else:
-            product = torch.addmm(bias[tokens], hidden, weight, out=out)
+    def _product(self, tokens: Any, hidden: torch.Tensor) -> torch.Tensor:
+        bias = self.head.bias
+        product = functional.linear(hidden, self.head.weight[tokens], None if bias is None else bias[tokens])
         return self.head.finish(product)
 
 

@@ -1,0 +1,101 @@
+"""Products with a linear layer's weights in float32 on a CPU, by the faster of the two libraries that torch carries.
+
+What belongs here: the choice between MKL and oneDNN, and using it. What does not: which layers a model has (forward.py,
+head.py).
+
+torch multiplies float32 with MKL, which uses about half of what some processors can do (an AMD EPYC with AVX-512 is 2.2
+times as fast with oneDNN); on others the two are alike. So both are timed once per model and machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+# Products of so many rows and columns are timed: enough for either library's full speed.
+_ROWS = 256
+_COLUMNS = 4096
+_REPEATS = 3
+# Weights with fewer numbers cost so little that what is measured is noise.
+_SMALLEST = 1 << 16
+# Below it, a choice that noise may turn round is not worth other last digits than torch's own.
+_WORTH = 1.1
+# Products of the same numbers in another order.
+_TOLERANCE = 1e-5
+
+
+def faster_with_onednn(weight: torch.Tensor) -> bool:
+    """Whether oneDNN multiplies with the ``weight`` [out, in] of a linear layer faster than torch by itself, and right.
+
+    False wherever torch cannot be asked for oneDNN (on a GPU, in other dtypes than float32, in a torch without it), and
+    for weights so small that it does not matter.
+    """
+    possible = weight.device.type == "cpu" and weight.dtype == torch.float32 and _operator() is not None
+    if not possible or weight.numel() < _SMALLEST:
+        return False
+    weight = weight.detach()[:_COLUMNS]
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(_ROWS, weight.shape[1], generator=generator)
+
+    def own() -> torch.Tensor:
+        return functional.linear(hidden, weight)
+
+    def onednn() -> torch.Tensor:
+        with products(onednn=True):
+            return functional.linear(hidden, weight)
+
+    expected, found = own(), onednn()
+    if not (found - expected).norm() <= _TOLERANCE * expected.norm():
+        return False
+    best = [min(times) for times in zip(*((_seconds(own), _seconds(onednn)) for _ in range(_REPEATS)), strict=True)]
+    return bool(best[0] > _WORTH * best[1])
+
+
+def products(*, onednn: bool) -> AbstractContextManager[object]:
+    """Within it, linear layers in float32 on the CPU are multiplied by oneDNN, or, without ``onednn``, as torch does.
+
+    Not for training: oneDNN's products have no gradient.
+    """
+    return _OneDnn() if onednn else nullcontext()
+
+
+class _OneDnn(TorchFunctionMode):
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is functional.linear:
+            return _linear(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    operator = _operator()
+    here = input.device.type == weight.device.type == "cpu" and input.dtype == weight.dtype == torch.float32
+    if operator is None or not here or not input.numel():
+        return functional.linear(input, weight, bias)
+    product: torch.Tensor = operator(input, weight, bias, "none", [], "")
+    return product
+
+
+def _operator() -> Callable[..., torch.Tensor] | None:
+    # torch has no public way to ask for oneDNN on plain tensors: this is the operator that its compiler calls, and a
+    # version of torch without it does as it does by itself.
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return None
+    return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

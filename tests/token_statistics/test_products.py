@@ -1,0 +1,111 @@
+"""Products by oneDNN: the numbers that torch's own give, whatever the shapes; and when it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import cycle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import SENTENCES, score
+from torch.nn import functional
+
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics import products as module
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.products import faster_with_onednn, products
+
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+pytestmark = [pytest.mark.usefixtures("one_thread"), needs_onednn]
+WEIGHT = torch.randn(300, 300, generator=torch.Generator().manual_seed(1))
+
+
+@given(
+    shape=st.lists(st.integers(0, 9), min_size=1, max_size=3),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    biased=st.booleans(),
+    turned=st.booleans(),
+    seed=st.integers(0, 99),
+)
+@torch.inference_mode()
+def test_products_are_those_of_float64(
+    shape: list[int], size: tuple[int, int], biased: bool, turned: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    outputs, inputs = size
+    hidden = torch.randn(*shape, inputs, generator=generator)
+    if turned:
+        # The same numbers, not one after the other in memory.
+        hidden = hidden.transpose(0, -1).contiguous().transpose(0, -1)
+    weight = torch.randn(outputs, inputs, generator=generator)
+    bias = torch.randn(outputs, generator=generator) if biased else None
+    with products(onednn=True):
+        found = functional.linear(hidden, weight, bias=bias)
+    expected = hidden.double() @ weight.double().T + (0.0 if bias is None else bias.double())
+    assert found.shape == (*shape, outputs)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_other_dtypes_are_multiplied_as_before() -> None:
+    hidden = torch.randn(5, 300, dtype=torch.float64)
+    with products(onednn=True):
+        assert torch.equal(functional.linear(hidden, WEIGHT.double()), functional.linear(hidden, WEIGHT.double()))
+        assert functional.linear(hidden.bfloat16(), WEIGHT.bfloat16()).dtype == torch.bfloat16
+
+
+@torch.inference_mode()
+def test_it_is_used_within_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[torch.Size] = []
+    operator = module._operator()
+    assert operator is not None
+
+    def counted(hidden: torch.Tensor, *others: object) -> torch.Tensor:
+        calls.append(hidden.shape)
+        return operator(hidden, *others)
+
+    monkeypatch.setattr(module, "_operator", lambda: counted)
+    layer, hidden = torch.nn.Linear(300, 20), torch.randn(7, 300)
+    layer(hidden)
+    with products(onednn=False):
+        layer(hidden)
+    assert calls == []
+    with products(onednn=True):
+        layer(hidden)
+    assert calls == [hidden.shape]
+
+
+@pytest.mark.parametrize(("own", "onednn", "chosen"), [(2.0, 1.0, True), (1.05, 1.0, False), (1.0, 2.0, False)])
+def test_the_faster_one_is_chosen(monkeypatch: pytest.MonkeyPatch, own: float, onednn: float, chosen: bool) -> None:
+    seconds = cycle([own, onednn])
+    monkeypatch.setattr(module, "_seconds", lambda work: next(seconds))
+    assert faster_with_onednn(WEIGHT) is chosen
+
+
+def test_it_is_not_chosen_where_it_is_wrong_or_missing_or_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = cycle([2.0, 1.0])
+    monkeypatch.setattr(module, "_seconds", lambda work: next(seconds))
+    assert not faster_with_onednn(WEIGHT.bfloat16())
+    assert not faster_with_onednn(WEIGHT[:100])
+    monkeypatch.setattr(module, "_operator", lambda: lambda hidden, weight, *others: 1.01 * (hidden @ weight.T))
+    assert not faster_with_onednn(WEIGHT)
+    monkeypatch.setattr(module, "_operator", lambda: None)
+    assert not faster_with_onednn(WEIGHT)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma2", "mamba", "granite", "phi3"])
+def test_statistics_are_those_of_torchs_own_products(
+    tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], family: str
+) -> None:
+    model, forward = tiny(family)
+    other = ForwardPass(forward.model, model.vocab_size, replace(forward.checked, onednn=True))
+    texts = ["a", SENTENCES[0], " ".join(SENTENCES * 2)]
+    whole, alone = score(model, other, texts, budget=200), [score(model, other, [text])[0] for text in texts]
+    for expected, among, single in zip(score(model, forward, texts), whole, alone, strict=True):
+        for name in ("logprob", "mean", "std", "max_logprob"):
+            assert np.abs(expected[name] - among[name]).max() < 1e-4
+            assert np.abs(single[name] - among[name]).max() < 1e-4
