@@ -4,12 +4,13 @@ Run by hand: ``python bench/bench_token_statistics.py [--texts N] [--words 64] [
 [--vllm PYTHON]``.
 
 bare: the model's body and head over the same tokens, cut into sequences of one length so that nothing is padded, in
-batches of the stage's budget, nothing kept. loop: one text at a time with the statistics written as in the published
-Min-K%++ script. vllm: the same token ids through vLLM with the 20 best tokens of each place, in a process of its own
-with as many threads, where ``--vllm`` names a Python that has it. The stage is all of ``compute`` with an empty cache:
-encoding, batching, the pass, the reductions and the Parquet files; loading the model is left out everywhere. All
-variants run in turn within a repeat, the order turned by one each time, and ratios are taken within a repeat, so that a
-noisy machine disturbs both sides alike; the ratio of the best times stands beside their median.
+batches of the stage's budget, nothing kept, multiplied by the library that the stage uses. torch: the same as torch
+multiplies by itself, where that is another library. loop: one text at a time with the statistics written as in the
+published Min-K%++ script. vllm: the same token ids through vLLM with the 20 best tokens of each place, in a process
+of its own with as many threads, where ``--vllm`` names a Python that has it. The stage is all of ``compute`` with an
+empty cache: encoding, batching, the pass, the reductions and the Parquet files; loading the model is left out
+everywhere. All variants run in turn within a repeat, the order turned by one each time, and ratios are taken within a
+repeat, so that a noisy machine disturbs both sides alike; the ratio of the best times stands beside their median.
 What belongs here: timing. What does not: correctness (tests/).
 """
 
@@ -39,6 +40,7 @@ from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.products import products
 from audit_pipeline.token_statistics.run import TOKEN_BUDGET, compute
 
 SEED = 0
@@ -88,8 +90,8 @@ class Variant:
             summary = compute(self.tokenized, self.texts, DataPaths(Path(folder)), lambda: self.forward)
             assert summary.texts_computed == len(self.texts)
 
-    def bare(self, batches: list[torch.Tensor]) -> None:
-        with torch.inference_mode():
+    def bare(self, batches: list[torch.Tensor], onednn: bool) -> None:
+        with torch.inference_mode(), products(onednn=onednn):
             for ids in batches:
                 self.model(input_ids=ids).logits  # noqa: B018
 
@@ -195,7 +197,10 @@ def main() -> None:
         variant = Variant(tokenized, model, ForwardPass(model, tokenized.vocab_size), texts, encode(tokenized, texts))
         variants[dtype] = variant
         jobs[f"stage {dtype}"] = variant.stage
-        jobs[f"bare {dtype}"] = partial(variant.bare, variant.unpadded_batches())
+        onednn = variant.forward.checked.onednn
+        jobs[f"bare {dtype}"] = partial(variant.bare, variant.unpadded_batches(), onednn)
+        if onednn:
+            jobs[f"torch {dtype}"] = partial(variant.bare, variant.unpadded_batches(), False)
         jobs[f"loop {dtype}"] = variant.loop
     first = next(iter(variants.values()))
     with ExitStack() as stack:
@@ -236,7 +241,7 @@ def told(
         rates = ", ".join(f"{tokens / t:8.1f}" for t in times)
         print(f"{name:16} {tokens / statistics.median(times):10.1f} tokens/s   ({rates})")
     for dtype in variants:
-        for other, aim in (("bare", 0.97), ("vllm", 1.0), ("loop", 1.6)):
+        for other, aim in (("bare", 0.97), ("torch", 0.97), ("vllm", 1.0), ("loop", 1.6)):
             under = seconds.get(f"{other} {dtype}")
             if under is None:
                 continue

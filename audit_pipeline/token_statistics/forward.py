@@ -179,9 +179,7 @@ class ForwardPass:
     def _logits_of(self, head: Head, ids: torch.Tensor) -> torch.Tensor:
         """The logits [length, V] of one sequence, from body and head apart."""
         logits = HeadLogits(head, self._hidden(input_ids=ids)[0])
-        found = torch.empty(len(logits), logits.width, device=self.device)
-        logits.block(0, logits.width, found)
-        return found
+        return logits.block(0, logits.width, torch.empty(len(logits), logits.width, device=self.device))
 
     def _prefix(self, ids: torch.Tensor) -> Cache:
         """The keys and values of every token of ``ids``."""

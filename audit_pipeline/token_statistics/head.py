@@ -25,8 +25,11 @@ class Logits(Protocol):
 
     def __len__(self) -> int: ...
 
-    def block(self, begin: int, end: int, out: torch.Tensor) -> None:
-        """Write the logits of the tokens ``begin:end`` into ``out`` [n, end - begin], float32."""
+    def block(self, begin: int, end: int, room: torch.Tensor) -> torch.Tensor:
+        """The logits of the tokens ``begin:end``: [n, end - begin], float32, the caller's to change.
+
+        ``room`` is a tensor of that shape that may be used for them.
+        """
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         """The logit of one token [n] at each position: [n], float32; the last bit may differ from the token's block."""
@@ -48,8 +51,8 @@ class LogitsAtHand:
     def __len__(self) -> int:
         return len(self.values)
 
-    def block(self, begin: int, end: int, out: torch.Tensor) -> None:
-        out.copy_(self.values[:, begin:end])
+    def block(self, begin: int, end: int, room: torch.Tensor) -> torch.Tensor:
+        return room.copy_(self.values[:, begin:end])
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.values.gather(1, tokens.unsqueeze(1)).squeeze(1).float()
@@ -93,9 +96,10 @@ class HeadLogits:
     def __len__(self) -> int:
         return len(self.hidden)
 
-    def block(self, begin: int, end: int, out: torch.Tensor) -> None:
+    def block(self, begin: int, end: int, room: torch.Tensor) -> torch.Tensor:
+        product = self._product(slice(begin, end), self.hidden)
         # In a half precision the products are rounded to it before they are reduced in float32, as the model does.
-        out.copy_(self._product(slice(begin, end), self.hidden))
+        return product if product.dtype == room.dtype else room.copy_(product)
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         # A product of square blocks, of which the diagonal is wanted: it is nearly always rounded as in the block of

@@ -83,7 +83,7 @@ def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: 
     for begin in range(0, logits.width, scratch.columns):
         end = min(begin + scratch.columns, logits.width)
         values, room = scratch.two(len(logits), end - begin)
-        logits.block(begin, end, values)
+        values = logits.block(begin, end, values)
         block = Block(begin, values, values.amax(1), room)
         for one in (own, *ofs):
             one.add(block)

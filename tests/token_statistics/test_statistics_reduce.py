@@ -219,7 +219,7 @@ def test_the_targets_logit_is_the_one_of_its_block(dtype: torch.dtype, softcap: 
     logits = head_and_hidden(3, 1000, dtype, softcap, 0.5, True)
     target = torch.randint(1000, (33,), generator=torch.Generator().manual_seed(4))
     block = torch.empty(33, 1000)
-    logits.block(0, 1000, block)
+    block = logits.block(0, 1000, block)
     assert torch.equal(logits.of(target), block.gather(1, target.unsqueeze(1)).squeeze(1))
 
 
