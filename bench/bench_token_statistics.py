@@ -40,7 +40,7 @@ from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import read_statistics
-from audit_pipeline.token_statistics.products import products
+from audit_pipeline.token_statistics.products import linear_layers, multiplied
 from audit_pipeline.token_statistics.run import TOKEN_BUDGET, compute
 
 SEED = 0
@@ -91,7 +91,7 @@ class Variant:
             assert summary.texts_computed == len(self.texts)
 
     def bare(self, batches: list[torch.Tensor], onednn: bool) -> None:
-        with torch.inference_mode(), products(onednn=onednn):
+        with torch.inference_mode(), multiplied(linear_layers(self.model), onednn=onednn):
             for ids in batches:
                 self.model(input_ids=ids).logits  # noqa: B018
 

@@ -22,7 +22,7 @@ from audit_pipeline.token_statistics.branches import Branches, branches_of, halv
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand, head_of
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
-from audit_pipeline.token_statistics.products import faster_with_onednn, products
+from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by, linear_layers, multiplied
 from audit_pipeline.token_statistics.reduce import Reduced, Scratch, sweep
 from audit_pipeline.token_statistics.rerun import reruns
 from audit_pipeline.token_statistics.windows import Window
@@ -106,20 +106,24 @@ class ForwardPass:
         self._config = config
         self._head: Head | None = None
         self._scratch = Scratch(self.device)
-        self._onednn = _multiplied_by_onednn(model) if known is None else known.onednn
+        self._layers = linear_layers(model)
+        self._onednn = _faster_with_onednn(self._layers) if known is None else known.onednn
         if known is None:
             split, self.equal_lengths = self._check()
-            self._head = head_of(model, config) if split else None
+            self._head = self._head_of() if split else None
             known = LoadCheck(self._onednn, split, self.equal_lengths, self._check_packed())
         self.checked = known
-        self._head = head_of(model, config) if known.split else None
+        self._head = self._head_of() if known.split else None
         self.equal_lengths, self.packed = known.equal_lengths, known.packed
 
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Within it, the model is run."""
-        with torch.inference_mode(), products(onednn=self._onednn):
+        with torch.inference_mode(), multiplied(self._layers, onednn=self._onednn):
             yield
+
+    def _head_of(self) -> Head | None:
+        return head_of(self.model, self._config, linear_by(onednn=self._onednn))
 
     def _check(self) -> tuple[bool, bool]:
         """Whether body and head apart give the model's own logits, and whether padding disturbs them."""
@@ -137,7 +141,7 @@ class ForwardPass:
                 "its weights are damaged, or it needs another dtype (bfloat16 or float32)"
             )
         tolerance = _TOLERANCE[self.dtype]
-        head = head_of(self.model, self._config)
+        head = self._head_of()
         try:
             split = head is not None and _same(self._logits_of(head, ids), whole, tolerance)
         except (AttributeError, TypeError, RuntimeError):
@@ -371,16 +375,15 @@ def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> boo
     return bool(same) and torch.equal(logits.isfinite(), finite)
 
 
-def _multiplied_by_onednn(model: torch.nn.Module) -> bool:
+def _faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
     """Whether oneDNN is faster with the shape of weights that most of the model's products are made with."""
-    weights = [layer.weight for layer in model.modules() if type(layer) is torch.nn.Linear]
-    if not weights:
-        return False
     parameters: Counter[torch.Size] = Counter()
-    for weight in weights:
-        parameters[weight.shape] += weight.numel()
-    most, _ = parameters.most_common(1)[0]
-    return faster_with_onednn(next(weight for weight in weights if weight.shape == most))
+    for layer in layers:
+        parameters[layer.weight.shape] += layer.weight.numel()
+    if not parameters:
+        return False
+    [(most, _)] = parameters.most_common(1)
+    return faster_with_onednn(next(layer.weight for layer in layers if layer.weight.shape == most))
 
 
 def _length_step(config: Any) -> int | None:

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
+from audit_pipeline.token_statistics.products import Linear
+
 # Positions whose targets' logits are multiplied at once: their squares cost next to nothing beside the vocabulary.
 _SQUARE = 128
 
@@ -65,13 +67,15 @@ class LogitsAtHand:
 class Head:
     """The last layer of a language model: logits are ``softcap(scale * (hidden @ weight.T + bias))``.
 
-    weight: [V, d]; bias: [V] or None. ``softcap`` c stands for c tanh(x / c) (Gemma 2), None for none.
+    weight: [V, d]; bias: [V] or None. ``softcap`` c stands for c tanh(x / c) (Gemma 2), None for none. ``linear`` makes
+    the products (products.py).
     """
 
     weight: torch.Tensor
     bias: torch.Tensor | None
     scale: float
     softcap: float | None
+    linear: Linear = functional.linear
 
     def finish(self, logits: torch.Tensor) -> torch.Tensor:
         """Scale and cap products of the weights, in place."""
@@ -115,15 +119,15 @@ class HeadLogits:
 
     def _product(self, tokens: Any, hidden: torch.Tensor) -> torch.Tensor:
         bias = self.head.bias
-        product = functional.linear(hidden, self.head.weight[tokens], None if bias is None else bias[tokens])
+        product = self.head.linear(hidden, self.head.weight[tokens], None if bias is None else bias[tokens])
         return self.head.finish(product)
 
 
-def head_of(model: torch.nn.Module, config: Any) -> Head | None:
+def head_of(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:
     """The head of a language model where it is a plain linear layer, else None: such a model is run whole."""
     layer: Any = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
     if type(layer) is not torch.nn.Linear:
         return None
     # Granite divides its logits, Cohere multiplies them.
     scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
-    return Head(layer.weight, layer.bias, scale, getattr(config, "final_logit_softcapping", None))
+    return Head(layer.weight, layer.bias, scale, getattr(config, "final_logit_softcapping", None), linear)

@@ -10,13 +10,15 @@ times as fast with oneDNN); on others the two are alike. So both are timed once 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 
 import torch
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+
+Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+"""From hidden states [..., in], weights [out, in] and a bias [out] or None to their product [..., out]."""
 
 # Products of so many rows and columns are timed: enough for either library's full speed.
 _ROWS = 256
@@ -47,8 +49,7 @@ def faster_with_onednn(weight: torch.Tensor) -> bool:
         return functional.linear(hidden, weight)
 
     def onednn() -> torch.Tensor:
-        with products(onednn=True):
-            return functional.linear(hidden, weight)
+        return _by_onednn(hidden, weight)
 
     expected, found = own(), onednn()
     if not (found - expected).norm() <= _TOLERANCE * expected.norm():
@@ -57,42 +58,53 @@ def faster_with_onednn(weight: torch.Tensor) -> bool:
     return bool(best[0] > _WORTH * best[1])
 
 
-def products(*, onednn: bool) -> AbstractContextManager[object]:
-    """Within it, linear layers in float32 on the CPU are multiplied by oneDNN, or, without ``onednn``, as torch does.
+def linear_by(*, onednn: bool) -> Linear:
+    """The product of a linear layer, by oneDNN or, without ``onednn``, as torch makes it.
 
     Not for training: oneDNN's products have no gradient.
     """
-    return _OneDnn() if onednn else nullcontext()
+    return _by_onednn if onednn else functional.linear
 
 
-class _OneDnn(TorchFunctionMode):
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if func is functional.linear:
-            return _linear(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+def linear_layers(model: torch.nn.Module) -> list[torch.nn.Linear]:
+    """The plain linear layers of a model, its head among them; those that another library has wrapped are left out."""
+    return [layer for layer in model.modules() if type(layer) is torch.nn.Linear and "forward" not in layer.__dict__]
 
 
-def _linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+@contextmanager
+def multiplied(layers: Sequence[torch.nn.Linear], *, onednn: bool) -> Iterator[None]:
+    """Within it, ``layers`` make their products as :func:`linear_by` says."""
+    changed = layers if onednn else []
+    try:
+        for layer in changed:
+            # On the layer, not by intercepting torch's functions: that would cost every other one of them, too.
+            layer.__dict__["forward"] = partial(_forward, layer)
+        yield
+    finally:
+        for layer in changed:
+            layer.__dict__.pop("forward", None)
+
+
+def _forward(layer: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+    return _by_onednn(hidden, layer.weight, layer.bias)
+
+
+def _by_onednn(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     operator = _operator()
-    here = input.device.type == weight.device.type == "cpu" and input.dtype == weight.dtype == torch.float32
-    if operator is None or not here or not input.numel():
-        return functional.linear(input, weight, bias)
-    product: torch.Tensor = operator(input, weight, bias, "none", [], "")
-    return product
+    here = hidden.device.type == weight.device.type == "cpu" and hidden.dtype == weight.dtype == torch.float32
+    if operator is None or not here or not hidden.numel():
+        return functional.linear(hidden, weight, bias)
+    return operator(hidden, weight, bias, "none", [], "")
 
 
+@cache
 def _operator() -> Callable[..., torch.Tensor] | None:
     # torch has no public way to ask for oneDNN on plain tensors: this is the operator that its compiler calls, and a
     # version of torch without it does as it does by itself.
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None
-    return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    operator = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    return None if operator is None else operator.default
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -17,7 +17,7 @@ from torch.nn import functional
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import products as module
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.products import faster_with_onednn, products
+from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by, linear_layers, multiplied
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_onednn]
@@ -43,8 +43,7 @@ def test_products_are_those_of_float64(
         hidden = hidden.transpose(0, -1).contiguous().transpose(0, -1)
     weight = torch.randn(outputs, inputs, generator=generator)
     bias = torch.randn(outputs, generator=generator) if biased else None
-    with products(onednn=True):
-        found = functional.linear(hidden, weight, bias=bias)
+    found = linear_by(onednn=True)(hidden, weight, bias)
     expected = hidden.double() @ weight.double().T + (0.0 if bias is None else bias.double())
     assert found.shape == (*shape, outputs)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
@@ -52,14 +51,13 @@ def test_products_are_those_of_float64(
 
 @torch.inference_mode()
 def test_other_dtypes_are_multiplied_as_before() -> None:
-    hidden = torch.randn(5, 300, dtype=torch.float64)
-    with products(onednn=True):
-        assert torch.equal(functional.linear(hidden, WEIGHT.double()), functional.linear(hidden, WEIGHT.double()))
-        assert functional.linear(hidden.bfloat16(), WEIGHT.bfloat16()).dtype == torch.bfloat16
+    hidden, linear = torch.randn(5, 300, dtype=torch.float64), linear_by(onednn=True)
+    assert torch.equal(linear(hidden, WEIGHT.double(), None), functional.linear(hidden, WEIGHT.double()))
+    assert linear(hidden.bfloat16(), WEIGHT.bfloat16(), None).dtype == torch.bfloat16
 
 
 @torch.inference_mode()
-def test_it_is_used_within_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_are_multiplied_so_within_it_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[torch.Size] = []
     operator = module._operator()
     assert operator is not None
@@ -69,14 +67,26 @@ def test_it_is_used_within_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> 
         return operator(hidden, *others)
 
     monkeypatch.setattr(module, "_operator", lambda: counted)
-    layer, hidden = torch.nn.Linear(300, 20), torch.randn(7, 300)
-    layer(hidden)
-    with products(onednn=False):
-        layer(hidden)
+    model, hidden = torch.nn.Sequential(torch.nn.Linear(300, 20), torch.nn.ReLU(), torch.nn.Linear(20, 3)), WEIGHT[:7]
+    layers = linear_layers(model)
+    expected = model(hidden)
+    with multiplied(layers, onednn=False):
+        model(hidden)
     assert calls == []
-    with products(onednn=True):
-        layer(hidden)
-    assert calls == [hidden.shape]
+    with multiplied(layers, onednn=True):
+        torch.testing.assert_close(model(hidden), expected)
+    assert calls == [(7, 300), (7, 20)]
+    # Also where the pass ends badly.
+    with pytest.raises(RuntimeError), multiplied(layers, onednn=True):
+        model(hidden[:, 1:])
+    model(hidden)
+    assert len(calls) == 3
+
+
+def test_a_layer_that_another_library_has_wrapped_is_left_alone() -> None:
+    layer = torch.nn.Linear(3, 3)
+    layer.forward = lambda hidden: hidden  # type: ignore[method-assign]
+    assert linear_layers(torch.nn.Sequential(layer)) == []
 
 
 @pytest.mark.parametrize(("own", "onednn", "chosen"), [(2.0, 1.0, True), (1.05, 1.0, False), (1.0, 2.0, False)])
