@@ -23,7 +23,7 @@ from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand, head_of
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
 from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by, linear_layers, multiplied
-from audit_pipeline.token_statistics.reduce import Reduced, Scratch, sweep
+from audit_pipeline.token_statistics.reduce import Reduced, Scratch, fetched, sweep
 from audit_pipeline.token_statistics.rerun import reruns
 from audit_pipeline.token_statistics.windows import Window
 
@@ -404,7 +404,7 @@ def _has_local_attention(config: Any) -> bool:
 
 def _by_window(batch: Sequence[Window], lengths: Sequence[int], reduced: Reduced) -> list[WindowStatistics]:
     ends = np.cumsum(lengths)[:-1]
-    columns = {name: np.split(tensor.cpu().numpy(), ends) for name, tensor in reduced.items()}
+    columns = {name: np.split(values, ends) for name, values in fetched(reduced).items()}
     return [
         WindowStatistics(window, {name: parts[number] for name, parts in columns.items()})
         for number, window in enumerate(batch)

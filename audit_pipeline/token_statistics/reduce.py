@@ -11,10 +11,13 @@ distribution is flat or sharp. So memory depends on the size of a block: full lo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from audit_pipeline.token_statistics.encode import TOPK
@@ -26,6 +29,7 @@ _LOG_ZERO = -1e9
 _ROWS = {"cpu": 1024, "cuda": 4096}
 _COLUMNS = {"cpu": 1024, "cuda": 8192}
 MASS_OF = 40
+_NUMPY = {torch.float32: np.float32, torch.int32: np.int32}
 
 Reduced = Mapping[str, torch.Tensor]
 """Statistics of ``n`` positions by name, each a tensor [n] on the logits' device; ``topk_id`` and ``topk_logprob``
@@ -73,6 +77,19 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
 def joined(pieces: Sequence[Reduced]) -> Reduced:
     """The statistics of consecutive positions, one after the other."""
     return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def fetched(reduced: Reduced) -> dict[str, npt.NDArray[Any]]:
+    """The statistics as arrays of the same names and shapes, in one transfer: each would wait for the device anew."""
+    on_device = {name: values for name, values in reduced.items() if values.dtype.itemsize == 4}
+    rows = {name: values.reshape(len(values), math.prod(values.shape[1:])) for name, values in on_device.items()}
+    together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1).cpu().numpy()
+    ends = np.cumsum([values.shape[1] for values in rows.values()])[:-1]
+    arrays: dict[str, npt.NDArray[Any]] = {
+        name: np.ascontiguousarray(columns).view(_NUMPY[on_device[name].dtype]).reshape(on_device[name].shape)
+        for name, columns in zip(rows, np.split(together, ends, axis=1), strict=True)
+    }
+    return {name: arrays[name] if name in arrays else values.numpy() for name, values in reduced.items()}
 
 
 def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:

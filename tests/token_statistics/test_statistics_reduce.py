@@ -11,7 +11,7 @@ from tiny_models import twin_of_logits
 
 from audit_pipeline.catalogue.contracts import MEASURED
 from audit_pipeline.token_statistics.head import Head, HeadLogits, LogitsAtHand
-from audit_pipeline.token_statistics.reduce import Reduced, Scratch, sweep
+from audit_pipeline.token_statistics.reduce import Reduced, Scratch, fetched, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -245,3 +245,16 @@ def test_the_best_token_has_rank_0_however_many_positions_there_are(positions: i
     assert torch.equal(found["logprob"], found["max_logprob"])
     second = sweep(logits, (best + 1) % 3000, Scratch(CPU), ALL)
     assert (second["rank"] >= 1).all()
+
+
+@pytest.mark.parametrize("positions", [0, 1, 9])
+def test_what_is_fetched_is_what_was_found(positions: int) -> None:
+    logits = torch.randn(positions, 50, generator=torch.Generator().manual_seed(1))
+    logits[:, 3] = -torch.inf
+    reduced = reduce(logits, [3] * positions, "topk", "logits")
+    arrays = fetched(reduced)
+    assert list(arrays) == list(reduced)
+    for name, values in reduced.items():
+        expected = values.numpy()
+        assert (arrays[name].dtype, arrays[name].shape) == (expected.dtype, expected.shape), name
+        np.testing.assert_array_equal(arrays[name], expected)
