@@ -29,5 +29,7 @@ def test_the_embedded_model_equals_the_bare_one(real_model: tuple[TokenizedModel
     model, forward = real_model
     text = SENTENCES[1]
     [ours] = score(model, forward, [text])
-    assert_like_twin(model, forward, text, ours)
+    # The bare model multiplies with MKL, ours perhaps with oneDNN: behind the start token, whose activations are huge,
+    # they are 2e-5 and 1e-4 from the mean that float64 gives.
+    assert_like_twin(model, forward, text, ours, tolerance=2e-4)
     assert ours["logprob"].mean() > -5, "English text is far more likely than chance"
