@@ -3,8 +3,8 @@
 Run by hand: ``python bench/bench_sweep_memory.py [--vocabularies 49152 151936] [--positions 512 2048 8192]``.
 
 Each case runs in a process of its own: weights of a head with random numbers, hidden states of so many positions, one
-sweep with everything that is kept by default. What is printed is by how much the process's peak memory grew in the
-sweep, beside what the full logits in float32 would take.
+sweep with everything that is kept by default, multiplied by the library that is faster here. What is printed is by how
+much the process's peak memory grew in the sweep, beside what the full logits in float32 would take.
 What belongs here: memory. What does not: speed (bench_token_statistics.py), correctness (tests/token_statistics).
 """
 
@@ -24,9 +24,11 @@ def measure(vocabulary: int, positions: int) -> None:
 
     from audit_pipeline.catalogue.contracts import MEASURED
     from audit_pipeline.token_statistics.head import Head, HeadLogits
+    from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by
     from audit_pipeline.token_statistics.reduce import Scratch, sweep
 
-    head = Head(torch.randn(vocabulary, WIDTH), None, 1.0, None)
+    weight = torch.randn(vocabulary, WIDTH)
+    head = Head(weight, None, 1.0, None, linear_by(onednn=faster_with_onednn(weight)))
     target = torch.randint(vocabulary, (positions,))
     wanted = {one.name for one in MEASURED}
     with torch.inference_mode():
