@@ -21,6 +21,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.kept import SWEPT
 from audit_pipeline.token_statistics.windows import batches, windows_of
 
 CONTEXT = 64
@@ -210,7 +211,7 @@ def twin_statistics(model: TokenizedModel, forward: ForwardPass, text: str) -> d
 
 
 def score(
-    model: TokenizedModel, forward: ForwardPass, texts: Sequence[str], budget: int = 1 << 14, **kinds: bool
+    model: TokenizedModel, forward: ForwardPass, texts: Sequence[str], budget: int = 1 << 14, *also: str
 ) -> list[dict[str, np.ndarray]]:
     """Statistics of each text, all texts through the model together."""
     encoded = encode(model, texts)
@@ -218,7 +219,7 @@ def score(
     windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
     done: list[list[WindowStatistics]] = [[] for _ in texts]
     for batch in batches(windows, budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step):
-        for one in forward.run(encoded, batch, **kinds):
+        for one in forward.run(encoded, batch, {*SWEPT["base"], *also}):
             done[one.window.text].append(one)
     rows = []
     for parts in done:

@@ -6,7 +6,7 @@ What does not: which windows there are (prepare.py), what becomes of their stati
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,27 +37,27 @@ class Done:
 
 @dataclass(frozen=True)
 class Job:
-    """What all batches of a run have in common; ``modes`` are the cached argmax tokens, by text number."""
+    """What all batches of a run have in common; ``modes`` are the cached argmax tokens, by text number.
+
+    ``wanted`` names the statistics of a text's own pass that are kept.
+    """
 
     forward: ForwardPass
     encoded: Sequence[EncodedText]
     modes: Mapping[int, IntArray]
     steps: int
-    topk: bool
-    logits: bool
+    wanted: Collection[str]
 
     def run(self, task: Task, batch: Sequence[Window]) -> list[Done]:
         own: Sequence[WindowStatistics | None] = [None] * len(batch)
         branches: Sequence[WindowBranches | None] = [None] * len(batch)
         modes = [self._modes_of(window) for window in batch] if task.from_modes else None
         if task.branches and (task.own or modes is None):
-            own, branches = self.forward.run_with_branches(
-                self.encoded, batch, self.steps, argmax=modes, topk=self.topk, logits=self.logits
-            )
+            own, branches = self.forward.run_with_branches(self.encoded, batch, self.steps, self.wanted, argmax=modes)
         elif modes is not None:
             branches = self.forward.run_branches(self.encoded, batch, modes, self.steps)
         else:
-            own = self.forward.run(self.encoded, batch, topk=self.topk, logits=self.logits)
+            own = self.forward.run(self.encoded, batch, self.wanted)
         return [Done(*parts) for parts in zip(batch, own, branches, strict=True)]
 
     def _modes_of(self, window: Window) -> IntArray:

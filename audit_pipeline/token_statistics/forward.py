@@ -6,7 +6,7 @@ What belongs here: tensors, devices, the split of a model into body and head. Wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,7 @@ _MIN_LENGTH = 16
 _ROW_TOKENS = {"cpu": 128, "cuda": 512}
 BRANCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 """Padded tokens of one batch of branches."""
-_MEASURED = tuple(one.name for one in MEASURED)
+_MEASURED = frozenset(one.name for one in MEASURED)
 _MOMENTS = ("logprob", "mean", "std")
 # Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
@@ -43,11 +43,8 @@ _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 @dataclass(frozen=True, eq=False)
 class WindowStatistics:
-    """What one window leaves behind: ``values`` by the name of their column (contracts.MEASURED), one a scored token,
+    """What one window leaves behind: ``values`` by the names that the sweep gives them (reduce.py), one a scored token,
     in order.
-
-    Where they were asked for, ``topk_id``, ``topk_logprob`` [scored tokens, k] and ``logits`` [scored tokens, V] are
-    among them.
     """
 
     window: Window
@@ -196,24 +193,23 @@ class ForwardPass:
         return cache
 
     def run(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], *, topk: bool = False, logits: bool = False
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = _MEASURED
     ) -> list[WindowStatistics]:
         """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
-        ``topk`` and ``logits`` (float16, [scored tokens, V]) are kept where asked for.
+        ``wanted`` names the statistics that are kept beside the log-probability (reduce.py).
         """
         with self._running():
-            return self._base(encoded, batch, topk, logits, None)
+            return self._base(encoded, batch, wanted, None)
 
     def run_with_branches(
         self,
         encoded: Sequence[EncodedText],
         batch: Sequence[Window],
         steps: int,
+        wanted: Collection[str] = _MEASURED,
         *,
         argmax: Sequence[IntArray] | None = None,
-        topk: bool = False,
-        logits: bool = False,
     ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
         """As :func:`run`, and the branches of up to ``steps`` tokens.
 
@@ -221,7 +217,7 @@ class ForwardPass:
         """
         cache = DynamicCache() if self.packed else None
         with self._running():
-            statistics = self._base(encoded, batch, topk, logits, cache)
+            statistics = self._base(encoded, batch, {*wanted, "argmax_id"}, cache)
             modes = [one.values["argmax_id"] for one in statistics] if argmax is None else argmax
             return statistics, self._branches(encoded, batch, modes, steps, cache)
 
@@ -249,8 +245,7 @@ class ForwardPass:
         self,
         encoded: Sequence[EncodedText],
         batch: Sequence[Window],
-        topk: bool,
-        keep_logits: bool,
+        wanted: Collection[str],
         cache: Cache | None,
     ) -> list[WindowStatistics]:
         ids, rows, targets = _batch_arrays(encoded, batch, self._padded_length(batch))
@@ -260,7 +255,6 @@ class ForwardPass:
             inputs |= {"past_key_values": cache, "use_cache": True}
         of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self.device)
         logits = self._logits(inputs, torch.from_numpy(np.concatenate(rows)).to(self.device))
-        wanted = {*_MEASURED, *(("topk",) if topk else ()), *(("logits",) if keep_logits else ())}
         return _by_window(batch, [len(target) for target in targets], sweep(logits, of, self._scratch, wanted))
 
     def _logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:

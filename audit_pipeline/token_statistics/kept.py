@@ -11,19 +11,36 @@ from typing import Literal
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import BRANCHES, LOGITS, TOKEN_STATISTICS, TOPK, text_sha256
+from audit_pipeline.catalogue.contracts import (
+    BRANCHES,
+    EXTRACTION,
+    LOGITS,
+    MEASURED,
+    TOKEN_STATISTICS,
+    TOPK,
+    text_sha256,
+)
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import cache_key
 
-Kind = Literal["base", "topk", "logits", "branches"]
+Kind = Literal["base", "topk", "logits", "branches", "extraction"]
 KINDS: Mapping[Kind, pa.Schema] = {
     "base": TOKEN_STATISTICS.schema,
     "topk": TOPK.schema,
     "logits": LOGITS.schema,
     "branches": BRANCHES.schema,
+    "extraction": EXTRACTION.schema,
 }
+SWEPT: Mapping[Kind, tuple[str, ...]] = {
+    "base": tuple(one.name for one in MEASURED),
+    "topk": ("topk",),
+    "logits": ("logits",),
+    "branches": (),
+    "extraction": ("rank", "log_mass_40"),
+}
+"""What the sweep over the vocabulary is asked for, for the rows of each kind (reduce.py)."""
 
 
 class Caches:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.contracts import EXTRACTION, TOKEN_STATISTICS, Table, text_sha256
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
@@ -19,9 +19,11 @@ from audit_pipeline.token_statistics.encode import EncodedText, cache_key, encod
 from audit_pipeline.token_statistics.kept import Kind, TextsWithBranches, Where, caches_of
 from audit_pipeline.token_statistics.windows import Window, windows_of
 
-_BASE_BYTES_A_TOKEN = sum(
-    field.type.value_type.bit_width // 8 for field in TOKEN_STATISTICS.schema if pa.types.is_list(field.type)
-)
+
+def _bytes_a_token(table: Table) -> int:
+    return sum(field.type.value_type.bit_width // 8 for field in table.schema if pa.types.is_list(field.type))
+
+
 # About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it.
 SHARE_WITH_BRANCH = 0.6
 
@@ -42,9 +44,13 @@ class Plan:
 
 @dataclass
 class Prepared:
-    """The distinct texts that miss a row of some kind, encoded."""
+    """The texts that miss a row of some kind, encoded, of ``distinct`` ones in all.
 
-    keys: dict[str, dict[Kind, str]]
+    ``keys``, ``encoded`` and ``missing`` have one entry each per text that misses something.
+    """
+
+    distinct: int
+    keys: list[Mapping[Kind, str]]
     encoded: list[EncodedText]
     missing: list[frozenset[Kind]]
     windows: list[Window] = field(default_factory=list)
@@ -69,7 +75,7 @@ def plan(
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(
         texts=len(texts),
-        cached_texts=len(prepared.keys) - len(prepared.encoded),
+        cached_texts=prepared.distinct - len(prepared.encoded),
         texts_to_run=len(prepared.encoded),
         tokens_to_run=sum(window.length for window in prepared.windows),
         passes=len(prepared.windows),
@@ -86,12 +92,17 @@ def kinds_of(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
 def prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache], steps: int) -> Prepared:
     """The distinct ``texts`` that a cache lacks, or whose branches are shorter than ``steps``, and their windows."""
     distinct = {text_sha256(text): text for text in texts}
-    keys = {sha256: {kind: cache_key(model, sha256, kind, steps) for kind in caches} for sha256 in distinct}
+    keys: dict[str, Mapping[Kind, str]] = {
+        sha256: {kind: cache_key(model, sha256, kind, steps) for kind in caches} for sha256 in distinct
+    }
     on_disk = {
-        kind: cache.known(own[kind] for own in keys.values()) for kind, cache in caches.items() if kind != "branches"
+        kind: cache.known(by_kind[kind] for by_kind in keys.values())
+        for kind, cache in caches.items()
+        if kind != "branches"
     }
     branched = TextsWithBranches(model, caches["branches"], steps, distinct) if "branches" in caches else None
     to_encode: list[str] = []
+    own: list[Mapping[Kind, str]] = []
     missing: list[frozenset[Kind]] = []
     for sha256, text in distinct.items():
         lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[sha256][kind] not in known}
@@ -99,20 +110,22 @@ def prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, P
             lacking.add("branches")
         if lacking:
             to_encode.append(text)
+            own.append(keys[sha256])
             missing.append(frozenset(lacking))
     encoded = encode(model, to_encode)
     window, stride = window_and_stride(model)
     windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
-    return Prepared(keys, encoded, missing, windows)
+    return Prepared(len(distinct), own, encoded, missing, windows)
 
 
 def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
     """About how many bytes the missing rows take, uncompressed, by kind."""
     a_token: dict[Kind, int] = {
-        "base": _BASE_BYTES_A_TOKEN,
+        "base": _bytes_a_token(TOKEN_STATISTICS),
         "topk": 8 * TOPK_ENTRIES,
         "logits": 2 * model.vocab_size,
         "branches": 4 + round(8 * steps * SHARE_WITH_BRANCH),
+        "extraction": _bytes_a_token(EXTRACTION),
     }
     totals: dict[Kind, int] = {}
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.catalogue.contracts import MEASURED
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import EncodedText
-from audit_pipeline.token_statistics.kept import Kind
+from audit_pipeline.token_statistics.kept import SWEPT, Kind
 from audit_pipeline.token_statistics.prepare import Prepared
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class RowWriter:
                 if kind == "branches"
                 else _columns(kind, text, own, self._model.vocab_size)
             )
-            key = self._prepared.keys[text.text_sha256][kind]
+            key = self._prepared.keys[number][kind]
             row = {"key": key, "text_sha256": text.text_sha256, **columns}
             self._caches[kind].add(row, sum(_size(value) for value in row.values()))
 
@@ -84,12 +83,13 @@ def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, ob
 
 def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], vocab_size: int) -> dict[str, object]:
     scored = slice(text.first_scored, None)
-    if kind == "base":
-        own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
-        return {
-            **{name: values[scored] for name, values in own.items()},
-            **{name: _joined([part.values[name] for part in parts]) for name in (one.name for one in MEASURED)},
-        }
+    own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
+    tokens = {name: values[scored] for name, values in own.items()}
+    if kind in ("base", "extraction"):
+        names = ("logprob", *(name for name in SWEPT[kind] if name != "logprob"))
+        measured = {name: _joined([part.values[name] for part in parts]) for name in names}
+        place = {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored} if kind == "extraction" else {}
+        return {**place, **tokens, **measured}
     if kind == "topk":
         return {
             "k": parts[0].values["topk_id"].shape[1] if parts else TOPK_ENTRIES,

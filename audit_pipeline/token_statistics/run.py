@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +17,9 @@ import numpy as np
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import IntArray
-from audit_pipeline.token_statistics.kept import Caches, Kind, Where, caches_of, read_statistics
+from audit_pipeline.token_statistics.kept import SWEPT, Caches, Kind, Where, caches_of, read_statistics
 from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare
 from audit_pipeline.token_statistics.rows import RowWriter
 
@@ -117,23 +118,52 @@ def compute(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
-    writer = RowWriter(model, prepared, caches, branch_steps)
     modes = _modes(model, texts, where, prepared) if branch_steps else {}
+    summary = run_prepared(
+        model,
+        prepared,
+        caches,
+        forward,
+        modes=modes,
+        branch_steps=branch_steps,
+        token_budget=token_budget,
+        on_progress=on_progress,
+    )
+    if not isinstance(where, Caches):
+        for cache in caches.values():
+            cache.compact()
+    return replace(summary, texts=len(texts))
+
+
+def run_prepared(
+    model: TokenizedModel,
+    prepared: Prepared,
+    caches: Mapping[Kind, PartCache],
+    forward: Callable[[], ForwardPass],
+    *,
+    modes: Mapping[int, IntArray] | None = None,
+    branch_steps: int = 0,
+    token_budget: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> RunSummary:
+    """Run the model over what is prepared, and write the rows to ``caches`` as they come.
+
+    ``modes`` are the cached argmax tokens, by the number of the text, of those that are run for branches alone.
+    """
+    writer = RowWriter(model, prepared, caches, branch_steps)
     writer.add_empty()
     ready = forward() if prepared.windows else None
     branch_tokens_before = ready.branch_tokens_run if ready is not None else 0
     started = time.perf_counter()
     if ready is not None:
-        _run(prepared, ready, writer, modes, branch_steps, token_budget, on_progress)
+        _run(prepared, ready, writer, modes or {}, branch_steps, token_budget, on_progress)
     for cache in caches.values():
         cache.flush()
-        if not isinstance(where, Caches):
-            cache.compact()
     seconds = time.perf_counter() - started
     tokens = sum(window.length for window in prepared.windows)
     return RunSummary(
-        texts=len(texts),
-        texts_from_cache=len(prepared.keys) - sum(map(prepared.wants_pass, range(len(prepared.encoded)))),
+        texts=prepared.distinct,
+        texts_from_cache=prepared.distinct - sum(map(prepared.wants_pass, range(len(prepared.encoded)))),
         texts_computed=sum(1 for number in _with_tokens(prepared) if prepared.wants_pass(number)),
         texts_without_tokens=sum(1 for text in prepared.encoded if not text.n_scored),
         tokens_computed=tokens,
@@ -180,8 +210,8 @@ def _run(
     from audit_pipeline.token_statistics.batches import Job, run_batches  # noqa: PLC0415
 
     budget = token_budget or TOKEN_BUDGET[forward.device.type]
-    wanted = frozenset().union(*prepared.missing)
-    job = Job(forward, prepared.encoded, modes, steps, "topk" in wanted, "logits" in wanted)
+    wanted = {name for kind in frozenset().union(*prepared.missing) for name in SWEPT[kind]}
+    job = Job(forward, prepared.encoded, modes, steps, wanted)
     tokens_total = sum(window.length for window in prepared.windows)
     texts_total = len({window.text for window in prepared.windows})
     tokens_done = 0

@@ -7,7 +7,7 @@ import csv
 import json
 import random
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -188,12 +188,12 @@ class Interrupted(ForwardPass):
         self.calls, self._at = 0, at
 
     def run(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], *, topk: bool = False, logits: bool = False
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = ()
     ) -> list[WindowStatistics]:
         self.calls += 1
         if self.calls == self._at:
             raise KeyboardInterrupt
-        return super().run(encoded, batch, topk=topk, logits=logits)
+        return super().run(encoded, batch, wanted)
 
 
 def test_what_stops_the_run_costs_nothing_that_was_done(score: Score, tiny: Tiny, tmp_path: Path, out: Path) -> None:

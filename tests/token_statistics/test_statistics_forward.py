@@ -72,7 +72,7 @@ def test_no_score_depends_on_the_batch(tiny: Load, family: str, text: str, other
 def test_topk_and_logits_equal_the_twin(tiny: Load) -> None:
     model, forward = tiny("llama")
     text = " ".join(SENTENCES[:3])
-    [ours] = score(model, forward, [text], topk=True, logits=True)
+    [ours] = score(model, forward, [text], 1 << 14, "topk", "logits")
     [encoded] = encode(model, [text])
     logits = twin_logits(model, forward, encoded)
     assert ours["logits"].dtype == np.float16
@@ -88,7 +88,7 @@ def test_topk_and_logits_equal_the_twin(tiny: Load) -> None:
 def test_a_final_softcap_is_respected(tiny: Load) -> None:
     model, forward = tiny("gemma2")
     cap = forward.model.config.final_logit_softcapping
-    [ours] = score(model, forward, [SENTENCES[0]], logits=True)
+    [ours] = score(model, forward, [SENTENCES[0]], 1 << 14, "logits")
     assert np.abs(ours["logits"]).max() <= cap
     assert np.abs(ours["logits"]).max() > 0.8 * cap, "the cap must bite for the comparison with the twin to mean it"
 

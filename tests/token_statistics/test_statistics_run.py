@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,14 @@ class Counting(ForwardPass):
         self._fail = fail
 
     def run(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], *, topk: bool = False, logits: bool = False
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = ()
     ) -> list[WindowStatistics]:
         self.calls += 1
         if (error := self._fail(self.calls)) is not None:
             raise error
         self.largest_batch = max(self.largest_batch, len(batch))
         self.texts += [encoded[window.text].text_sha256 for window in batch]
-        return super().run(encoded, batch, topk=topk, logits=logits)
+        return super().run(encoded, batch, wanted)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ are in the cache lack it: raise the version of the kind ``base``.
 SIGMA_FLOOR = 1e-6
 """A standard deviation is at least this much where something is divided by it (the papers' published code)."""
 
-KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1}
+KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1, "extraction": 1}
 """The version of each kind of cached statistics; it is part of the cache keys."""
 
 TOKEN_STATISTICS = Table(
@@ -133,6 +133,31 @@ BRANCHES = Table(
             "flat: log-probability of the tokens behind, the argmax standing in the token's place",
         ),
         per_token("z", pa.float32(), "flat: the same, standardised by the branch's own mean and deviation"),
+    ),
+)
+
+EXTRACTION = Table(
+    "extraction",
+    "how likely a model goes on as a document does, of the windows of documents that it has been run on",
+    key=("key",),
+    per="pair",
+    kept="cache",
+    in_warehouse=False,
+    made_from=("documents",),
+    columns=(
+        Column(
+            "key",
+            pa.string(),
+            "cache key: document, place and lengths of the window, model, tokenizer, start-token policy, kind version",
+        ),
+        Column("text_sha256", pa.string(), "sha256 of the document's UTF-8 text"),
+        Column("start", pa.int32(), "first character of the window's first token in the document"),
+        Column("prefix_tokens", pa.int32(), "tokens that the model was given; those behind them are its suffix"),
+        per_token("token_id", pa.int32(), "the tokens of the suffix, in order"),
+        per_token("char_start", pa.int32(), "first character of the token in the document"),
+        per_token("char_end", pa.int32(), "one past the last character of the token"),
+        *(one for one in MEASURED if one.name in ("logprob", "rank")),
+        per_token("log_mass_40", pa.float32(), "the log of the probability that the 40 best tokens have together"),
     ),
 )
 

@@ -1,0 +1,164 @@
+"""What windows say of a document: how likely each suffix is, and how much of the document the likely ones cover.
+
+What belongs here: numbers from the cached rows of windows. What does not: where windows begin (places.py), models.
+
+``log_p`` is the log-probability with which the model, drawing from its whole distribution, gives a window's suffix word
+for word behind its prefix (Hayes et al. 2025); ``log_p_top`` the same where every token is drawn from the ``TOP`` best
+ones, minus infinity where a token of the suffix is not among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from audit_pipeline.extraction.places import Coarse
+
+TOP = 40
+THRESHOLDS = (0.001, 0.01, 0.1, 0.5)
+"""The probabilities of a suffix that shares of a document are reported for."""
+STRONGEST = 10
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The windows of one document, by their beginning; [n] each.
+
+    start: first character of the window. begin, end: characters of its suffix. log_p, log_p_top: see above. outside:
+    tokens of the suffix that are not among the ``TOP`` best. matches: tokens that are the model's first choice.
+    tokens: tokens of the suffix. half: log_p_top of the first and the second half of the suffix, tokens outside taken
+    as likely as they are: [n, 2].
+    """
+
+    start: Ints
+    begin: Ints
+    end: Ints
+    log_p: Floats
+    log_p_top: Floats
+    outside: Ints
+    matches: Ints
+    tokens: Ints
+    half: Floats
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def greedy(self) -> npt.NDArray[np.bool_]:
+        """Whether the model gives the suffix word for word when it always takes its first choice."""
+        return self.matches == self.tokens
+
+
+def windows_from(rows: pa.Table) -> Windows:
+    """From rows of the cache (EXTRACTION) of one document, in the order of ``start``."""
+    ends = rows.column("logprob").combine_chunks().offsets.to_numpy()
+    flat = {name: _flat(rows, name) for name in ("char_start", "char_end", "logprob", "rank", "log_mass_40")}
+    begins, lasts, middles = ends[:-1], ends[1:], (ends[:-1] + ends[1:]) // 2
+    log_p = flat["logprob"].astype(np.float64)
+    within = log_p - flat["log_mass_40"]
+    outside = _sums(flat["rank"] >= TOP, begins, lasts)
+    return Windows(
+        start=rows.column("start").to_numpy().astype(np.int64),
+        begin=flat["char_start"][begins].astype(np.int64),
+        end=flat["char_end"][lasts - 1].astype(np.int64),
+        log_p=_sums(log_p, begins, lasts),
+        log_p_top=np.where(outside > 0, -np.inf, _sums(within, begins, lasts)),
+        outside=outside,
+        matches=_sums(flat["rank"] == 0, begins, lasts),
+        tokens=(lasts - begins).astype(np.int64),
+        half=np.stack([_sums(within, begins, middles), _sums(within, middles, lasts)], axis=1),
+    )
+
+
+def coarse_of(windows: Windows, half_on: Sequence[int]) -> list[Coarse]:
+    """The coarse windows as places.py takes them; ``half_on`` [n] are the characters half a suffix behind each."""
+    halves = windows.half.tolist()
+    return [Coarse(int(start), int(on), *half) for start, on, half in zip(windows.start, half_on, halves, strict=True)]
+
+
+def log_draws(log_p: float, p: float = 0.5) -> float:
+    """The log of how many draws give a suffix at least once with probability ``p``: n = ln(1 - p) / ln(1 - p_z).
+
+    In logs, since p_z may be far below the smallest float (Hayes et al. 2025, the (n, p)-discoverable extraction).
+    """
+    if log_p >= 0.0:
+        return 0.0
+    # -ln(1 - p_z), and where p_z is tiny p_z itself.
+    log_rate = log_p if log_p < -30.0 else math.log(-math.log1p(-math.exp(log_p)))
+    return max(0.0, math.log(-math.log1p(-p)) - log_rate)
+
+
+@dataclass(frozen=True)
+class Memorisation:
+    """What the windows of one document come to.
+
+    covered: the share of the document's characters in a suffix at least as likely as each of ``THRESHOLDS``, by
+    ``log_p_top``; greedy: the same of suffixes that the model gives by its first choices. longest_run: the most
+    characters on end in suffixes of the lowest threshold. strongest: numbers of the windows that are likeliest by
+    ``log_p``, no two of which overlap.
+    """
+
+    characters: int
+    windows: int
+    covered: tuple[float, ...]
+    greedy: float
+    longest_run: int
+    strongest: tuple[int, ...]
+
+
+def memorisation(windows: Windows, characters: int) -> Memorisation:
+    """The conclusions on a document of so many ``characters``."""
+    likely = [windows.log_p_top >= math.log(one) for one in THRESHOLDS]
+    return Memorisation(
+        characters=characters,
+        windows=len(windows),
+        covered=tuple(_covered(windows, which) / max(characters, 1) for which in likely),
+        greedy=_covered(windows, windows.greedy) / max(characters, 1),
+        longest_run=max((end - begin for begin, end in _runs(windows, likely[0])), default=0),
+        strongest=_strongest(windows),
+    )
+
+
+def _runs(windows: Windows, which: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The stretches of characters that the suffixes of these windows cover."""
+    runs: list[tuple[int, int]] = []
+    for begin, end in sorted(zip(windows.begin[which].tolist(), windows.end[which].tolist(), strict=True)):
+        if runs and begin <= runs[-1][1]:
+            runs[-1] = runs[-1][0], max(runs[-1][1], end)
+        else:
+            runs.append((begin, end))
+    return runs
+
+
+def _covered(windows: Windows, which: npt.NDArray[np.bool_]) -> int:
+    return sum(end - begin for begin, end in _runs(windows, which))
+
+
+def _strongest(windows: Windows) -> tuple[int, ...]:
+    chosen: list[int] = []
+    for number in np.argsort(-windows.log_p, kind="stable").tolist():
+        begin, end = windows.begin[number], windows.end[number]
+        if all(end <= windows.begin[one] or begin >= windows.end[one] for one in chosen):
+            chosen.append(number)
+        if len(chosen) == STRONGEST:
+            break
+    return tuple(chosen)
+
+
+def _flat(rows: pa.Table, name: str) -> npt.NDArray[np.generic]:
+    return rows.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False)
+
+
+def _sums(values: npt.NDArray[np.generic], begins: Ints, ends: Ints) -> npt.NDArray[np.generic]:
+    """The sum of ``values`` from each of ``begins`` to each of ``ends``."""
+    if not len(begins):
+        return np.zeros(0, dtype=values.dtype)
+    return np.array([values[begin:end].sum() for begin, end in zip(begins, ends, strict=True)])

@@ -1,0 +1,139 @@
+"""Windows of documents as a model's tokens, and how likely the model finds them, cached.
+
+What belongs here: tokens of a window, its key in the cache, running what is missing, reading what is there. What does
+not: where windows begin (places.py), what is concluded (conclude.py), the forward pass (token_statistics/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
+from audit_pipeline.errors import DataError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.encode import EncodedText, encode
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.kept import Kind, Where, caches_of
+from audit_pipeline.token_statistics.prepare import Prepared
+from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
+from audit_pipeline.token_statistics.windows import Window
+
+_CHARACTERS_A_TOKEN = 8
+# Tokens behind the window that its slice has to have, unless the document ends: the cut may change the last ones.
+_BEYOND = 8
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many tokens the model is given, and how many behind them it is asked for."""
+
+    prefix: int
+    suffix: int
+
+    @property
+    def window(self) -> int:
+        return self.prefix + self.suffix
+
+
+def require_room(model: TokenizedModel, lengths: Lengths) -> None:
+    """Raise DataError where a window does not fit into the model's context."""
+    if lengths.window + 1 > model.context_length:
+        raise DataError(
+            f"a window of {lengths.prefix} + {lengths.suffix} tokens does not fit into the context of "
+            f"{model.entry.name}, {model.context_length:,} tokens: make it shorter"
+        )
+
+
+def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], lengths: Lengths) -> list[EncodedText]:
+    """The windows of a document that begin at the characters ``starts``, those that end within it, in their order.
+
+    A window is the first tokens of the text from its beginning on, as the model's tokenizer cuts that text: the model
+    sees nothing else (but a start token, by the model's policy). Its ``text_sha256`` is the document's, its spans are
+    places in the document, its scored tokens are the suffix.
+    """
+    sha256 = text_sha256(document)
+    found: dict[int, EncodedText] = {}
+    waiting, size = list(starts), _CHARACTERS_A_TOKEN * lengths.window
+    while waiting:
+        short: list[int] = []
+        for start, one in zip(waiting, encode(model, [document[at : at + size] for at in waiting]), strict=True):
+            ends = start + size >= len(document)
+            if len(one.token_id) >= lengths.window + (0 if ends else _BEYOND):
+                found[start] = _cut(one, start, sha256, lengths)
+            elif not ends:
+                short.append(start)
+        waiting, size = short, 2 * size
+    return [found[start] for start in sorted(found)]
+
+
+def _cut(text: EncodedText, start: int, sha256: str, lengths: Lengths) -> EncodedText:
+    cut = slice(lengths.window)
+    return replace(
+        text,
+        text_sha256=sha256,
+        token_id=text.token_id[cut],
+        char_start=text.char_start[cut] + start,
+        char_end=text.char_end[cut] + start,
+        first_scored=lengths.prefix,
+    )
+
+
+def run_windows(
+    model: TokenizedModel,
+    windows: Sequence[EncodedText],
+    where: Where,
+    forward: Callable[[], ForwardPass],
+    on_progress: Callable[[Progress], None] | None = None,
+) -> RunSummary:
+    """Run the model on those of ``windows`` that the cache lacks, and write their rows as they come."""
+    caches = caches_of(model, where, ("extraction",))
+    return run_prepared(model, _prepared(model, windows, caches), caches, forward, on_progress=on_progress)
+
+
+def tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], where: Where) -> int:
+    """How many tokens :func:`run_windows` would run the model on."""
+    return sum(window.length for window in _prepared(model, windows, caches_of(model, where, ("extraction",))).windows)
+
+
+def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], where: Where) -> pa.Table:
+    """The cached rows (EXTRACTION) of ``windows``, each once, by their beginning."""
+    cache = caches_of(model, where, ("extraction",))["extraction"]
+    return cache.read(_key(model, window) for window in windows).sort_by(
+        [("text_sha256", "ascending"), ("start", "ascending")]
+    )
+
+
+def _prepared(model: TokenizedModel, windows: Sequence[EncodedText], caches: Mapping[Kind, PartCache]) -> Prepared:
+    keys = {_key(model, window): window for window in windows}
+    known = caches["extraction"].known(keys)
+    lacking = {key: window for key, window in keys.items() if key not in known}
+    return Prepared(
+        distinct=len(keys),
+        keys=[{"extraction": key} for key in lacking],
+        encoded=list(lacking.values()),
+        missing=[frozenset({"extraction"})] * len(lacking),
+        windows=[
+            Window(number, 0, len(one.token_id), one.first_scored, one.start_token_id is not None)
+            for number, one in enumerate(lacking.values())
+        ],
+    )
+
+
+def _key(model: TokenizedModel, window: EncodedText) -> str:
+    """The key of a window's row: whatever can change the row is in it."""
+    return digest(
+        window.text_sha256,
+        int(window.char_start[0]),
+        int(window.char_end[-1]),
+        window.token_id.tolist(),
+        window.first_scored,
+        window.start_token_id,
+        model.identity.model_fingerprint,
+        model.identity.tokenizer_fingerprint,
+        "extraction",
+        KIND_VERSIONS["extraction"],
+    )
