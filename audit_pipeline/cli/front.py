@@ -15,7 +15,18 @@ from typing import Any, NoReturn
 import click
 
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
-from audit_pipeline.cli import auditing, conclusions, controls, corpus_tests, demo, listing, published, scoring, upkeep
+from audit_pipeline.cli import (
+    auditing,
+    conclusions,
+    controls,
+    corpus_tests,
+    demo,
+    extraction,
+    listing,
+    published,
+    scoring,
+    upkeep,
+)
 from audit_pipeline.cli.library_output import held_back
 from audit_pipeline.errors import AuditError, MadeAgainWarning, one_line
 from audit_pipeline.operate.console import tell
@@ -93,6 +104,7 @@ for _command in (
     controls.control,
     controls.study,
     scoring.score,
+    extraction.extract,
     scoring.count,
     listing.detectors,
     listing.models,

@@ -54,7 +54,7 @@ class Windows:
     @property
     def greedy(self) -> npt.NDArray[np.bool_]:
         """Whether the model gives the suffix word for word when it always takes its first choice."""
-        return self.matches == self.tokens
+        return np.equal(self.matches, self.tokens)
 
 
 def windows_from(rows: pa.Table) -> Windows:
@@ -62,9 +62,9 @@ def windows_from(rows: pa.Table) -> Windows:
     ends = rows.column("logprob").combine_chunks().offsets.to_numpy()
     flat = {name: _flat(rows, name) for name in ("char_start", "char_end", "logprob", "rank", "log_mass_40")}
     begins, lasts, middles = ends[:-1], ends[1:], (ends[:-1] + ends[1:]) // 2
-    log_p = flat["logprob"].astype(np.float64)
+    log_p = flat["logprob"]
     within = log_p - flat["log_mass_40"]
-    outside = _sums(flat["rank"] >= TOP, begins, lasts)
+    outside = _counts(flat["rank"] >= TOP, begins, lasts)
     return Windows(
         start=rows.column("start").to_numpy().astype(np.int64),
         begin=flat["char_start"][begins].astype(np.int64),
@@ -72,7 +72,7 @@ def windows_from(rows: pa.Table) -> Windows:
         log_p=_sums(log_p, begins, lasts),
         log_p_top=np.where(outside > 0, -np.inf, _sums(within, begins, lasts)),
         outside=outside,
-        matches=_sums(flat["rank"] == 0, begins, lasts),
+        matches=_counts(flat["rank"] == 0, begins, lasts),
         tokens=(lasts - begins).astype(np.int64),
         half=np.stack([_sums(within, begins, middles), _sums(within, middles, lasts)], axis=1),
     )
@@ -153,12 +153,15 @@ def _strongest(windows: Windows) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def _flat(rows: pa.Table, name: str) -> npt.NDArray[np.generic]:
-    return rows.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False)
+def _flat(rows: pa.Table, name: str) -> Floats:
+    """The values of all windows, one window behind the other."""
+    return np.asarray(rows.column(name).combine_chunks().flatten(), dtype=np.float64)
 
 
-def _sums(values: npt.NDArray[np.generic], begins: Ints, ends: Ints) -> npt.NDArray[np.generic]:
+def _sums(values: Floats, begins: Ints, ends: Ints) -> Floats:
     """The sum of ``values`` from each of ``begins`` to each of ``ends``."""
-    if not len(begins):
-        return np.zeros(0, dtype=values.dtype)
-    return np.array([values[begin:end].sum() for begin, end in zip(begins, ends, strict=True)])
+    return np.array([values[begin:end].sum() for begin, end in zip(begins, ends, strict=True)], dtype=np.float64)
+
+
+def _counts(which: npt.NDArray[np.bool_], begins: Ints, ends: Ints) -> Ints:
+    return _sums(which.astype(np.float64), begins, ends).astype(np.int64)

@@ -56,6 +56,16 @@ CLAIM_IN_WORDS: dict[ClaimLevel, str] = {
     ),
 }
 
+REPRODUCED_IN_WORDS = (
+    "Behind the words before it, the model gives such a passage word for word about once in so many draws. "
+    "That is a statement about the model, not about how the text got into it: near-duplicates and quotations suffice. "
+    "A passage that was not found clears nobody."
+)
+"""What may be said of extraction: it is observed directly, and no other documents are needed for it."""
+
+NOT_CALIBRATED_IN_WORDS = (
+    "Not calibrated: nothing here says how often documents that the model cannot have seen reach the same numbers."
+)
 
 AS_STATED_IN_WORDS = (
     "That chance decided which texts could be in the training data is what {who} says, and nothing here can check it. "

@@ -331,10 +331,10 @@ def test_a_batch_that_does_not_fit_is_halved(tiny: Load, paths: DataPaths) -> No
     model, inner = tiny("llama")
 
     class Small(Counting):
-        def run(self, encoded: Any, batch: Any, **kinds: bool) -> list[WindowStatistics]:
+        def run(self, encoded: Any, batch: Any, wanted: Any) -> list[WindowStatistics]:
             if len(batch) > 2:
                 raise torch.OutOfMemoryError
-            return super().run(encoded, batch, **kinds)
+            return super().run(encoded, batch, wanted)
 
     small = Small(inner)
     assert compute(model, TEXTS, paths, lambda: small).texts_computed == len(TEXTS)

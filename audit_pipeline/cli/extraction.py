@@ -1,0 +1,216 @@
+"""The command extract: what a model can be made to say of documents.
+
+What belongs here: options, their order of calls, and what is printed. What does not: any work (extraction/). Heavy
+packages are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.cli.shared import FILE, PATH, data_to_write, json_option, loader, model_named
+from audit_pipeline.metrics.claims import NOT_CALIBRATED_IN_WORDS, REPRODUCED_IN_WORDS
+from audit_pipeline.operate.console import Row, say, show_table, tell, tell_skipped
+
+if TYPE_CHECKING:
+    from audit_pipeline.extraction.search import Document, Extracted, Search
+    from audit_pipeline.models.load import TokenizedModel
+
+_SHOWN_DOCUMENTS, _SHOWN_WINDOWS = 20, 3
+
+
+@click.command()
+@click.option("--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path.")
+@click.option(
+    "--texts",
+    "file",
+    required=True,
+    type=PATH,
+    help="The documents: a .txt file or a folder of them, one document each, or a file of rows with a text each.",
+)
+@click.option("--prefix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens the model is given.")
+@click.option("--suffix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens it has to give.")
+@click.option(
+    "--stride",
+    default="coarse-to-fine",
+    show_default=True,
+    help="Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
+    "(tiled, and every 10 characters where a passage could be likely).",
+)
+@click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
+@click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
+@click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
+@click.option("--dry-run", is_flag=True, help="Say how many windows and tokens there are, and about how long it takes.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
+)
+@json_option
+def extract(
+    model: str,
+    file: Path,
+    prefix: int,
+    suffix: int,
+    stride: str,
+    out: Path | None,
+    text_column: str | None,
+    no_text: bool,
+    dry_run: bool,
+    device: str | None,
+) -> None:
+    """Find out which passages of documents a model gives word for word.
+
+    For windows of a document, the probability that the model, given the prefix, goes on with exactly the suffix:
+    computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same
+    command continues. docs/extraction.md explains the numbers.
+    """
+    from audit_pipeline.catalogue.tables import require_output
+    from audit_pipeline.extraction.documents import read_documents
+
+    paths = DataPaths.from_environment() if dry_run else data_to_write()
+    configured = model_named(model)
+    if out is not None:
+        require_output(out, file)
+    documents, skipped = read_documents(file, text_column)
+    tell_skipped(skipped.first, skipped.count)
+
+    from audit_pipeline.extraction.search import Search, asked_for
+    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.token_statistics.kept import Caches
+
+    tokenized = load_tokenizer(configured, paths)
+    search = Search(tokenized, documents, asked_for(prefix, suffix, stride), Caches(paths))
+    if dry_run:
+        _dry_run(search, tokenized, documents, device)
+        return
+    found = _run(search, tokenized, paths, device)
+    if out is not None:
+        from audit_pipeline.extraction.table import write_windows
+
+        write_windows(out, found)
+    _show(found, quoted=not no_text and texts_are_quoted())
+    if out is not None:
+        say(f"{sum(len(one.windows) for one in found):,} windows in {out}", out=out)
+
+
+def _run(search: Search, model: TokenizedModel, paths: DataPaths, device: str | None) -> list[Extracted]:
+    from audit_pipeline.operate.progress import terminal_bar
+
+    load = loader(paths, device)
+    # Fine windows are run by the model that is in memory since the coarse ones.
+    loaded = cache(lambda: load(model))
+    with terminal_bar(model.entry.name) as on_progress:
+        return list(search.run(loaded, on_progress))
+
+
+def _dry_run(search: Search, model: TokenizedModel, documents: Sequence[Document], device: str | None) -> None:
+    from audit_pipeline.models.weights import default_device
+    from audit_pipeline.token_statistics.estimate import seconds_for
+
+    windows, tokens = search.tokens()
+    seconds = seconds_for(model, tokens, device or default_device())
+    say(
+        f"{len(documents):,} documents, {windows:,} windows; {tokens:,} tokens to run, about {seconds:,.0f} s; "
+        "likely passages add fine windows",
+        documents=len(documents),
+        windows=windows,
+        tokens=tokens,
+        seconds=seconds,
+    )
+
+
+def _show(found: Sequence[Extracted], *, quoted: bool) -> None:
+    from audit_pipeline.extraction.conclude import THRESHOLDS
+
+    by_strength = sorted(found, key=lambda one: -_best(one))
+    short = [one.document.name for one in found if not len(one.windows)]
+    if short:
+        tell(f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {', '.join(short[:5])}")
+    rows = [_document_row(one) for one in by_strength if len(one.windows)]
+    shares = [(f"p ≥ {one}", _share(f"covered_{one}")) for one in THRESHOLDS]
+    show_table(
+        "documents",
+        rows,
+        [
+            ("document", "document"),
+            ("characters", lambda row: f"{row['characters']:,}"),
+            ("windows", lambda row: f"{row['windows']:,}"),
+            *shares,
+            ("first choices", _share("greedy")),
+            ("longest run", lambda row: f"{row['longest_run']:,}"),
+            ("once in", lambda row: _draws(row["log_p"])),
+        ],
+    )
+    shown = [one for one in by_strength if len(one.windows)][:_SHOWN_DOCUMENTS]
+    passages = [row for one in shown for row in _passages(one, quoted=quoted)]
+    show_table(
+        "passages",
+        passages,
+        [
+            ("document", "document"),
+            ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
+            ("once in", lambda row: _draws(row["log_p"])),
+            ("first choices", lambda row: f"{row['matches']} of {row['tokens']}"),
+            ("behind", lambda row: row["prefix"] or "-"),
+            ("passage", lambda row: row["suffix"] or "-"),
+        ],
+    )
+    say(REPRODUCED_IN_WORDS, claim_level="reproduced", claim=REPRODUCED_IN_WORDS)
+    say(NOT_CALIBRATED_IN_WORDS, calibrated=False, calibration=NOT_CALIBRATED_IN_WORDS)
+
+
+def _best(one: Extracted) -> float:
+    return float(one.windows.log_p.max()) if len(one.windows) else -math.inf
+
+
+def _document_row(one: Extracted) -> Row:
+    from audit_pipeline.extraction.conclude import THRESHOLDS
+
+    shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, one.found.covered, strict=True)}
+    return {
+        "document": one.document.name,
+        "characters": one.found.characters,
+        "windows": one.found.windows,
+        **shares,
+        "greedy": one.found.greedy,
+        "longest_run": one.found.longest_run,
+        "log_p": _best(one),
+    }
+
+
+def _passages(one: Extracted, *, quoted: bool) -> list[Row]:
+    from audit_pipeline.extraction.documents import excerpt
+
+    windows, text = one.windows, one.document.text
+    rows: list[Row] = []
+    for number in one.found.strongest[:_SHOWN_WINDOWS]:
+        start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
+        rows.append(
+            {
+                "document": one.document.name,
+                "start": start,
+                "begin": begin,
+                "end": end,
+                "log_p": float(windows.log_p[number]),
+                "matches": int(windows.matches[number]),
+                "tokens": int(windows.tokens[number]),
+                "prefix": excerpt(text[start:begin], last=True) if quoted else None,
+                "suffix": excerpt(text[begin:end]) if quoted else None,
+            }
+        )
+    return rows
+
+
+def _share(name: str) -> Callable[[Row], str]:
+    return lambda row: f"{row[name]:.2%}"
+
+
+def _draws(log_p: float) -> str:
+    """How many draws give the passage once, on average: 1 / p."""
+    return f"{math.exp(-log_p):,.0f} draws" if log_p > -15 else f"10^{-log_p / math.log(10):,.0f} draws"

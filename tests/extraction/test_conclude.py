@@ -1,0 +1,86 @@
+"""What windows say of a document: values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.catalogue.contracts import EXTRACTION
+from audit_pipeline.extraction.conclude import Windows, log_draws, memorisation, windows_from
+
+
+def row(
+    start: int, spans: list[tuple[int, int]], p: list[float], rank: list[int], mass: list[float]
+) -> dict[str, object]:
+    return {
+        "key": str(start),
+        "text_sha256": "",
+        "start": start,
+        "prefix_tokens": 2,
+        "token_id": [0] * len(p),
+        "char_start": [begin for begin, _ in spans],
+        "char_end": [end for _, end in spans],
+        "logprob": np.log(p),
+        "rank": rank,
+        "log_mass_40": np.log(mass),
+    }
+
+
+def found(*rows: dict[str, object]) -> Windows:
+    return windows_from(pa.Table.from_pylist(list(rows), schema=EXTRACTION.schema))
+
+
+def test_one_window_by_hand() -> None:
+    windows = found(
+        row(3, [(8, 10), (10, 14)], [0.25, 0.5], [0, 3], [0.5, 1.0]),
+        row(9, [(12, 20)] * 2, [0.5, 0.5], [0, 40], [1, 1]),
+    )
+    assert (windows.start.tolist(), windows.begin.tolist(), windows.end.tolist()) == ([3, 9], [8, 12], [14, 20])
+    assert np.exp(windows.log_p) == pytest.approx([0.125, 0.25])
+    # Among the 40 best the first token has .25 of .5; a token outside of them is never drawn.
+    assert np.exp(windows.log_p_top) == pytest.approx([0.25, 0.0])
+    assert (windows.outside.tolist(), windows.matches.tolist(), windows.greedy.tolist()) == (
+        [0, 1],
+        [1, 1],
+        [False] * 2,
+    )
+    assert np.exp(windows.half) == pytest.approx(np.array([[0.5, 0.5], [0.5, 0.5]]))
+
+
+def test_no_window_at_all() -> None:
+    windows = found()
+    assert len(windows) == 0
+    nothing = memorisation(windows, 30)
+    assert (nothing.windows, nothing.covered, nothing.longest_run, nothing.strongest) == (0, (0.0,) * 4, 0, ())
+
+
+def test_shares_of_characters_and_the_longest_run() -> None:
+    sure, good, weak = [1.0, 1.0], [0.5, 0.4], [0.05, 0.05]
+    windows = found(
+        row(0, [(10, 15), (15, 20)], sure, [0, 0], [1, 1]),
+        row(5, [(15, 20), (20, 25)], good, [0, 1], [1, 1]),
+        row(40, [(50, 55), (55, 60)], weak, [0, 1], [1, 1]),
+        row(60, [(70, 75), (75, 80)], [0.01, 0.01], [0, 1], [1, 1]),
+    )
+    result = memorisation(windows, 100)
+    # 10 to 25 is likely (1 and .2), 50 to 60 at .0025; of .5 and more only 10 to 20.
+    assert result.covered == pytest.approx((0.25, 0.15, 0.15, 0.1))
+    assert (result.greedy, result.longest_run, result.windows, result.characters) == (0.1, 15, 4, 100)
+    assert result.strongest == (0, 2, 3), "the second window overlaps the first"
+
+
+@given(st.floats(-25, -1e-6), st.floats(0.01, 0.99))
+def test_draws_are_those_of_the_formula(log_p: float, p: float) -> None:
+    expected = max(1.0, math.log1p(-p) / math.log1p(-math.exp(log_p)))
+    assert math.exp(log_draws(log_p, p)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_draws_of_what_no_float_can_hold() -> None:
+    assert log_draws(-5000.0) == pytest.approx(5000.0 + math.log(math.log(2)))
+    assert log_draws(0.0) == 0.0
+    assert log_draws(-math.inf) == math.inf

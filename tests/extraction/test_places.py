@@ -1,0 +1,69 @@
+"""Where windows begin: by hand, and against a brute-force twin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.extraction.places import SLACK, Coarse, grid, tiled, worth_a_look
+
+THRESHOLD = math.log(0.001)
+
+
+def test_tiles_by_hand() -> None:
+    assert tiled(np.arange(11), 3, 2) == [0, 2, 4, 6]
+    # 12 tokens: the last window ends with the document and overlaps the one before it.
+    assert tiled(np.arange(12), 3, 2) == [0, 2, 4, 6, 7]
+    assert tiled(np.arange(5), 3, 2) == [0]
+    assert tiled(np.arange(4), 3, 2) == []
+
+
+@given(st.integers(0, 200), st.integers(1, 9), st.integers(1, 9))
+def test_every_token_behind_the_first_prefix_is_in_a_suffix(tokens: int, prefix: int, suffix: int) -> None:
+    starts = tiled(np.arange(tokens), prefix, suffix)
+    covered = {one + prefix + step for one in starts for step in range(suffix)}
+    assert covered == (set(range(prefix, tokens)) if tokens >= prefix + suffix else set())
+    # About (prefix + suffix) / suffix passes over the document, and one window at most.
+    assert len(starts) <= tokens / suffix + 1
+
+
+def test_the_grid() -> None:
+    assert list(grid(25, 10)) == [0, 10, 20]
+
+
+def coarse(*halves: tuple[float, float]) -> list[Coarse]:
+    """Windows every 100 characters, half a suffix behind each 50."""
+    return [Coarse(100 * number, 100 * number + 50, *half) for number, half in enumerate(halves)]
+
+
+def test_only_the_halves_that_are_likely_call_for_fine_windows() -> None:
+    unlikely = THRESHOLD - SLACK - 1
+    assert worth_a_look(coarse((unlikely, unlikely), (unlikely, unlikely)), THRESHOLD) == []
+    # The second half of the first window: windows that begin up to half a suffix behind it.
+    assert worth_a_look(coarse((unlikely, -1.0), (unlikely, unlikely)), THRESHOLD) == [10, 20, 30, 40, 50]
+    # The first half of the second: those from there up to the second.
+    assert worth_a_look(coarse((unlikely, unlikely), (-1.0, unlikely)), THRESHOLD) == [50, 60, 70, 80, 90]
+    # What is likely at the ends of the document has no neighbour to lie between.
+    assert worth_a_look(coarse((-1.0, unlikely), (unlikely, -1.0)), THRESHOLD) == []
+
+
+@given(st.data(), st.integers(2, 6), st.integers(2, 5))
+def test_no_likely_fine_window_is_missed_where_tokens_are_as_likely_behind_any_prefix(
+    data: st.DataObject, suffix: int, count: int
+) -> None:
+    """One character a token, whose log-probability depends on nothing else; every fine window is tried."""
+    prefix, tokens = suffix, suffix * (count + 1)
+    values = data.draw(st.lists(st.sampled_from([-0.1, -3.0, -9.0]), min_size=tokens, max_size=tokens))
+
+    def log_p(begin: int, end: int) -> float:
+        return sum(values[begin:end])
+
+    starts, middle = tiled(np.arange(tokens), prefix, suffix), prefix + suffix // 2
+    halves = [(log_p(one + prefix, one + middle), log_p(one + middle, one + prefix + suffix)) for one in starts]
+    windows = [Coarse(one, one + suffix // 2, *half) for one, half in zip(starts, halves, strict=True)]
+    found = worth_a_look(windows, THRESHOLD, step=1)
+    likely = {one for one in range(starts[-1]) if log_p(one + prefix, one + prefix + suffix) >= THRESHOLD}
+    assert likely <= {*found, *starts}
