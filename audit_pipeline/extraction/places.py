@@ -20,9 +20,9 @@ Ints = npt.NDArray[np.integer]
 
 FINE_STEP = 10
 """Characters between the beginnings of fine windows (the grid of Cooper et al. 2025)."""
-SLACK = 10.0
-"""A half of a coarse suffix counts as likely down to so many nats below the threshold: a fine window has other tokens
-before it."""
+SLACK = 0.4
+"""A half of a coarse suffix counts as likely down to so many nats a token below the threshold: a fine window has other
+tokens before it."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,16 @@ def grid(characters: int, step: int) -> range:
     return range(0, characters, step)
 
 
-def worth_a_look(coarse: Sequence[Coarse], threshold: float, step: int = FINE_STEP) -> list[int]:
+def worth_a_look(coarse: Sequence[Coarse], threshold: float, half: int, step: int = FINE_STEP) -> list[int]:
     """Where fine windows begin: the characters of the grid where one could be above ``threshold``, a log-probability.
+
+    ``half`` is the number of tokens in the first half of a suffix.
 
     The suffix of a fine window that begins between two coarse ones holds the second half of the first one's suffix or
     the first half of the second one's; where both halves are less likely than the threshold, so is the window.
     """
     found: set[int] = set()
-    least = threshold - SLACK
+    least = threshold - SLACK * half
     for one, following in pairwise(coarse):
         if one.second_half >= least:
             found.update(_between(one.start, one.half_on, step))

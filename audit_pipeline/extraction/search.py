@@ -128,9 +128,10 @@ class Search:
         if not len(coarse):
             return []
         [tokens] = encode(self._model, [document.text])
-        at = np.searchsorted(tokens.char_start, coarse.start) + self._asked.lengths.suffix // 2
+        half = self._asked.lengths.suffix // 2
+        at = np.searchsorted(tokens.char_start, coarse.start) + half
         half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
-        starts = worth_a_look(coarse_of(coarse, half_on.tolist()), math.log(THRESHOLDS[0]))
+        starts = worth_a_look(coarse_of(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
         return windows_at(self._model, document.text, starts, self._asked.lengths)
 
     def _read(self, windows: Sequence[EncodedText]) -> Windows:

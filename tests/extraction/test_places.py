@@ -40,14 +40,14 @@ def coarse(*halves: tuple[float, float]) -> list[Coarse]:
 
 
 def test_only_the_halves_that_are_likely_call_for_fine_windows() -> None:
-    unlikely = THRESHOLD - SLACK - 1
-    assert worth_a_look(coarse((unlikely, unlikely), (unlikely, unlikely)), THRESHOLD) == []
+    unlikely = THRESHOLD - 25 * SLACK - 1
+    assert worth_a_look(coarse((unlikely, unlikely), (unlikely, unlikely)), THRESHOLD, 25) == []
     # The second half of the first window: windows that begin up to half a suffix behind it.
-    assert worth_a_look(coarse((unlikely, -1.0), (unlikely, unlikely)), THRESHOLD) == [10, 20, 30, 40, 50]
+    assert worth_a_look(coarse((unlikely, -1.0), (unlikely, unlikely)), THRESHOLD, 25) == [10, 20, 30, 40, 50]
     # The first half of the second: those from there up to the second.
-    assert worth_a_look(coarse((unlikely, unlikely), (-1.0, unlikely)), THRESHOLD) == [50, 60, 70, 80, 90]
+    assert worth_a_look(coarse((unlikely, unlikely), (-1.0, unlikely)), THRESHOLD, 25) == [50, 60, 70, 80, 90]
     # What is likely at the ends of the document has no neighbour to lie between.
-    assert worth_a_look(coarse((-1.0, unlikely), (unlikely, -1.0)), THRESHOLD) == []
+    assert worth_a_look(coarse((-1.0, unlikely), (unlikely, -1.0)), THRESHOLD, 25) == []
 
 
 @given(st.data(), st.integers(2, 6), st.integers(2, 5))
@@ -64,6 +64,6 @@ def test_no_likely_fine_window_is_missed_where_tokens_are_as_likely_behind_any_p
     starts, middle = tiled(np.arange(tokens), prefix, suffix), prefix + suffix // 2
     halves = [(log_p(one + prefix, one + middle), log_p(one + middle, one + prefix + suffix)) for one in starts]
     windows = [Coarse(one, one + suffix // 2, *half) for one, half in zip(starts, halves, strict=True)]
-    found = worth_a_look(windows, THRESHOLD, step=1)
+    found = worth_a_look(windows, THRESHOLD, suffix // 2, step=1)
     likely = {one for one in range(starts[-1]) if log_p(one + prefix, one + prefix + suffix) >= THRESHOLD}
     assert likely <= {*found, *starts}

@@ -1,0 +1,91 @@
+"""The command extract, from a file to what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from tiny_models import SENTENCES
+
+from audit_pipeline.cli import main
+from audit_pipeline.metrics.claims import NOT_CALIBRATED_IN_WORDS, REPRODUCED_IN_WORDS
+
+Extract = Callable[..., Result]
+TEXT = " ".join(SENTENCES)
+QUOTED = {word for word in TEXT.split() if len(word) > 5} - set(REPRODUCED_IN_WORDS.split())
+
+
+@pytest.fixture
+def extract(
+    tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> Extract:
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "data"))
+    (tmp_path / "book.txt").write_text(TEXT, encoding="utf-8")
+
+    def run(*options: str) -> Result:
+        given = ["extract", "--model", str(tiny_folder("llama")), "--texts", str(tmp_path / "book.txt")]
+        return CliRunner().invoke(main, [*given, "--prefix", "12", "--suffix", "10", *options])
+
+    return run
+
+
+def test_what_is_planned_is_run_once_and_told(extract: Extract, tmp_path: Path) -> None:
+    planned = json.loads(extract("--dry-run", "--json", "--stride", "chars:7").stdout)
+    out = tmp_path / "windows.parquet"
+    result = extract("--stride", "chars:7", "--out", str(out), "--json")
+    assert result.exit_code == 0, result.stderr
+    said = json.loads(result.stdout)
+    [document] = said["documents"]
+    table = pq.read_table(out)
+    assert document["document"] == "book"
+    assert document["characters"] == len(TEXT)
+    assert document["windows"] == planned["windows"] == len(table) > 10
+    assert planned["tokens"] == 23 * len(table)
+    assert json.loads(extract("--dry-run", "--json", "--stride", "chars:7").stdout)["tokens"] == 0
+    # The strongest passage is the likeliest window, quoted where it stands.
+    best = max(table.to_pylist(), key=lambda row: row["log_p"])
+    first = said["passages"][0]
+    assert first["log_p"] == pytest.approx(best["log_p"]) == pytest.approx(document["log_p"])
+    assert first["suffix"] == " ".join(TEXT[best["suffix_begin"] : best["suffix_end"]].split())
+    assert TEXT[first["start"] : first["begin"]].split() == first["prefix"].split()
+    assert (said["claim_level"], said["calibrated"]) == ("reproduced", False)
+
+
+def test_people_are_told_what_it_is_and_what_it_is_not(extract: Extract) -> None:
+    result = extract()
+    assert REPRODUCED_IN_WORDS in result.stdout
+    assert NOT_CALIBRATED_IN_WORDS in result.stdout
+    assert any(word in result.stdout for word in QUOTED)
+
+
+def test_no_text_quotes_nothing(extract: Extract) -> None:
+    result = extract("--no-text")
+    assert result.exit_code == 0
+    assert not any(word in result.stdout for word in QUOTED)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--prefix", "60"), "context"),
+        (("--stride", "chars:0"), "coarse-to-fine"),
+        (("--out", "windows.csv"), r".parquet"),
+        (("--texts", "nowhere.txt"), "no such file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(extract: Extract, options: tuple[str, ...], said: str) -> None:
+    result = extract(*options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_document_shorter_than_a_window(extract: Extract, tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("Two words.", encoding="utf-8")
+    result = extract()
+    assert result.exit_code == 0
+    assert "shorter than a window" in result.stderr

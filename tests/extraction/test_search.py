@@ -1,0 +1,194 @@
+"""Extraction from a tiny model that was taught one passage: what is there is found, and what is said of it is so."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized
+from transformers import AutoModelForCausalLM
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import DataError
+from audit_pipeline.extraction.conclude import THRESHOLDS, Windows
+from audit_pipeline.extraction.search import Asked, Document, Extracted, Search, asked_for
+from audit_pipeline.extraction.windows import Lengths, windows_at
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.encode import encode
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.kept import Caches
+from audit_pipeline.token_statistics.run import Progress
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PASSAGE = " ".join([SENTENCES[0], SENTENCES[2], SENTENCES[5], SENTENCES[1]])
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+PREFIX, SUFFIX = 16, 24
+TILED, FINE, GRID = (asked_for(PREFIX, SUFFIX, stride) for stride in ("tiled", "coarse-to-fine", "chars:10"))
+
+
+def filler(words: int, seed: int) -> str:
+    """Words in an order that nobody has written them in."""
+    return " ".join(random.Random(seed).choices(WORDS, k=words))
+
+
+DOCUMENTS = [
+    Document("planted", f"{filler(80, 1)} {PASSAGE} {filler(80, 2)}"),
+    Document("clean", filler(160, 3)),
+    Document("short", "Two words."),
+]
+
+
+class Taught(NamedTuple):
+    model: TokenizedModel
+    forward: ForwardPass
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
+    """A model that was trained on the passage, begun anywhere, beside words in no order."""
+    folder = tmp_path_factory.mktemp("taught")
+    save_model(folder / "llama", initializer_range=0.05, hidden_size=64)
+    model = tokenized(folder / "llama", folder / "data")
+    network = AutoModelForCausalLM.from_pretrained(folder / "llama")
+    optimizer, draw = torch.optim.AdamW(network.parameters(), lr=4e-3), random.Random(0)
+    for step in range(250):
+        begins = [draw.randrange(len(PASSAGE) * 3 // 4) for _ in range(8)]
+        texts = [*(PASSAGE[begin:] for begin in begins), *(filler(30, 100 * step + number) for number in range(8))]
+        ids = [[model.start_token_id, *text.token_id.tolist()][: CONTEXT - 2] for text in encode(model, texts)]
+        length = min(map(len, ids))
+        batch = torch.tensor([one[:length] for one in ids])
+        optimizer.zero_grad()
+        network(input_ids=batch, labels=batch).loss.backward()
+        optimizer.step()
+    network.save_pretrained(folder / "llama")
+    model = tokenized(folder / "llama", folder / "data")
+    return Taught(model, forward_of(model))
+
+
+Run = Callable[..., list[Extracted]]
+
+
+@pytest.fixture
+def run(taught: Taught, tmp_path: Path) -> Run:
+    def over(
+        asked: Asked, documents: Sequence[Document] = DOCUMENTS, forward: Callable[[], ForwardPass] | None = None
+    ) -> list[Extracted]:
+        search = Search(taught.model, documents, asked, Caches(DataPaths(tmp_path)))
+        return list(search.run(forward or (lambda: taught.forward)))
+
+    return over
+
+
+def likely(windows: Windows) -> set[int]:
+    """The beginnings of windows whose suffix has at least the lowest threshold's probability."""
+    return set(windows.start[windows.log_p_top >= math.log(THRESHOLDS[0])].tolist())
+
+
+def test_coarse_to_fine_finds_what_the_whole_grid_finds(run: Run) -> None:
+    planted, clean, short = run(GRID)
+    found = run(FINE)
+    on_grid = likely(planted.windows)
+    assert len(on_grid) >= 5, len(on_grid)
+    assert likely(found[0].windows) >= on_grid
+    assert found[0].found.covered[0] == pytest.approx(planted.found.covered[0], abs=0.02)
+    assert found[0].found.longest_run > len(PASSAGE) / 2
+    # Where nothing is known, no window but the tiles is run.
+    assert likely(clean.windows) == likely(found[1].windows) == set()
+    assert len(found[1].windows) == len(run(TILED)[1].windows)
+    assert (len(short.windows), short.found.covered) == (0, (0.0,) * len(THRESHOLDS))
+
+
+def test_what_it_costs_where_nothing_is_known(run: Run, taught: Taught) -> None:
+    before = taught.forward.tokens_run
+    run(FINE, DOCUMENTS[1:2])
+    [tokens] = encode(taught.model, [DOCUMENTS[1].text])
+    passes = (taught.forward.tokens_run - before) / len(tokens.token_id)
+    assert passes <= (PREFIX + SUFFIX + 1) / SUFFIX * 1.05
+
+
+@torch.inference_mode()
+def test_probabilities_are_those_of_the_bare_model(run: Run, taught: Taught) -> None:
+    [planted] = run(FINE, DOCUMENTS[:1])
+    encoded = windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), TILED.lengths)
+    assert len(encoded) == len(planted.windows) > 20
+    for number, window in enumerate(encoded):
+        ids = torch.tensor([[taught.model.start_token_id, *window.token_id.tolist()]])
+        logits = taught.forward.model(input_ids=ids).logits[0, PREFIX:-1].double()
+        own = torch.log_softmax(logits, 1).gather(1, ids[0, PREFIX + 1 :, None]).squeeze(1)
+        best = logits.topk(40).values
+        kept = torch.log_softmax(logits, 1) - (best.logsumexp(1) - logits.logsumexp(1)).unsqueeze(1)
+        among = logits.gather(1, ids[0, PREFIX + 1 :, None]).squeeze(1) >= best[:, -1]
+        top = kept.gather(1, ids[0, PREFIX + 1 :, None]).squeeze(1)
+        windows = planted.windows
+        assert windows.log_p[number] == pytest.approx(own.sum().item(), abs=1e-3)
+        assert windows.outside[number] == (~among).sum().item()
+        expected = top.sum().item() if among.all() else -math.inf
+        assert windows.log_p_top[number] == pytest.approx(expected, abs=1e-3)
+        assert windows.matches[number] == (logits.argmax(1) == ids[0, PREFIX + 1 :]).sum().item()
+        # A token may hold a part of a letter only.
+        decoded = taught.model.tokenizer.decode(window.token_id[PREFIX:].tolist()).strip("\ufffd")
+        assert decoded in planted.document.text[windows.begin[number] : windows.end[number]]
+
+
+@pytest.mark.slow
+@torch.inference_mode()
+def test_drawing_gives_a_passage_as_often_as_is_said(run: Run, taught: Taught) -> None:
+    """10,000 draws among the 40 best tokens against the probability from one pass."""
+    [planted] = run(FINE, DOCUMENTS[:1])
+    windows, draws = planted.windows, 10_000
+    number = int(np.argmin(np.abs(windows.log_p_top - math.log(0.3))))
+    p = math.exp(windows.log_p_top[number])
+    assert 0.05 < p < 0.95
+    [window] = windows_at(taught.model, planted.document.text, [int(windows.start[number])], TILED.lengths)
+    generator = torch.Generator().manual_seed(0)
+    network, hits = taught.forward.model, torch.ones(draws, dtype=torch.bool)
+    ids = torch.tensor([[taught.model.start_token_id, *window.token_id[:PREFIX].tolist()]]).repeat(draws, 1)
+    for token in window.token_id[PREFIX:].tolist():
+        # Those that have left the passage cannot come back to it.
+        ids, hits = ids[hits], hits[hits]
+        best = network(input_ids=ids).logits[:, -1].topk(40, dim=1)
+        chosen = torch.multinomial(best.values.softmax(1), 1, generator=generator)
+        drawn = best.indices.gather(1, chosen)
+        ids, hits = torch.cat([ids, drawn], dim=1), drawn.squeeze(1) == token
+    low, high = stats.binom.interval(0.999, draws, p)
+    assert low <= int(hits.sum()) <= high
+
+
+def test_what_is_cached_is_not_run_again_and_says_the_same(run: Run) -> None:
+    first = run(FINE)
+    again = run(FINE, forward=lambda: pytest.fail("everything is in the cache"))
+    for one, other in zip(first, again, strict=True):
+        assert one.found == other.found
+        np.testing.assert_array_equal(one.windows.log_p, other.windows.log_p)
+
+
+def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    search = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path)))
+    with pytest.raises(KeyboardInterrupt):
+        list(search.run(lambda: taught.forward, stop))
+    left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1]
+    assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).tokens()[1]
+    run(TILED)
+    assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1] == 0
+
+
+@pytest.mark.parametrize("stride", ["chars:0", "chars:x", "fine", "", "chars:-1"])
+def test_a_stride_that_is_none(stride: str) -> None:
+    with pytest.raises(DataError, match="coarse-to-fine"):
+        asked_for(50, 50, stride)
+
+
+def test_windows_that_the_model_cannot_hold(taught: Taught, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="context"):
+        Search(taught.model, DOCUMENTS, Asked(Lengths(40, 30), None, False), Caches(DataPaths(tmp_path)))
