@@ -9,6 +9,8 @@ last look is counted to it. One line for every step (each asset, and what is aro
 innermost that was at work, or Dagster, or Python's import; then the steps alone. Lines of less than --least of the
 whole are summed up.
 
+*Processor* is the processor time of all threads meanwhile: what else the machine does changes it least.
+
 Each number of groups is a benchmark of its own, of the same texts, audited one after the other.
 
 With --folder, which is to be empty or absent, the data is kept, for comparing two versions' warehouses, say.
@@ -30,6 +32,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 
@@ -55,7 +58,7 @@ def write_texts(path: Path, texts: int, groups: int) -> None:
         for number in range(texts):
             group = number * groups // texts
             wanted = chosen.randint(_FEWEST_WORDS, _MOST_WORDS)
-            text = [word for word, _ in zip(words, range(wanted), strict=False)]
+            text = list(islice(words, wanted))
             if len(text) < wanted:
                 raise SystemExit(f"the addresses have words for {number} texts, not for {texts}")
             row = {"input": " ".join(text), "label": group % 2, "group": f"group {group:05}"}
@@ -108,21 +111,24 @@ def _entry(config: Path, texts: int, groups: int) -> dict[str, object]:
 
 
 class Sampler(threading.Thread):
-    """Counts to every step and module how long the thread that made this one is at work in it."""
+    """Counts to every step and module how long the thread that made this one is at work in it, and the processor time
+    that all threads use meanwhile."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.seconds: Counter[Place] = Counter()
+        self.processor: Counter[Place] = Counter()
         self._of = threading.get_ident()
         self._ended = threading.Event()
 
     def run(self) -> None:
-        last = time.perf_counter()
+        last, used = time.perf_counter(), time.process_time()
         while not self._ended.wait(_EVERY_SECONDS):
             place = _place(sys._current_frames()[self._of])
-            now = time.perf_counter()
+            now, used_now = time.perf_counter(), time.process_time()
             self.seconds[place] += now - last
-            last = now
+            self.processor[place] += used_now - used
+            last, used = now, used_now
 
     def end(self) -> None:
         self._ended.set()
@@ -159,25 +165,27 @@ def sampled(arguments: Sequence[str], out: Path) -> None:
         main()
     finally:
         sampler.end()
-        rows = [[*place, seconds] for place, seconds in sampler.seconds.items()]
+        rows = [[*place, seconds, sampler.processor[place]] for place, seconds in sampler.seconds.items()]
         out.write_text(json.dumps(rows), encoding="utf-8")
 
 
-def show(rows: Sequence[tuple[str, str, float]], in_all: float, least: float) -> None:
-    counted = sum(seconds for _, _, seconds in rows)
-    rows = [*rows, (_AROUND, "interpreter, beginning and end", in_all - counted)]
-    print(f"{'step':22} {'module':44} {'seconds':>8} {'share':>7}")
-    for step, module, seconds in sorted(rows, key=lambda row: -row[2]):
+def show(rows: Sequence[tuple[str, str, float, float]], in_all: float, least: float) -> None:
+    counted = sum(seconds for _, _, seconds, _ in rows)
+    rows = [*rows, (_AROUND, "interpreter, beginning and end", in_all - counted, 0.0)]
+    print(f"{'step':22} {'module':40} {'seconds':>8} {'share':>7} {'processor':>10}")
+    for step, module, seconds, processor in sorted(rows, key=lambda row: -row[2]):
         if seconds >= least * in_all:
-            print(f"{step:22} {module:44} {seconds:8.1f} {seconds / in_all:7.1%}")
-    small = sum(seconds for _, _, seconds in rows if seconds < least * in_all)
-    print(f"{'everything else':67} {small:8.1f} {small / in_all:7.1%}\n")
-    steps: Counter[str] = Counter()
-    for step, _, seconds in rows:
-        steps[step] += seconds
-    for step, seconds in steps.most_common():
-        print(f"{step:67} {seconds:8.1f} {seconds / in_all:7.1%}")
-    print(f"{'in all':67} {in_all:8.1f} {1:7.1%}")
+            print(_line(step, module, seconds, in_all, processor))
+    small = [row for row in rows if row[2] < least * in_all]
+    print(_line("everything else", "", sum(row[2] for row in small), in_all, sum(row[3] for row in small)), "\n")
+    for step in sorted({step for step, *_ in rows}):
+        own = [row for row in rows if row[0] == step]
+        print(_line(step, "", sum(row[2] for row in own), in_all, sum(row[3] for row in own)))
+    print(_line("in all", "", in_all, in_all, sum(row[3] for row in rows)), flush=True)
+
+
+def _line(step: str, module: str, seconds: float, in_all: float, processor: float) -> str:
+    return f"{step:22} {module:40} {seconds:8.1f} {seconds / in_all:7.1%} {processor:10.1f}"
 
 
 def run(folder: Path, texts: int, groups: Sequence[int], least: float) -> None:
