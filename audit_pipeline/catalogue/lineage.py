@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import LINEAGE, TABLES, Pair, canonical_json, digest
 from audit_pipeline.catalogue.integrity import known_sha256, with_row_sha256
@@ -47,8 +48,22 @@ def package_versions() -> Mapping[str, str]:
 
 def table_version(table: pa.Table, *, without: tuple[str, ...] = ("run_id",)) -> str:
     """A digest of a table's content; the order of rows and the columns ``without`` do not matter."""
-    columns = [name for name in table.column_names if name not in without]
-    return digest(sorted(canonical_json([_plain(row[name]) for name in columns]) for row in table.to_pylist()))[:16]
+    columns = [_spelled(table.column(name)) for name in table.column_names if name not in without]
+    return digest(sorted(f"[{','.join(row)}]" for row in zip(*columns, strict=True)))[:16]
+
+
+def _spelled(column: pa.ChunkedArray) -> Sequence[str]:
+    """Each value of a column as canonical JSON."""
+    if not len(column):
+        return []
+    if any(is_kind(column.type) for is_kind in (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean)):
+        # All at once: no spelling of theirs holds a comma.
+        return canonical_json(column.to_pylist())[1:-1].split(",")
+    if pa.types.is_string(column.type):
+        # Names, parameters and reasons are few.
+        spellings = {text: canonical_json(text) for text in pc.unique(column).to_pylist()}
+        return [spellings[text] for text in column.to_pylist()]
+    return [canonical_json(_plain(value)) for value in column.to_pylist()]
 
 
 def _plain(value: object) -> object:
