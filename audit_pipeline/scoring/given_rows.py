@@ -57,7 +57,7 @@ COLLECTION = "given"
 _IDS = ("example_id", "example_index")
 _COUNTED_BY = "counted by"
 """Under it, beside the columns: what a row says of its detector, by which rows without ids are counted."""
-_AS_WRITTEN = ("label", "group", "detector", "split", "collection", "text", *_IDS)
+_AS_WRITTEN = ("label", "group", "detector", "split", "collection", *_IDS)
 _SPLITS: Mapping[str, Split | None] = {"": None, "calibration": "calibration", "evaluation": "evaluation"}
 
 _NOTHING = pa.scalar("", pa.large_string())
@@ -70,7 +70,7 @@ Setting = tuple[str, str]
 class Texts:
     """What the rows say of each text, in the order in which usable rows meet them: [t] each.
 
-    ``locations`` (string) are those of the first usable row of each. A text without a group is one by its id.
+    ``texts`` (large_string) and ``locations`` (string) are those of the first usable row of each. A text without a group is one by its id.
     """
 
     ids: Coded
@@ -79,7 +79,7 @@ class Texts:
     collections: Meant[str]
     splits: Meant[Split | None]
     published: Meant[date | None]
-    texts: Coded
+    texts: pa.ChunkedArray
     locations: pa.ChunkedArray
 
     def __len__(self) -> int:
@@ -117,6 +117,7 @@ class _Read:
 
     names: frozenset[str]
     cells: Mapping[str, Coded]
+    texts: pa.ChunkedArray
     scores: Scores
     locations: pa.ChunkedArray
     indices: pa.ChunkedArray
@@ -164,7 +165,7 @@ def read_given_rows(file: Path) -> GivenRows:
         collections.take(speaking),
         splits.take(speaking),
         published.take(speaking),
-        cells["text"].take(speaking),
+        read.texts.take(pa.array(speaking)),
         read.locations.take(pa.array(speaking)),
     )
     skipped, not_understood = _left_out(read, why, reasons)
@@ -176,18 +177,20 @@ def _read(file: Path) -> _Read:
     names: set[str] = set()
     skipped: list[Skipped] = []
     cells: dict[str, list[pa.DictionaryArray]] = {}
-    scores, locations, indices = [], [], []
+    texts, scores, locations, indices = [], [], [], []
     for piece in read_pieces(file):
         names.update(piece.columns)
         skipped += piece.skipped
         for name, column in _cells_of(piece).items():
             cells.setdefault(name, []).append(column.dictionary_encode())
+        texts.append(plain(_cells(piece, "text")))
         scores.append(scores_of(_cells(piece, "score")))
         locations.append(piece.locations)
         indices.append(piece.indices)
     return _Read(
         frozenset(names),
         {name: coded(pieces) for name, pieces in cells.items()},
+        pa.chunked_array(texts),
         Scores(*(np.concatenate(parts) for parts in zip(*((one.values, one.problems) for one in scores), strict=True))),
         pa.chunked_array(locations, pa.string()),
         pa.chunked_array(indices, pa.int64()),

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.splits import Placed, split_groups
-from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, SCORES, Pair, Split, digest
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, SCORES, Pair, Split, digest_of_items
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import checked
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
-from audit_pipeline.scoring.given_cells import PROBLEMS, Coded, Meant
+from audit_pipeline.scoring.given_cells import PROBLEMS, Meant
 from audit_pipeline.scoring.given_rows import GivenRows, Setting, Texts, read_given_rows
 
 _TEXTS_AT_ONCE = 4096
@@ -68,7 +68,7 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
     notes += [placed] if placed else []
     if "group" not in rows.columns:
         notes.append("there is no column 'group': every text was taken to be independent of all others")
-    has_text = any(pc.not_equal(rows.texts.texts.strings(), "").to_pylist())
+    has_text = pc.any(pc.not_equal(rows.texts.texts, "")).as_py()
     if not has_text:
         notes.append("there is no column 'text': the blind control, which needs the texts, was not computed")
     splits = _splits(rows.texts, calibration, seed)
@@ -134,7 +134,7 @@ def _splits(texts: Texts, calibration: float, seed: int) -> list[Split]:
     if audited and not any(label == MEMBER and one for label, one in zip(labels, known, strict=True)):
         return ["calibration" if one else "evaluation" for one in known]
     names = texts.groups.strings().to_pylist()
-    content = digest(sorted(zip(texts.ids.strings().to_pylist(), names, strict=True)))
+    content = digest_of_items(sorted(zip(texts.ids.strings().to_pylist(), names, strict=True)))
     described = zip(names, texts.collections.each(), labels, known, strict=True)
     placed = (Placed(group, collection, label) for group, collection, label, one in described if one)
     splits = split_groups(placed, fraction=calibration, seed=seed, family=content)
@@ -197,10 +197,10 @@ def _examples_table(texts: Texts, splits: list[Split], benchmark: str, language:
     )
 
 
-def _at_once(texts: Coded) -> Iterator[pa.StringArray]:
+def _at_once(texts: pa.ChunkedArray) -> Iterator[pa.StringArray]:
     """The texts in pieces: of all of them together an array of strings may be too small."""
-    for start in range(0, len(texts.codes), _TEXTS_AT_ONCE):
-        yield Coded(texts.codes[start : start + _TEXTS_AT_ONCE], texts.names).strings().cast(pa.string())
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        yield from texts.slice(start, _TEXTS_AT_ONCE).cast(pa.string()).chunks
 
 
 def _words(texts: pa.StringArray) -> pa.Array:
