@@ -70,7 +70,8 @@ Setting = tuple[str, str]
 class Texts:
     """What the rows say of each text, in the order in which usable rows meet them: [t] each.
 
-    ``texts`` (large_string) and ``locations`` (string) are those of the first usable row of each. A text without a group is one by its id.
+    ``texts`` (large_string) and ``locations`` (string) are those of the first usable row of
+    each. A text without a group is one by its id.
     """
 
     ids: Coded
