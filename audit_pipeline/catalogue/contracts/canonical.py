@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 # One encoder for all: making it takes longer than what it does for a short value.
@@ -38,6 +38,16 @@ def _canonical(value: object) -> object:
 def digest(*parts: object) -> str:
     """sha256 (hex) of the canonical JSON of ``parts``: unambiguous, whatever the parts hold."""
     return hashlib.sha256(canonical_json(list(parts)).encode()).hexdigest()
+
+
+def digest_of_items(items: Iterable[object]) -> str:
+    """What :func:`digest` is of a list of them, which need not all be in memory."""
+    found, between = hashlib.sha256(b"[["), b""
+    for item in items:
+        found.update(between + canonical_json(item).encode())
+        between = b","
+    found.update(b"]]")
+    return found.hexdigest()
 
 
 def text_sha256(text: str) -> str:
