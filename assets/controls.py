@@ -4,19 +4,22 @@ What belongs here: wiring, and how often a training is logged. What does not: dr
 (audit_pipeline/controls), what is shown of them (audit_pipeline/operate/stages).
 """
 
+from typing import TYPE_CHECKING
+
 import dagster as dg
 
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.controls.build import OnControlStep, build_control
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
 from audit_pipeline.controls.roles import Role
-from audit_pipeline.controls.study import run_study
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.stages.shown_controls import shown_of_control, shown_of_convergence, shown_of_study
+
+if TYPE_CHECKING:
+    from audit_pipeline.controls.build import OnControlStep
 
 CODE_VERSION = "1"
 _LOG_STEPS = 50
@@ -64,6 +67,8 @@ def controlled_contamination(
     context: dg.AssetExecutionContext, data: AuditData, models: Models
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Train one control's two models, unless they are there as its entry has them."""
+    from audit_pipeline.controls.build import build_control  # noqa: PLC0415 - it imports torch
+
     entry = load_controls().named(context.partition_key)
     step = LineageStep.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
     report = build_control(entry, data.paths, step, device=models.device, tell=_logged(context, entry.name))
@@ -80,7 +85,7 @@ def controlled_contamination(
     )
 
 
-def _logged(context: dg.AssetExecutionContext, control: str) -> OnControlStep:
+def _logged(context: dg.AssetExecutionContext, control: str) -> "OnControlStep":
     def tell(role: Role, done: int, steps: int, loss: float) -> None:
         if done % _LOG_STEPS == 0 or done == steps:
             context.log.info(f"{control}, {role}: step {done} of {steps}, loss {loss:.3f}")
@@ -102,6 +107,8 @@ def _logged(context: dg.AssetExecutionContext, control: str) -> OnControlStep:
 )
 def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Run one study; its models are thrown away, its numbers kept."""
+    from audit_pipeline.controls.study import run_study  # noqa: PLC0415 - it imports torch
+
     study = load_studies().named(context.partition_key)
     control = load_controls().named(study.control)
     step = LineageStep.now(context.run.run_id, "control_study", CODE_VERSION)

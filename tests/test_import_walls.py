@@ -142,13 +142,20 @@ def test_the_root_holds_three_modules() -> None:
 def test_pure_packages_load_no_heavy_library_at_run_time() -> None:
     pure = ("catalogue", "metrics", "detectors", "separability", "evidence")
     names = sorted(module_name(path) for package in pure for path in behind(package))
-    code = (
-        f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"
-        "print(sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))"
-    )
+    assert loaded_by(f"import importlib\nfor name in {names!r}: importlib.import_module(name)") == "[]"
+
+
+def test_an_audit_loads_torch_only_where_a_model_is_run() -> None:
+    code = "import audit_pipeline.operate.dagster.audit\nfrom audit_pipeline.definitions import defs\ndefs()"
+    assert loaded_by(code) == "['dagster']"
+
+
+def loaded_by(code: str) -> str:
+    """Which heavy libraries a new process has loaded after ``code``."""
+    code += "\nimport sys\nprint(sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()
 
 
 COMPUTES = {"numpy", "pyarrow", "torch", "duckdb", "sklearn", "scipy", "transformers", "tokenizers", "datasets"}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +19,12 @@ from audit_pipeline.benchmarks.builder import BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.registry import BUILDERS
+from audit_pipeline.benchmarks.row_settings import RowsSettings
+from audit_pipeline.benchmarks.rows_origin import local_file
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.catalogue.documents import read_documents, version_of_documents
+from audit_pipeline.catalogue.integrity import FileIdentity, file_identity
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_json, write_table
 from audit_pipeline.fetch.rows import Skipped
@@ -121,7 +125,17 @@ def current_digest(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf 
     """
     if version_of is not None and spec.sources:
         return benchmark_digest(spec, {source: version_of(source) for source in spec.sources})
+    file = local_file(spec.settings) if isinstance(spec.settings, RowsSettings) else None
+    if file is not None:
+        return benchmark_digest(spec, _versions_of_rows(spec, paths, file, file_identity(file)))
     return benchmark_digest(spec, read_inputs(spec, paths).source_versions)
+
+
+@lru_cache(maxsize=1024)
+def _versions_of_rows(spec: BenchmarkSpec, paths: DataPaths, file: Path, identity: FileIdentity) -> Mapping[str, str]:
+    """The version of the rows, as long as the file that alone holds them is the one that it was: an audit asks half a
+    dozen times, and has to read every row for it."""
+    return read_inputs(spec, paths).source_versions
 
 
 def version_of_source(source: str, paths: DataPaths) -> str:

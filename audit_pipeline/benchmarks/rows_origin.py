@@ -74,6 +74,12 @@ def local_place(settings: RowsSettings) -> tuple[Path | None, str]:
     return settings.path, "path in config/benchmarks.yaml"
 
 
+def local_file(settings: RowsSettings) -> Path | None:
+    """The local file that alone holds the rows; None where they come from elsewhere, or out of a folder."""
+    place, _ = local_place(settings)
+    return place if place is not None and place.is_file() else None
+
+
 def one_after_another(files: Sequence[RowFile]) -> RowFile:
     """The rows of several files as those of one, numbered through."""
     rows: list[Row] = []

@@ -55,11 +55,11 @@ def split_groups(texts: Iterable[Placed], *, fraction: float, seed: int, family:
 
 def _filling(order: list[str], sizes: Mapping[str, int], quota: int) -> list[str]:
     """The groups of ``order`` that fill ``quota`` texts: all that fit, then one more where that comes nearer."""
-    taken: list[str] = []
+    taken: dict[str, None] = {}
     left = quota
     for group in order:
         if sizes[group] <= left:
-            taken.append(group)
+            taken[group] = None
             left -= sizes[group]
-    rest = (group for group in order if group not in taken and sizes[group] < 2 * left)
-    return [*taken, *([nearest] if (nearest := next(rest, None)) is not None else [])]
+    nearest = next((group for group in order if group not in taken and sizes[group] < 2 * left), None)
+    return [*taken, *([nearest] if nearest is not None else [])]

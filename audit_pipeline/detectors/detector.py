@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from audit_pipeline.catalogue.contracts import ScoreStatus, canonical_json
@@ -109,8 +110,8 @@ class Detector:
     needs: tuple[Need[Any], ...] = ()
     on_request: bool = False
 
-    @property
-    def default(self) -> dict[str, ParameterValue]:
+    @cached_property
+    def default(self) -> Settings:
         """The default setting, in canonical form."""
         return {name: canonical(parameter.default) for name, parameter in self.parameters.items()}
 

@@ -7,6 +7,7 @@ module), and where scores are written (assets/scores.py, the command line).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,14 +35,15 @@ def score_texts(
     labels = [(detector.name, detector.label(one)) for detector, settings in selection for one in settings]
     missing = [_MISSING] * len(labels)
     example_ids: list[str] = []
-    rows: list[Outcome] = []
+    columns: dict[str, list[Any]] = {name: [] for name in Outcome._fields}
     for example_id, statistics in texts:
         example_ids.append(example_id)
-        if statistics is None:
-            rows.extend(missing)
-            continue
-        for detector, settings in selection:
-            rows.extend(detector.score(statistics, settings))
+        rows = missing
+        if statistics is not None:
+            rows = [row for detector, settings in selection for row in detector.score(statistics, settings)]
+        # No row is kept: hundreds of thousands of them would keep Python's garbage collector busy.
+        for place, values in enumerate(columns.values()):
+            values.extend([row[place] for row in rows])
     text_of_row = np.repeat(np.arange(len(example_ids)), len(labels))
     label_of_row = np.tile(np.arange(len(labels)), len(example_ids))
     return pa.table(
@@ -49,9 +51,7 @@ def score_texts(
             "example_id": pa.array(example_ids, pa.string()).take(pa.array(text_of_row)),
             "detector": pa.array([name for name, _ in labels], pa.string()).take(pa.array(label_of_row)),
             "parameters": pa.array([parameters for _, parameters in labels], pa.string()).take(pa.array(label_of_row)),
-            "score": pa.array([row.score for row in rows], pa.float64()),
-            "status": pa.array([row.status for row in rows], pa.string()),
-            "reason": pa.array([row.reason for row in rows], pa.string()),
+            **{name: pa.array(values, SCORES.field(name).type) for name, values in columns.items()},
         },
         schema=SCORE_COLUMNS,
     )

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from audit_pipeline.errors import one_line
+from audit_pipeline.fetch.columns import ROWS_OF_A_PIECE, Cells, Piece, locations_of, piece_of
 from audit_pipeline.fetch.opened import InputFile
 from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError
 from audit_pipeline.fetch.stream import Entries, RowStream
@@ -41,7 +43,11 @@ def parquet(file: InputFile, string_lines: str | None) -> RowStream:
         with _parquet(file) as opened:
             yield from _rows(file, opened.iter_batches(_BATCH, columns=None if wanted is None else list(wanted)))
 
-    return RowStream(file, read, columns, count)
+    def read_pieces() -> Iterator[Piece]:
+        with _parquet(file) as opened:
+            yield from _pieces(file, opened.iter_batches(ROWS_OF_A_PIECE))
+
+    return RowStream(file, read, columns, count, read_pieces=read_pieces)
 
 
 def arrow(file: InputFile, string_lines: str | None) -> RowStream:
@@ -87,7 +93,11 @@ def _arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
             found = (batch for path in paths for batch in _batches(path))
             yield from _rows(file, (_sound(_narrowed(batch, wanted)) for batch in found))
 
-    return RowStream(file, read, columns, count)
+    def read_pieces() -> Iterator[Piece]:
+        with _faults_as_errors(file, "Arrow file"):
+            yield from _pieces(file, (_sound(batch) for path in paths for batch in _batches(path)))
+
+    return RowStream(file, read, columns, count, read_pieces=read_pieces)
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -153,6 +163,40 @@ def _rows(file: InputFile, batches: Iterable[pa.RecordBatch]) -> Entries:
             piece = batch.slice(start, _BATCH)
             yield from _rows_of_piece(file.name, index, piece)
             index += piece.num_rows
+
+
+def _pieces(file: InputFile, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+    first = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_OF_A_PIECE):
+            some = batch.slice(start, ROWS_OF_A_PIECE)
+            yield _side_by_side(file.name, first, some)
+            first += some.num_rows
+
+
+def _side_by_side(name: str, first: int, some: pa.RecordBatch) -> Piece:
+    try:
+        columns = {field: _cells(column) for field, column in zip(some.schema.names, some.columns, strict=True)}
+    except (ValueError, OverflowError):
+        return piece_of(_one_by_one(name, first, some))
+    indices = pa.array(range(first, first + some.num_rows), pa.int64())
+    return Piece(columns, locations_of(name, pc.add(indices, 1)), indices)
+
+
+def _cells(column: pa.Array) -> Cells:
+    """A column as a piece has it; raises ValueError (pa.ArrowInvalid is one) or OverflowError for a bad cell."""
+    if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
+        column = column.dictionary_decode()
+    if _is_text(column.type):
+        column.validate(full=True)
+        return column
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type) or pa.types.is_float64(column.type):
+        return column
+    return column.cast(pa.float64()) if pa.types.is_float32(column.type) else column.to_pylist()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _rows_of_piece(name: str, first: int, piece: pa.RecordBatch) -> Entries:

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
+from audit_pipeline.fetch.columns import ROWS_OF_A_PIECE, Piece, locations_of, piece_of
 from audit_pipeline.fetch.dialect import Dialect, dialect_of
 from audit_pipeline.fetch.opened import LINE_LIMIT, SAMPLE_BYTES, InputFile, opened, refuse_utf16, require_length
 from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError, unicode_problem
 from audit_pipeline.fetch.stream import Entries, RowStream
 
 _NAMED_COLUMNS = 12
+
+_Numbered = tuple[int, int, "list[str] | csv.Error"]
+"""The first and the last line of a record, and its fields, or why it has none."""
 
 
 def delimited(file: InputFile, string_lines: str | None) -> RowStream:
@@ -32,7 +39,13 @@ def delimited(file: InputFile, string_lines: str | None) -> RowStream:
     with _records(file, dialect) as records:
         header = _header(file, records)
     note = f"{file.path}: read as {dialect}; columns: {_some(header)}"
-    return RowStream(file, lambda columns: _rows(file, dialect), columns=tuple(header), note=note)
+    return RowStream(
+        file,
+        lambda columns: _rows(file, dialect),
+        columns=tuple(header),
+        note=note,
+        read_pieces=lambda: _pieces(file, dialect),
+    )
 
 
 def _dialect(file: InputFile) -> Dialect:
@@ -49,11 +62,11 @@ def _dialect(file: InputFile) -> Dialect:
 
 @dataclass
 class _Records:
-    """The records of a file, each with the number of its first line; blank ones are left out."""
+    """The records of a file, each with the numbers of its first and last line; blank ones are left out."""
 
     reader: Any
 
-    def __iter__(self) -> Iterator[tuple[int, list[str] | csv.Error]]:
+    def __iter__(self) -> Iterator[_Numbered]:
         while True:
             line = self.reader.line_num + 1
             try:
@@ -61,10 +74,10 @@ class _Records:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield line, error
+                yield line, self.reader.line_num, error
             else:
                 if record:
-                    yield line, record
+                    yield line, self.reader.line_num, record
 
 
 @contextmanager
@@ -88,7 +101,7 @@ def _lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
 
 def _header(file: InputFile, records: _Records) -> list[str]:
     """The first record. Raises UnreadableFileError where it cannot be one of column names."""
-    _, header = next(iter(records), (0, None))
+    *_, header = next(iter(records), (0, 0, None))
     if header is None:
         raise UnreadableFileError(file.path, "the file holds no rows")
     if isinstance(header, csv.Error):
@@ -103,17 +116,42 @@ def _header(file: InputFile, records: _Records) -> list[str]:
 def _rows(file: InputFile, dialect: Dialect) -> Entries:
     with _records(file, dialect) as records:
         header = _header(file, records)
-        for index, (line, record) in enumerate(records):
-            location = f"{file.name}:{line}"
-            if isinstance(record, csv.Error):
-                last = records.reader.line_num
-                lines = f", lines {line} to {last}" if last > line else ""
-                yield Skipped(location, index, f"broken CSV: {record}{lines}")
-            else:
-                yield _row(location, index, header, record)
+        for index, record in enumerate(records):
+            yield _row(file, index, header, record)
 
 
-def _row(location: str, index: int, header: Sequence[str], record: Sequence[str]) -> Row | Skipped:
+def _pieces(file: InputFile, dialect: Dialect) -> Iterator[Piece]:
+    with _records(file, dialect) as records:
+        header = _header(file, records)
+        # One iterator, that each piece goes on with.
+        rest, first = iter(records), 0
+        while some := list(itertools.islice(rest, ROWS_OF_A_PIECE)):
+            yield _piece(file, first, header, some)
+            first += len(some)
+
+
+def _piece(file: InputFile, first: int, header: Sequence[str], records: Sequence[_Numbered]) -> Piece:
+    """Records side by side; one by one where some cannot be read."""
+    lines, _, found = zip(*records, strict=True)
+    if all(isinstance(record, list) and len(record) == len(header) for record in found):
+        try:
+            columns = [pa.array(column, pa.string()) for column in zip(*found, strict=True)]
+        except UnicodeEncodeError:
+            pass
+        else:
+            indices = pa.array(range(first, first + len(found)), pa.int64())
+            return Piece(
+                dict(zip(header, columns, strict=True)), locations_of(file.name, pa.array(lines, pa.int64())), indices
+            )
+    return piece_of(_row(file, index, header, record) for index, record in enumerate(records, start=first))
+
+
+def _row(file: InputFile, index: int, header: Sequence[str], numbered: _Numbered) -> Row | Skipped:
+    line, last, record = numbered
+    location = f"{file.name}:{line}"
+    if isinstance(record, csv.Error):
+        lines = f", lines {line} to {last}" if last > line else ""
+        return Skipped(location, index, f"broken CSV: {record}{lines}")
     if len(record) != len(header):
         return Skipped(location, index, f"has {len(record)} fields where the header has {len(header)}")
     if any(unicode_problem(field) for field in record):

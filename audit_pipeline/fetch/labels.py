@@ -19,6 +19,8 @@ SPELLINGS: Mapping[str, int | None] = {
 }
 """What a label may be, in lower case and without the white space around it."""
 
+NOT_UNDERSTOOD = "label is neither 1, 0 nor empty"
+
 _SHOWN, _SHOWN_CHARACTERS = 5, 30
 
 
@@ -28,9 +30,9 @@ class SpellingError(ValueError):
 
 def label_of(value: object) -> int | None:
     """1, 0, or None where the label is unknown; raises SpellingError where nobody can understand it."""
-    spelling = _spelling(value)
+    spelling = as_written(value).lower()
     if spelling not in SPELLINGS:
-        raise SpellingError("label is neither 1, 0 nor empty")
+        raise SpellingError(NOT_UNDERSTOOD)
     return SPELLINGS[spelling]
 
 
@@ -90,7 +92,8 @@ def cut(spelling: str) -> str:
     return spelling if len(spelling) <= _SHOWN_CHARACTERS else f"{spelling[:_SHOWN_CHARACTERS]}…"
 
 
-def _spelling(value: object) -> str:
+def as_written(value: object) -> str:
+    """A cell as Python writes it, without the white space around it; empty where there is nothing (None, NaN)."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return str(value).strip().lower()
+    return str(value).strip()

@@ -6,11 +6,12 @@ What belongs here: the table of formats, and the ways to read a file. What does 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.arrow import arrow, parquet, saved_as, saved_dataset
+from audit_pipeline.fetch.columns import Piece
 from audit_pipeline.fetch.delimited import delimited
 from audit_pipeline.fetch.json_document import json_document
 from audit_pipeline.fetch.lines import json_lines, text_lines
@@ -116,6 +117,18 @@ def read_rows(path: Path, string_lines: str | None = None) -> RowFile:
     if not rows:
         raise nothing_usable(path, left_out)
     return RowFile(tuple(rows), tuple(skipped), stream.note)
+
+
+def read_pieces(path: Path) -> Iterator[Piece]:
+    """Every row of the file at ``path`` side by side, a piece at a time; raises as :func:`read_rows` does."""
+    readable, left_out = False, SkippedRows()
+    for piece in open_rows(path).pieces():
+        readable = readable or len(piece) > 0
+        for row in piece.skipped:
+            left_out.add(row)
+        yield piece
+    if not readable:
+        raise nothing_usable(path, left_out)
 
 
 def digest_of(path: Path) -> str:

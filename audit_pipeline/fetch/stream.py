@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from audit_pipeline.fetch.columns import Piece, pieces_of
 from audit_pipeline.fetch.opened import InputFile, faults_as_errors
 from audit_pipeline.fetch.rows import (
     Row,
@@ -41,6 +42,7 @@ class RowStream:
     ``read`` reads the file anew each time; it gets the columns that are wanted (None: all), and a format that keeps
     columns apart leaves the others out. ``columns`` are the file's, where it names them in one place, ``count`` is the
     number of its rows, where it says it. ``note`` says how the file was read, where that is not plain from its name.
+    ``read_pieces`` reads the same rows side by side, for formats that need not make them one by one first.
     """
 
     file: InputFile
@@ -48,6 +50,20 @@ class RowStream:
     columns: tuple[str, ...] | None = None
     count: int | None = None
     note: str | None = None
+    read_pieces: Callable[[], Iterator[Piece]] | None = None
+
+    def pieces(self) -> Iterator[Piece]:
+        """Every row of the file, side by side, a piece at a time; raises as :meth:`entries` does."""
+        if self.read_pieces is None:
+            yield from pieces_of(self.entries())
+            return
+        empty = True
+        with faults_as_errors(self.file):
+            for piece in self.read_pieces():
+                empty = empty and not len(piece) and not piece.skipped
+                yield piece
+        if empty:
+            raise self._no_rows()
 
     def entries(self, columns: Sequence[str] | None = None) -> Entries:
         """Every row; of formats that keep columns apart only ``columns``, where given.
@@ -60,7 +76,10 @@ class RowStream:
                 empty = False
                 yield entry
         if empty:
-            raise UnreadableFileError(self.file.path, "the file holds no rows")
+            raise self._no_rows()
+
+    def _no_rows(self) -> UnreadableFileError:
+        return UnreadableFileError(self.file.path, "the file holds no rows")
 
     def expected(self, seen: int) -> Expected:
         """How many rows there are, asked when the first ``seen`` have been read and more are to come."""

@@ -37,7 +37,9 @@ TAIL = 0.025
 """Of a two-sided 95% interval."""
 
 _BLOCK = 64
-_BLOCK_ELEMENTS = 1 << 15  # weights of one block fit into a core's cache: twice as fast as larger blocks
+# Arrays of a block stay below 128 KB: larger ones the C library may ask of the system each time, and up to five times
+# as slow is what that comes to.
+_BLOCK_ELEMENTS = 16_000
 
 Counts = npt.NDArray[np.int64]
 
@@ -176,9 +178,10 @@ class GroupBootstrap:
         One sort a ranking was enough; memory is bounded by blocks of resamples. [.., 0, ..] where there is a problem.
         """
         blocks = [
-            np.stack([weighted_metrics(ranking, part[:, self._group], names) for ranking in rankings])
+            np.stack([weighted_metrics(ranking, weights, names) for ranking in rankings])
             for counts in self.counts()
             for part in _split(counts, len(self._group))
+            for weights in [np.take(part, self._group, axis=1)]
         ]
         return np.concatenate(blocks, axis=1) if blocks and rankings else np.empty((len(rankings), 0, len(names)))
 

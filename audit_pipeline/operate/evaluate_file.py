@@ -1,13 +1,12 @@
 """`corpus-audit evaluate`: findings, warehouse and report of a table of scores, without a model and without Dagster.
 
 What belongs here: the order of read, find, write and publish, in a folder of its own. What does not: the file's columns
-(scoring/given_scores.py), statistics (evidence/findings.py), the command's options (cli/).
+(scoring/given_rows.py), statistics (evidence/findings.py), the command's options (cli/).
 """
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, digest
 from audit_pipeline.catalogue.data_folder import is_writable, make_private
+from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.lineage import LineageStep, table_version
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.tables import write_json
@@ -64,7 +64,7 @@ def evaluate_file(asked: EvaluateOptions) -> Evaluated:
     _check(asked)
     paths = DataPaths(asked.folder.expanduser().resolve())
     pair = Pair(asked.name, asked.model)
-    content = hashlib.sha256(_bytes(asked.file)).hexdigest()
+    content = _sha256(asked.file)
     settings = {**asked.settings(), "sha256": content}
     # One evaluation of one content with the same words is one run: repeated, it replaces itself.
     same = {name: value for name, value in settings.items() if name not in ("file", "out", "no_text")}
@@ -73,7 +73,7 @@ def evaluate_file(asked: EvaluateOptions) -> Evaluated:
         asked.file, pair, run_id, calibration=asked.calibration, seed=asked.seed, language=asked.language
     )
     _check_headline(asked, given.scores)
-    design = asked.design or ("selected" if MEMBER in given.examples["label"].to_pylist() else "unlabelled")
+    design = asked.design or ("selected" if _count(given.examples, MEMBER) else "unlabelled")
     version = table_version(given.examples)
     before = _built_before(paths, pair.benchmark)
     # Another file with scores of the same texts: how far they differ without a model is known.
@@ -135,9 +135,9 @@ def _built_before(paths: DataPaths, benchmark: str) -> BuiltBenchmark | None:
     return read_built(paths, benchmark) if paths.benchmark_manifest(benchmark).exists() else None
 
 
-def _bytes(file: Path) -> bytes:
+def _sha256(file: Path) -> str:
     try:
-        return file.read_bytes()
+        return file_sha256(file)
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
 
@@ -159,7 +159,7 @@ def _check(asked: EvaluateOptions) -> None:
 
 def _check_headline(asked: EvaluateOptions, scores: pa.Table) -> None:
     """Raise ConfigError where the detector that is to answer has no score."""
-    scored = sorted(set(scores.filter(pc.equal(scores["status"], "ok"))["detector"].to_pylist()))
+    scored = sorted(pc.unique(scores.filter(pc.equal(scores["status"], "ok"))["detector"]).to_pylist())
     if asked.headline is None or asked.headline in scored:
         return
     near = difflib.get_close_matches(asked.headline, scored, n=3)
@@ -179,25 +179,28 @@ def _refuse_nothing(file: Path, given: GivenScores, findings: Findings) -> None:
 
 
 def _why_nothing(given: GivenScores) -> str:
-    scored = set(given.scores.filter(pc.equal(given.scores["status"], "ok"))["example_id"].to_pylist())
-    texts = given.examples.filter(pc.is_in(given.examples["example_id"], pa.array(sorted(scored), pa.string())))
-    labels = texts["label"].to_pylist()
-    n_members, n_nonmembers = labels.count(MEMBER), labels.count(NON_MEMBER)
-    n_unknown = len(labels) - n_members - n_nonmembers
+    scored = given.scores.filter(pc.equal(given.scores["status"], "ok"))["example_id"]
+    texts = given.examples.filter(pc.is_in(given.examples["example_id"], value_set=scored))
+    n_members, n_nonmembers = _count(texts, MEMBER), _count(texts, NON_MEMBER)
+    n_unknown = len(texts) - n_members - n_nonmembers
     if not n_nonmembers:
         has = [f"{n} {what}" for n, what in ((n_members, "members"), (n_unknown, "of unknown label")) if n]
         return (
-            f"of the {len(labels)} texts with a score none is a non-member (label 0), they are {' and '.join(has)}; "
+            f"of the {len(texts)} texts with a score none is a non-member (label 0), they are {' and '.join(has)}; "
             "add texts that the model cannot have read"
         )
     if not n_members and not n_unknown:
         return (
-            f"all {len(labels)} texts with a score are non-members (label 0); add members (label 1), or texts to be "
+            f"all {len(texts)} texts with a score are non-members (label 0); add members (label 1), or texts to be "
             "audited (label empty)"
         )
     which = "the file's column 'split' leaves" if given.names_splits else "what is set aside for calibration leaves"
     hint = "divide them otherwise" if given.names_splits else "give --calibration 0, or more texts"
     return f"{which} one side alone to evaluate, of {n_members} members and {n_nonmembers} non-members; {hint}"
+
+
+def _count(examples: pa.Table, label: int) -> int:
+    return int(pc.sum(pc.equal(examples["label"], label)).as_py() or 0)
 
 
 def _are_the_same_texts(before: pa.Table, now: pa.Table) -> bool:

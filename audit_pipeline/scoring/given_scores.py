@@ -1,47 +1,34 @@
 """A table of scores that a user hands over, made into the tables that findings are drawn from.
 
-What belongs here: which columns there may be, what they mean, which rows cannot be used. What does not: statistics
-(evidence/findings.py), writing and publishing (operate/evaluate_file.py).
-
-What is said of a row that cannot be used never quotes it: with shifted columns any cell may hold a text. Only labels
-that are not understood are reported as they are spelt, cut (fetch/labels.py).
-
-One row per text and detector. Columns: ``score``; ``label`` (1 member, 0 non-member, empty: unknown); and where there
-are some, ``group`` (the book or document that a text is of; without it every text stands alone), ``detector``,
-``parameters``, ``example_id``, ``split`` (calibration | evaluation), ``collection``, ``text``, ``published``.
+What belongs here: which texts calibrate, where infinite scores are placed, and the two tables. What does not: the
+file's columns and which rows cannot be used (given_rows.py), statistics (evidence/findings.py), writing and publishing
+(operate/evaluate_file.py).
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
-from functools import cache
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.splits import Placed, split_groups
-from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, SCORES, Pair, Split, canonical_json, digest
-from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.detectors.registry import REGISTRY, is_default
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, SCORES, Pair, Split, digest_of_items
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.catalogue.tables import checked
+from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.labels import LabelReader, SpellingError, label_of
-from audit_pipeline.fetch.read import read_rows
-from audit_pipeline.fetch.rows import Row, Skipped
-from audit_pipeline.separability import blind_control
+from audit_pipeline.fetch.rows import Skipped
+from audit_pipeline.scoring.given_cells import PROBLEMS, Meant
+from audit_pipeline.scoring.given_rows import GivenRows, Setting, Texts, read_given_rows
 
-ONE_DETECTOR = "score"
-COLLECTION = "given"
-NO_SCORE = "the file has no score of the text"
-NAN = "the score is not a number (NaN)"
-_LARGEST = 1e100
-"""Beyond it sums of squares are no numbers any more: such a score is taken as infinite."""
-_IDS = ("example_id", "example_index")
+_TEXTS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,20 +49,6 @@ class GivenScores:
     names_splits: bool
 
 
-@dataclass
-class _Text:
-    """One text of the file: what its rows say of it, which must be the same in all of them."""
-
-    identity: str
-    label: int | None
-    group: str
-    collection: str
-    split: Split | None
-    published: date | None
-    text: str
-    location: str
-
-
 def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed: int, language: str) -> GivenScores:
     """Read ``file`` (of a format of fetch/read.py) as the scores of ``pair``.
 
@@ -85,256 +58,157 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
     cannot be used are returned in ``skipped``. Raises DataError for a file without the columns score and label, without
     a usable row, with a text that is scored twice by a detector, or whose rows contradict each other.
     """
-    found = read_rows(file)
-    rows, skipped = list(found.rows), list(found.skipped)
-    columns = {name for row in rows for name in row.values}
-    for needed in ("score", "label"):
-        if needed not in columns:
-            raise DataError(f"{file}: there is no column '{needed}'; it has: {', '.join(sorted(columns)) or 'no row'}")
-    identities = _identities(rows, columns, file)
-    texts: dict[str, _Text] = {}
-    scored: _Scored = {}
-    labels = LabelReader()
-    for row, identity in zip(rows, identities, strict=True):
-        try:
-            text = _text(row, identity, columns)
-            score, problem = _score(row)
-            detector, parameters = _detector(row)
-        except ValueError as error:
-            if isinstance(error, SpellingError):
-                labels.note(row.values.get("label"))
-            skipped.append(Skipped(row.location, row.index, str(error)))
-            continue
-        _agree(texts.setdefault(identity, text), text)
-        if (identity, detector, parameters) in scored:
-            raise DataError(f"{row.location}: {detector} scores the text {identity} a second time; keep one score")
-        scored[identity, detector, parameters] = score, problem
-    spellings = labels.in_words("their rows left out")
-    notes = [spellings] if spellings is not None else []
-    if not any(score is not None for score, _ in scored.values()):
-        reasons = Counter(one.reason for one in skipped) + Counter(one for _, one in scored.values() if one is not None)
-        why = "".join(f"; {rows:,} × {reason}" for reason, rows in reasons.items())
+    rows = read_given_rows(file)
+    reasons, unscored = Counter(one.reason for one in rows.skipped), _problems_met(rows)
+    notes = [rows.not_understood] if rows.not_understood is not None else []
+    if np.all(rows.scores.problems):
+        why = "".join(f"; {count:,} × {reason}" for reason, count in (reasons + unscored).items())
         raise DataError(f"{file}: no row has a score and a label{why}{''.join(f'; {note}' for note in notes)}")
-    scored, placed = _placed(scored)
+    scores, placed = _placed(rows.scores.values, rows.settings)
     notes += [placed] if placed else []
-    if "group" not in columns:
+    if "group" not in rows.columns:
         notes.append("there is no column 'group': every text was taken to be independent of all others")
-    has_text = any(text.text for text in texts.values())
+    has_text = pc.any(pc.not_equal(rows.texts.texts, "")).as_py()
     if not has_text:
         notes.append("there is no column 'text': the blind control, which needs the texts, was not computed")
-    left_out = Counter(one.reason for one in skipped)
-    left_out.update(problem for _, problem in scored.values() if problem is not None)
-    splits = _splits(list(texts.values()), calibration, seed)
+    splits = _splits(rows.texts, calibration, seed)
     return GivenScores(
-        scores=table_from_rows(
-            (
-                {
-                    "example_id": identity,
-                    "model": pair.model,
-                    "benchmark": pair.benchmark,
-                    "detector": detector,
-                    "parameters": parameters,
-                    "is_default": is_default(detector, parameters),
-                    "score": score,
-                    "status": "ok" if score is not None else "failed",
-                    "reason": problem,
-                    "run_id": run_id,
-                }
-                for (identity, detector, parameters), (score, problem) in scored.items()
-            ),
-            SCORES,
-        ),
-        examples=table_from_rows(
-            (_example(text, splits[text.group], pair.benchmark, language, run_id) for text in texts.values()), EXAMPLES
-        ),
-        skipped=tuple(skipped),
-        left_out=dict(sorted(left_out.items())),
+        scores=_scores_table(rows, scores, pair, run_id),
+        examples=_examples_table(rows.texts, splits, pair.benchmark, language, run_id),
+        skipped=rows.skipped,
+        left_out=dict(sorted((reasons + unscored).items())),
         notes=tuple(notes),
         has_text=has_text,
-        names_splits=any(text.split is not None for text in texts.values()),
+        names_splits=_names_splits(rows.texts),
     )
 
 
-_Scored = dict[tuple[str, str, str], tuple[float | None, str | None]]
-"""By text, detector and parameters: the score, or why there is none."""
+def _problems_met(rows: GivenRows) -> Counter[str]:
+    """How many usable rows have no score, by the reason, in the order in which the reasons are met."""
+    codes, first, counts = np.unique(rows.scores.problems, return_index=True, return_counts=True)
+    found = ((PROBLEMS[codes[place]], int(counts[place])) for place in np.argsort(first).tolist())
+    return Counter({problem: count for problem, count in found if problem is not None})
 
 
-def _placed(scored: _Scored) -> tuple[_Scored, str | None]:
+def _placed(scores: npt.NDArray[np.float64], settings: Meant[Setting]) -> tuple[npt.NDArray[np.float64], str | None]:
     """The scores with the infinite ones beyond the finite ones of their detector, and how many there were, in words."""
-    known: dict[tuple[str, str], list[float]] = {}
-    for (_, *setting), (score, _) in scored.items():
-        if score is not None and math.isfinite(score):
-            known.setdefault((setting[0], setting[1]), []).append(score)
-    ends = {setting: _ends(finite) for setting, finite in known.items()}
-    placed: _Scored = {}
-    infinite = 0
-    for (identity, *setting), (score, problem) in scored.items():
-        key = (identity, setting[0], setting[1])
-        if score is None or math.isfinite(score):
-            placed[key] = score, problem
-        else:
-            infinite += 1
-            placed[key] = ends.get((setting[0], setting[1]), (-1.0, 1.0))[score > 0], None
-    if not infinite:
-        return scored, None
+    infinite = np.isinf(scores)
+    n_infinite = int(infinite.sum())
+    if not n_infinite:
+        return scores, None
+    placed = scores.copy()
+    for setting in np.unique(settings.codes[infinite]).tolist():
+        own = settings.codes == setting
+        low, high = _ends(scores[own & np.isfinite(scores)])
+        placed[own & (scores == -np.inf)], placed[own & (scores == np.inf)] = low, high
     return placed, (
-        f"{infinite} infinite score{'s were' if infinite > 1 else ' was'} placed beyond the largest or smallest finite "
-        "one of the detector: their order counts, not their size"
+        f"{n_infinite} infinite score{'s were' if n_infinite > 1 else ' was'} placed beyond the largest or smallest "
+        "finite one of the detector: their order counts, not their size"
     )
 
 
-def _ends(finite: Sequence[float]) -> tuple[float, float]:
+def _ends(finite: npt.NDArray[np.float64]) -> tuple[float, float]:
     """Where minus infinity and infinity are placed: a mean gap beyond the finite scores, at least the next float."""
-    low, high = min(finite), max(finite)
+    if not len(finite):
+        return -1.0, 1.0
+    low, high = float(finite.min()), float(finite.max())
     gap = (high - low) / len(finite) or 1.0
     return min(low - gap, math.nextafter(low, -math.inf)), max(high + gap, math.nextafter(high, math.inf))
 
 
-def _identities(rows: Sequence[Row], columns: set[str], file: Path) -> list[str]:
-    """The text of each row: by its id; without ids, the n-th row of each detector is the n-th text."""
-    column = next((name for name in _IDS if name in columns), None)
-    if column is not None:
-        return [_plain(row.values.get(column)) for row in rows]
-    counted: dict[str, int] = {}
-    identities = []
-    for row in rows:
-        detector = _plain(row.values.get("detector")) + _plain(row.values.get("parameters"))
-        counted[detector] = counted.get(detector, -1) + 1
-        identities.append(f"{counted[detector]:07d}")
-    if len(set(counted.values())) > 1:
-        raise DataError(
-            f"{file}: the detectors have unequally many rows and there is no column 'example_id', so nothing says "
-            "which rows are of one text; add it"
-        )
-    return identities
+def _names_splits(texts: Texts) -> bool:
+    return any(texts.splits.values[code] is not None for code in np.unique(texts.splits.codes).tolist())
 
 
-def _text(row: Row, identity: str, columns: set[str]) -> _Text:
-    if not identity:
-        raise ValueError("the row has no example_id")
-    label = label_of(row.values.get("label"))
-    split = _plain(row.values.get("split"))
-    if split not in ("", "calibration", "evaluation"):
-        raise ValueError("split is neither calibration nor evaluation")
-    group = _plain(row.values.get("group"))
-    if "group" in columns and not group:
-        raise ValueError("the row has no group")
-    return _Text(
-        identity,
-        label,
-        group or identity,
-        _plain(row.values.get("collection")) or COLLECTION,
-        "calibration" if split == "calibration" else "evaluation" if split else None,
-        _day(row.values.get("published")),
-        _plain(row.values.get("text")),
-        row.location,
-    )
-
-
-def _score(row: Row) -> tuple[float | None, str | None]:
-    """The score, infinite where it is too large, or why there is none: an empty cell is a text that was not scored."""
-    value = row.values.get("score")
-    if isinstance(value, float) and math.isnan(value):
-        return None, NAN
-    if _plain(value) == "":
-        return None, NO_SCORE
-    try:
-        score = float(_plain(value))
-    except ValueError:
-        raise ValueError("score is no number") from None
-    if math.isnan(score):
-        return None, NAN
-    return (score if abs(score) <= _LARGEST else math.copysign(math.inf, score)), None
-
-
-def _detector(row: Row) -> tuple[str, str]:
-    """Detector and parameters as the registry writes them; one that it does not know is a detector by both together."""
-    given = row.values.get("parameters")
-    written = json.dumps(given) if isinstance(given, dict) else _plain(given)
-    return _as_registered(_plain(row.values.get("detector")) or ONE_DETECTOR, written or "{}")
-
-
-@cache
-def _as_registered(name: str, written: str) -> tuple[str, str]:
-    """A detector by its name and its parameters as JSON; what is not said of a detector of ours is at its default."""
-    if name == blind_control.NAME:
-        raise ValueError(f"a detector cannot be called {name}: that is the classifier that sees no model")
-    try:
-        parameters = json.loads(written)
-    except ValueError:
-        parameters = None
-    if not isinstance(parameters, dict):
-        raise ValueError("parameters are no JSON object")
-    if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
-        return name, canonical_json({**REGISTRY[name].default, **parameters})
-    if not parameters:
-        return name, canonical_json({})
-    return f"{name} {', '.join(f'{key}={value}' for key, value in sorted(parameters.items()))}", canonical_json({})
-
-
-def _agree(first: _Text, other: _Text) -> None:
-    """Raise DataError where two rows of one text say different things of it."""
-    for name in ("label", "group", "collection", "split"):
-        if getattr(first, name) != getattr(other, name):
-            raise DataError(
-                f"{other.location}: the {name} of the text {other.identity} is {getattr(other, name)!r}, at "
-                f"{first.location} it is {getattr(first, name)!r}; make them the same"
-            )
-
-
-def _splits(texts: Sequence[_Text], calibration: float, seed: int) -> dict[str, Split]:
-    """The split of every group. Texts of unknown label are audited, so their groups are never for calibration.
+def _splits(texts: Texts, calibration: float, seed: int) -> list[Split]:
+    """The split of every text. Texts of unknown label are audited, so their groups are never for calibration.
 
     It is drawn by what the texts are, not by what anything is called: the same rows have the same split.
     """
-    fixed: dict[str, Split] = {}
-    for text in texts:
-        split = text.split
-        if split is not None and fixed.setdefault(text.group, split) != split:
-            raise DataError(f"{text.location}: the group {text.group} is in both splits; a group must not be divided")
-    if fixed:
-        return {text.group: fixed.get(text.group, "evaluation") for text in texts}
-    audited = {text.group for text in texts if text.label is None}
-    known = [text for text in texts if text.group not in audited]
-    if audited and not any(text.label == MEMBER for text in known):
-        return {text.group: "evaluation" if text.group in audited else "calibration" for text in texts}
-    placed = (Placed(text.group, text.collection, text.label) for text in known)
-    content = digest(sorted((text.identity, text.group) for text in texts))
+    groups, labels = texts.groups.codes, texts.labels.each()
+    if _names_splits(texts):
+        fixed = _fixed_splits(texts)
+        return [fixed.get(group, "evaluation") for group in groups.tolist()]
+    audited = {group for group, label in zip(groups.tolist(), labels, strict=True) if label is None}
+    known = [group not in audited for group in groups.tolist()]
+    if audited and not any(label == MEMBER and one for label, one in zip(labels, known, strict=True)):
+        return ["calibration" if one else "evaluation" for one in known]
+    names = texts.groups.strings().to_pylist()
+    content = digest_of_items(sorted(zip(texts.ids.strings().to_pylist(), names, strict=True)))
+    described = zip(names, texts.collections.each(), labels, known, strict=True)
+    placed = (Placed(group, collection, label) for group, collection, label, one in described if one)
     splits = split_groups(placed, fraction=calibration, seed=seed, family=content)
-    return {text.group: splits.get(text.group, "evaluation") for text in texts}
+    return [splits.get(group, "evaluation") for group in names]
 
 
-def _example(text: _Text, split: Split, benchmark: str, language: str, run_id: str) -> dict[str, Any]:
-    return {
-        "example_id": text.identity,
-        "benchmark": benchmark,
-        "document_id": text.identity,
-        "text": text.text,
-        "context": None,
-        "label": text.label,
-        "split": split,
-        "published": text.published,
-        "words": len(text.text.split()),
-        "language": language,
-        "collection": text.collection,
-        "group": text.group,
-        "run_id": run_id,
-    }
+def _fixed_splits(texts: Texts) -> dict[int, Split]:
+    """The splits that the file names, by the place of the group; raises DataError where a group is in both."""
+    fixed: dict[int, Split] = {}
+    for text, (group, split) in enumerate(zip(texts.groups.codes.tolist(), texts.splits.each(), strict=True)):
+        if split is not None and fixed.setdefault(group, split) != split:
+            raise DataError(
+                f"{texts.locations[text].as_py()}: the group {texts.groups.at(text)} is in both splits; "
+                "a group must not be divided"
+            )
+    return fixed
 
 
-def _plain(value: object) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return str(value).strip()
+def _scores_table(rows: GivenRows, scores: npt.NDArray[np.float64], pair: Pair, run_id: str) -> pa.Table:
+    settings = pa.array(rows.settings.codes)
+    failed = rows.scores.problems != 0
+    return _table(
+        SCORES,
+        {
+            "example_id": rows.texts.ids.strings().take(pa.array(rows.of_text)),
+            "model": pair.model,
+            "benchmark": pair.benchmark,
+            "detector": pa.array([detector for detector, _ in rows.settings.values]).take(settings),
+            "parameters": pa.array([parameters for _, parameters in rows.settings.values]).take(settings),
+            "is_default": pa.array([is_default(*one) for one in rows.settings.values]).take(settings),
+            "score": pa.array(scores, mask=failed),
+            "status": pa.array(["ok", "failed"]).take(pa.array(failed.astype(np.int8))),
+            "reason": pa.array(PROBLEMS, pa.string()).take(pa.array(rows.scores.problems)),
+            "run_id": run_id,
+        },
+        len(scores),
+    )
 
 
-def _day(value: object) -> date | None:
-    if isinstance(value, datetime):
-        return value.date()
-    if isinstance(value, date):
-        return value
-    text = _plain(value)
-    try:
-        return date.fromisoformat(text[:10]) if text else None
-    except ValueError:
-        raise ValueError("published is no date (2024-05-31)") from None
+def _examples_table(texts: Texts, splits: list[Split], benchmark: str, language: str, run_id: str) -> pa.Table:
+    ids, cells = texts.ids.strings(), list(_at_once(texts.texts))
+    return _table(
+        EXAMPLES,
+        {
+            "example_id": ids,
+            "benchmark": benchmark,
+            "document_id": ids,
+            "text": pa.chunked_array(cells, pa.string()),
+            "context": pa.nulls(len(texts), pa.string()),
+            "label": pa.array(texts.labels.values, pa.int8()).take(pa.array(texts.labels.codes)),
+            "split": pa.array(splits, pa.string()),
+            "published": pa.array(texts.published.values, pa.date32()).take(pa.array(texts.published.codes)),
+            "words": pa.chunked_array([_words(some) for some in cells], pa.int32()),
+            "language": language,
+            "collection": pa.array(texts.collections.values, pa.string()).take(pa.array(texts.collections.codes)),
+            "group": texts.groups.strings(),
+            "run_id": run_id,
+        },
+        len(texts),
+    )
+
+
+def _at_once(texts: pa.ChunkedArray) -> Iterator[pa.StringArray]:
+    """The texts in pieces: of all of them together an array of strings may be too small."""
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        yield from texts.slice(start, _TEXTS_AT_ONCE).cast(pa.string()).chunks
+
+
+def _words(texts: pa.StringArray) -> pa.Array:
+    counted = pc.list_value_length(pc.utf8_split_whitespace(texts))
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(0, pa.int32()), counted)
+
+
+def _table(table: Table, columns: Mapping[str, pa.Array | pa.ChunkedArray | str], n: int) -> pa.Table:
+    """Columns of n rows; a string stands in every row."""
+    whole = {name: pa.repeat(cells, n) if isinstance(cells, str) else cells for name, cells in columns.items()}
+    return checked(pa.table(whole), table)

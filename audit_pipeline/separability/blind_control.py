@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,6 @@ import numpy.typing as npt
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.curves import Floats
-
-if TYPE_CHECKING:
-    from sklearn.feature_extraction.text import TfidfVectorizer
 
 NAME = "blind_control"
 MIN_EXAMPLES = 200
@@ -88,13 +85,15 @@ def blind_control(
         raise DataError("the blind control needs one id, text, label and group for each example")
     characters = is_unspaced(language)
 
+    counted: list[Matrix] = []
+
     def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
-        vectoriser = _vectoriser(characters)
-        terms_of = vectoriser.build_analyzer()
-        if not any(terms_of(texts[index]) for index in training):
-            return "the texts hold no words"
-        fitted = vectoriser.fit_transform([texts[index] for index in training])
-        return fitted, vectoriser.transform([texts[index] for index in held_out]) if len(held_out) else fitted[:0]
+        # Imported where it is read: whoever only knows the control's name waits for no scikit-learn.
+        from audit_pipeline.separability.term_counts import count_terms, tf_idf  # noqa: PLC0415
+
+        if not counted:
+            counted.append(count_terms(texts, _analyser(characters)))
+        return tf_idf(counted[0], training, held_out, _MAX_FEATURES) or "the texts hold no words"
 
     return cross_fitted(folds, features, f"TF-IDF of {'character 1-3-grams' if characters else 'word 1-2-grams'}")
 
@@ -166,9 +165,12 @@ def _too_small(classes: npt.NDArray[np.integer], groups: Sequence[str]) -> str |
     return None
 
 
-def _vectoriser(characters: bool) -> TfidfVectorizer:
-    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415
+def _analyser(characters: bool) -> Callable[[str], list[str]]:
+    """The terms of a text: words one by one and two by two, or characters up to three by three."""
+    from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415
 
-    if characters:
-        return TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True, max_features=_MAX_FEATURES)
-    return TfidfVectorizer(token_pattern=_WORD, ngram_range=(1, 2), sublinear_tf=True, max_features=_MAX_FEATURES)
+    kinds = (
+        {"analyzer": "char", "ngram_range": (1, 3)} if characters else {"token_pattern": _WORD, "ngram_range": (1, 2)}
+    )
+    terms_of: Callable[[str], list[str]] = CountVectorizer(**kinds).build_analyzer()
+    return terms_of

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from made_documents import NEW, OLD, document, documents_table, labelled_spec, temporal_spec, words_of
 
+from audit_pipeline.benchmarks import rows_origin
 from audit_pipeline.benchmarks.build import (
     BenchmarkReport,
     benchmark_digest,
@@ -26,6 +27,8 @@ from audit_pipeline.catalogue.contracts import EXAMPLES, text_sha256
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.read import read_rows
+from audit_pipeline.fetch.rows import RowFile
 
 VERSIONS = {"made": "1"}
 
@@ -163,6 +166,28 @@ def test_the_current_digest_follows_the_documents(tmp_path: Path) -> None:
     assert current_digest(spec, paths) == built
     write_table(paths.documents("sotu"), some_documents(extra=1))
     assert current_digest(spec, paths) != built
+
+
+def test_the_current_digest_follows_the_rows_of_one_file_and_reads_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, read = tmp_path / "rows.jsonl", []
+
+    def counted(path: Path, *arguments: str) -> RowFile:
+        read.append(path)
+        return read_rows(path, *arguments)
+
+    monkeypatch.setattr(rows_origin, "read_rows", counted)
+    spec, paths = labelled_spec(4, path=file, split=None), DataPaths(tmp_path)
+    digests = []
+    for number in (4, 5):
+        file.write_text("".join(f'{{"input": "{words_of(str(one), 4)}", "label": 1}}\n' for one in range(number)))
+        digests += [current_digest(spec, paths), current_digest(spec, paths)]
+    assert digests[0] == digests[1] != digests[2] == digests[3]
+    assert read == [file, file]
+    file.unlink()
+    with pytest.raises(DataError, match=r"rows\.jsonl"):
+        current_digest(spec, paths)
 
 
 def test_nothing_is_written_where_the_caller_refuses_the_report(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.contracts import TABLES, Pair, canonical_json, digest, example_id
+from audit_pipeline.catalogue.contracts import TABLES, Pair, canonical_json, digest, digest_of_items, example_id
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, segment, unsegment
 
 VALUES = st.recursive(
@@ -38,6 +38,11 @@ def test_canonical_json_by_hand() -> None:
     assert canonical_json({"b": 1, "a": 2}) == canonical_json({"a": 2, "b": 1})
     with pytest.raises(ValueError, match="JSON"):
         canonical_json(float("nan"))
+
+
+@pytest.mark.parametrize("items", [[], ["a"], ['b"\\', "c\n", "é"], [("a", 1.0), [None, True]]])
+def test_a_digest_of_items_is_that_of_their_list(items: list[object]) -> None:
+    assert digest_of_items(iter(items)) == digest(items)
 
 
 def test_a_digest_keeps_its_parts_apart() -> None:

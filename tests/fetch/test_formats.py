@@ -17,7 +17,7 @@ from pyarrow import feather
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.opened import STANDARD_INPUT
-from audit_pipeline.fetch.read import SUFFIXES, digest_of, holds_rows, open_rows, open_texts, read_rows
+from audit_pipeline.fetch.read import SUFFIXES, digest_of, holds_rows, open_rows, open_texts, read_pieces, read_rows
 from audit_pipeline.fetch.rows import Row, Skipped
 
 ROWS = [
@@ -37,6 +37,19 @@ def test_the_same_rows_in_every_format(tmp_path: Path, suffix: str) -> None:
     first_line = 2 if suffix.startswith((".csv", ".tsv")) else 1
     assert found.rows[0].location == f"{path.name}:{first_line}"
     assert found.skipped == ()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_rows_side_by_side_are_those_one_by_one(tmp_path: Path, suffix: str) -> None:
+    path = write_rows(tmp_path / f"rows{suffix}", ROWS)
+    (piece,) = read_pieces(path)
+    rows = read_rows(path).rows
+    assert {name: pa.array(cells).to_pylist() for name, cells in piece.columns.items()} == {
+        name: [row.values[name] for row in rows] for name in rows[0].values
+    }
+    assert list(zip(piece.locations.to_pylist(), piece.indices.to_pylist(), strict=True)) == [
+        (row.location, row.index) for row in rows
+    ]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -10,9 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import dagster as dg
-import torch
 from pydantic import PrivateAttr
 
 from audit_pipeline.catalogue.data_folder import make_private
@@ -22,9 +22,10 @@ from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.operate.dagster.in_process import process_tags
 from audit_pipeline.operate.progress import describe, terminal_bar
-from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.run import Progress
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.forward import ForwardPass
 
 _LOG_SECONDS = 15.0
 
@@ -66,6 +67,9 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         fingerprint = model.identity.model_fingerprint
         if self._loaded is None or self._loaded[0] != fingerprint:
             self._free()
+            # Imported where a model is run: an audit that finds every pass in the cache needs no torch.
+            from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
+
             started = time.monotonic()
             ready = forward_pass(model, paths, self.device, log.info)
             self._loaded = (fingerprint, ready)
@@ -81,6 +85,8 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def _free(self) -> None:
         if self._loaded is not None:
+            import torch  # noqa: PLC0415
+
             self._loaded = None
             gc.collect()
             if torch.cuda.is_available():

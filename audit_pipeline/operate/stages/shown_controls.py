@@ -6,14 +6,18 @@ Dagster's own types (operate/dagster/metadata.py).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.build import ControlReport
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.report.drawing import as_png, markdown_image
 from audit_pipeline.report.interval_plots import study_panels
 from audit_pipeline.report.studies import panels_of
+
+if TYPE_CHECKING:
+    from audit_pipeline.controls.build import ControlReport
 
 _OF_MODELS = ("parameters", "steps", "tokens", "seconds", "losses", "device")
 _OF_STUDIES = ("setting", "value", "seed", "detector")

@@ -1,0 +1,91 @@
+"""How often each term stands in each text, counted once for all folds; and its TF-IDF as learnt on some of the texts.
+
+What belongs here: counting terms, and the features of a fold. What does not: what a term is, which texts learn and what
+is learnt (blind_control.py).
+
+Features are to the last bit those of scikit-learn's TfidfVectorizer (sublinear_tf, max_features) fitted to the training
+texts. It would read every text anew in every fold, and hold every term as a Python string; here terms are numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfTransformer
+
+_TEXTS_AT_ONCE = 1024
+
+Places = npt.NDArray[np.intp]
+Counts = Any
+"""A sparse matrix in rows, [texts, terms]. Terms are in alphabetical order; the entries of a row are in the order in
+which the text has them, which scikit-learn's sums follow."""
+
+
+def count_terms(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> Counts:
+    """How often each of all terms stands in each text."""
+    counted = [
+        _counted(texts[start : start + _TEXTS_AT_ONCE], terms_of) for start in range(0, len(texts), _TEXTS_AT_ONCE)
+    ]
+    terms = pa.chunked_array([one for one, _, _ in counted], pa.dictionary(pa.int32(), pa.large_string()))
+    terms = terms.unify_dictionaries()
+    names = terms.chunk(0).dictionary
+    alphabetical = np.empty(len(names), np.int32)
+    alphabetical[pc.sort_indices(names).to_numpy()] = np.arange(len(names), dtype=np.int32)
+    indices = alphabetical[np.concatenate([one.indices.to_numpy() for one in terms.chunks])]
+    counts = np.concatenate([one for _, one, _ in counted])
+    starts = np.cumsum(np.concatenate([[0], *(one for _, _, one in counted)])).astype(np.int32)
+    return sparse.csr_array((counts, indices, starts), shape=(len(texts), len(names)))
+
+
+def tf_idf(counts: Counts, training: Places, held_out: Places, most: int) -> tuple[Counts, Counts] | None:
+    """The features of the training and of the held-out texts, of at most so many terms; None where there is no term."""
+    learnt = counts[training]
+    if not learnt.nnz:
+        return None
+    met = np.full(counts.shape[1], learnt.nnz, np.int32)
+    # Backwards, so that the first place of each term is what is left.
+    met[learnt.indices[::-1]] = np.arange(learnt.nnz, dtype=np.int32)[::-1]
+    terms = np.flatnonzero(met < learnt.nnz)
+    if len(terms) > most:
+        often = np.bincount(learnt.indices, weights=learnt.data, minlength=counts.shape[1])[terms]
+        terms = terms[np.sort((-often).argsort()[:most])]
+    fitted = _of_terms(learnt, terms, met)
+    del learnt
+    weights = TfidfTransformer(sublinear_tf=True).fit(fitted)
+    scored = weights.transform(_of_terms(counts[held_out], terms), copy=False) if len(held_out) else fitted[:0]
+    return weights.transform(fitted, copy=False), scored
+
+
+def _counted(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> tuple[pa.Array, Any, Any]:
+    """The terms of some texts, each once a text, in the order in which it has them; how often; how many a text has."""
+    found = [terms_of(text) for text in texts]
+    terms = pa.array(itertools.chain.from_iterable(found), pa.large_string()).dictionary_encode()
+    rows = np.repeat(np.arange(len(found)), [len(one) for one in found])
+    codes = terms.indices.to_numpy()
+    _, first, counts = np.unique(rows * (len(terms.dictionary) + 1) + codes, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    places = first[order]
+    sizes = np.bincount(rows[places], minlength=len(found))
+    kept = pa.DictionaryArray.from_arrays(pa.array(codes[places]), terms.dictionary)
+    return kept, counts[order].astype(np.int32), sizes
+
+
+def _of_terms(counts: Counts, terms: Places, met: npt.NDArray[np.int32] | None = None) -> Counts:
+    """The entries of these terms alone, numbered anew: in each row by where the term is ``met``, else by its number."""
+    numbers = np.full(counts.shape[1], -1, np.int32)
+    numbers[terms] = np.arange(len(terms), dtype=np.int32)
+    columns = numbers[counts.indices]
+    held = np.flatnonzero(columns >= 0)
+    starts = np.searchsorted(held, counts.indptr).astype(np.int32)
+    rows = np.repeat(np.arange(counts.shape[0], dtype=np.int32), np.diff(starts))
+    held = held[np.lexsort((columns[held] if met is None else met[counts.indices[held]], rows))]
+    return sparse.csr_array(
+        (counts.data[held].astype(np.float64), columns[held], starts), shape=(counts.shape[0], len(terms))
+    )

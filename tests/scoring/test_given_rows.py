@@ -1,0 +1,333 @@
+"""The columns of a table of scores say what its rows say, taken one by one, in every format."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.catalogue.contracts import Pair, canonical_json
+from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.columns import ROWS_OF_A_PIECE
+from audit_pipeline.fetch.labels import LabelReader, SpellingError, label_of
+from audit_pipeline.fetch.read import read_rows
+from audit_pipeline.scoring.given_scores import read_given
+
+Given = dict[str, Any]
+
+NUMBERS = ["1", "1.5", " -2e3 ", "+1", "1_0", "１２", "inf", "-Infinity", "nan", "1e400", "1e-400", "1e101", ".5", "5."]
+WRONG = ["high", "0x10", "1e", "nan(1)", "--1", "-", "a text"]
+BLANKS = ["", " ", "\u2003\t"]
+LABELS = ["1", "1.0", "TRUE", " member\n", "0", "0.0", "False", "Non-Member", "-0.0", "null", "unknown", "maybe", "2"]
+OBJECTS = ["{}", '{"k": 0.3}', '{"b": 2, "a": 1}', "[1]", "{", "3", '{"a": NaN}']
+DAYS = ["2024-05-31", " 2024-05-31T10:00", "20240531", "2024-W22-5", "yesterday", "2024-13-01"]
+LOOSE = {
+    "example_id": [*"abc", " a ", "1.0", "\u00a0", "", None, 1, 1.0, -0.0, math.nan, True],
+    "score": [*NUMBERS, *WRONG, *BLANKS, None, 0, 3, 0.25, -1.5, math.nan, math.inf, -math.inf, 10**30, True, [1]],
+    "label": [*LABELS, *BLANKS, None, 1, 0, 1.0, 0.0, -0.0, math.nan, True, False, 7, [1]],
+    "group": ["g", " g", "h", "", None, 5, {"a": 1}],
+    "detector": ["min_k", "mine", " mine", "", None, "blind_control", 4],
+    "parameters": [*OBJECTS, "", None, {"k": 0.3}, {}, 3],
+    "split": ["calibration", " evaluation", "", None, "train"],
+    "collection": ["c", "given", "", None],
+    "text": ["two words", " a\u2028b  c\x85d ", "", None, 12],
+    "published": [*DAYS, "", None, 20240531, math.nan],
+}
+TYPED: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "example_id": (pa.int64(), [1, 2, 3, None]),
+    "score": (pa.float32(), [0.1, -3.0, math.nan, math.inf, 1e30, None]),
+    "label": (pa.float64(), [1.0, 0.0, -0.0, math.nan, None, 2.0]),
+    "group": (pa.dictionary(pa.int8(), pa.string()), ["g", " h ", "", None]),
+    "detector": (pa.large_string(), ["mine", "min_k", "", None]),
+    "parameters": (pa.struct({"k": pa.float64()}), [{"k": 0.3}, {}, None]),
+    "split": (pa.string(), ["calibration", "", None]),
+    "collection": (pa.bool_(), [True, False, None]),
+    "text": (pa.string(), ["two words", "", None]),
+    "published": (pa.timestamp("us", "Asia/Tokyo"), [datetime(2024, 5, 31, 23), datetime(1000, 1, 1), None]),
+}
+
+
+def row_by_row(file: Path) -> Given:
+    """What :func:`read_given` is to find, by the definition of each column, a row at a time."""
+    found = read_rows(file)
+    columns = {name for row in found.rows for name in row.values}
+    for needed in ("score", "label"):
+        if needed not in columns:
+            raise DataError(f"{file}: there is no column '{needed}'; it has: {', '.join(sorted(columns)) or 'no row'}")
+    id_column = next((name for name in ("example_id", "example_index") if name in columns), None)
+    counted: dict[str, int] = {}
+    texts: dict[str, Given] = {}
+    scores: dict[tuple[str, str, str], tuple[float | None, str | None]] = {}
+    skipped = [(one.location, one.index, one.reason) for one in found.skipped]
+    labels = LabelReader()
+    ids = []
+    for row in found.rows:
+        if id_column is not None:
+            ids.append(plain(row.values.get(id_column)))
+        else:
+            detector = plain(row.values.get("detector")) + plain(row.values.get("parameters"))
+            counted[detector] = counted.get(detector, -1) + 1
+            ids.append(f"{counted[detector]:07d}")
+    if len(set(counted.values())) > 1:
+        raise DataError(
+            f"{file}: the detectors have unequally many rows and there is no column 'example_id', so nothing says "
+            "which rows are of one text; add it"
+        )
+    for row, identity in zip(found.rows, ids, strict=True):
+        try:
+            text = text_of(row.values, identity, columns)
+            score = score_of(row.values.get("score"))
+            setting = setting_of(row.values)
+        except ValueError as error:
+            if isinstance(error, SpellingError):
+                labels.note(row.values.get("label"))
+            skipped.append((row.location, row.index, str(error)))
+            continue
+        first = texts.setdefault(identity, {**text, "location": row.location})
+        for name in ("label", "group", "collection", "split"):
+            if first[name] != text[name]:
+                raise DataError(
+                    f"{row.location}: the {name} of the text {identity} is {text[name]!r}, at {first['location']} it "
+                    f"is {first[name]!r}; make them the same"
+                )
+        if (identity, *setting) in scores:
+            raise DataError(f"{row.location}: {setting[0]} scores the text {identity} a second time; keep one score")
+        scores[identity, *setting] = score
+    spelt = labels.in_words("their rows left out")
+    return {
+        "scores": [(*key, *placed(key, scores)) for key in scores],
+        "texts": [{"id": identity, **text} for identity, text in texts.items()],
+        "skipped": skipped,
+        "spelt": [] if spelt is None else [spelt],
+    }
+
+
+def plain(value: object) -> str:
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value).strip()
+
+
+def text_of(values: Any, identity: str, columns: set[str]) -> Given:
+    if not identity:
+        raise ValueError("the row has no example_id")
+    label, split, group = label_of(values.get("label")), plain(values.get("split")), plain(values.get("group"))
+    if split not in ("", "calibration", "evaluation"):
+        raise ValueError("split is neither calibration nor evaluation")
+    if "group" in columns and not group:
+        raise ValueError("the row has no group")
+    text = plain(values.get("text"))
+    return {
+        "label": label,
+        "group": group or identity,
+        "collection": plain(values.get("collection")) or "given",
+        "split": split or None,
+        "published": day_of(values.get("published")),
+        "text": text,
+        "words": len(text.split()),
+    }
+
+
+def day_of(value: object) -> date | None:
+    if isinstance(value, datetime):
+        return value.date()
+    try:
+        return date.fromisoformat(plain(value)[:10]) if plain(value) else None
+    except ValueError:
+        raise ValueError("published is no date (2024-05-31)") from None
+
+
+def score_of(value: object) -> tuple[float | None, str | None]:
+    if isinstance(value, float) and math.isnan(value):
+        return None, "the score is not a number (NaN)"
+    if not plain(value):
+        return None, "the file has no score of the text"
+    try:
+        score = float(plain(value))
+    except ValueError:
+        raise ValueError("score is no number") from None
+    if math.isnan(score):
+        return None, "the score is not a number (NaN)"
+    return (score if abs(score) <= 1e100 else math.copysign(math.inf, score)), None
+
+
+def setting_of(values: Any) -> tuple[str, str]:
+    name, written = plain(values.get("detector")) or "score", values.get("parameters")
+    if name == "blind_control":
+        raise ValueError("a detector cannot be called blind_control: that is the classifier that sees no model")
+    try:
+        parameters = written if isinstance(written, dict) else json.loads(plain(written) or "{}")
+    except ValueError:
+        parameters = None
+    if not isinstance(parameters, dict):
+        raise ValueError("parameters are no JSON object")
+    if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
+        return name, canonical_json({**REGISTRY[name].default, **parameters})
+    said = ", ".join(f"{key}={value}" for key, value in sorted(parameters.items()))
+    return f"{name} {said}".strip(), "{}"
+
+
+def placed(key: tuple[str, str, str], scores: Any) -> tuple[float | None, str | None]:
+    score, problem = scores[key]
+    if score is None or math.isfinite(score):
+        return score, problem
+    own = [one for other, (one, _) in scores.items() if other[1:] == key[1:] and one is not None]
+    finite = [one for one in own if math.isfinite(one)]
+    if not finite:
+        return math.copysign(1.0, score), None
+    low, high = min(finite), max(finite)
+    gap = (high - low) / len(finite) or 1.0
+    ends = min(low - gap, math.nextafter(low, -math.inf)), max(high + gap, math.nextafter(high, math.inf))
+    return ends[score > 0], None
+
+
+def by_columns(file: Path) -> Given:
+    """The same from the tables that :func:`read_given` makes."""
+    found = read_given(file, Pair("mine", "a model"), "run", calibration=0.5, seed=1, language="en")
+    given_splits = [row["split"] if found.names_splits else None for row in found.examples.to_pylist()]
+    names = ("example_id", "detector", "parameters", "score", "reason")
+    of_text = ("label", "group", "collection", "published", "text", "words")
+    return {
+        "scores": [tuple(row[name] for name in names) for row in found.scores.to_pylist()],
+        "texts": [
+            {"id": row["example_id"], "split": split, **{name: row[name] for name in of_text}}
+            for row, split in zip(found.examples.to_pylist(), given_splits, strict=True)
+        ],
+        "skipped": [(one.location, one.index, one.reason) for one in found.skipped],
+        "spelt": [note for note in found.notes if note.startswith(tuple("123456789")) and "label(s)" in note],
+    }
+
+
+def assert_the_same(file: Path) -> None:
+    refused, wanted = "", {}
+    try:
+        wanted = row_by_row(file)
+    except DataError as error:
+        refused = str(error)
+    if refused:
+        event("refused")
+        with pytest.raises(DataError, match=f"^{re.escape(refused)}$"):
+            by_columns(file)
+        return
+    splits = {text["group"]: text["split"] for text in wanted["texts"] if text["split"] is not None}
+    divided = any(text["split"] not in (None, splits.get(text["group"])) for text in wanted["texts"])
+    unscored = all(score is None for *_, score, _ in wanted["scores"])
+    if divided or unscored:
+        event("nothing to read")
+        with pytest.raises(DataError, match="is in both splits" if not unscored else "no row has a score"):
+            by_columns(file)
+        return
+    for text in wanted["texts"]:
+        text.pop("location")
+        # A group is in the split that any of its texts names.
+        text["split"] = splits.get(text["group"], "evaluation") if splits else None
+    assert by_columns(file) == {name: wanted[name] for name in ("scores", "texts", "skipped", "spelt")}
+
+
+@st.composite
+def tables(draw: st.DrawFn, cells: dict[str, list[Any]]) -> list[Given]:
+    """Rows that hold mostly what can be used, now and then a cell that is drawn from ``cells``."""
+    needed = {name for name in ("score", "label") if draw(st.integers(0, 19))}
+    others = [name for name in cells if name not in ("score", "label")]
+    columns = [*needed, *draw(st.lists(st.sampled_from(others), unique=True))]
+    rows = []
+    for number in range(draw(st.integers(1, 14))):
+        text = number // 2 if "detector" in columns else number
+        usual = {
+            "example_id": f"t{text}",
+            "score": number / 7,
+            "label": text % 2,
+            "group": f"g{text // 2}",
+            "detector": f"d{number % 2}",
+            "split": "calibration" if text // 2 % 2 else "evaluation",
+            "collection": "c",
+            "text": f"text {text}",
+            "published": "2024-05-31",
+        }
+        row = {name: draw(st.sampled_from(cells[name])) for name in columns if not draw(st.integers(0, 5))}
+        rows.append({name: row.get(name, usual.get(name)) for name in columns})
+    return rows
+
+
+in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@in_one_folder
+@given(tables(LOOSE), st.lists(st.tuples(st.integers(0, 13), st.sampled_from(["", "{", "[1]", '{"other": 1}']))))
+def test_lines_of_json_are_read_as_their_rows_are(
+    tmp_path: Path, rows: list[Given], others: list[tuple[int, str]]
+) -> None:
+    lines = [json.dumps(row) for row in rows]
+    for place, line in others:
+        lines.insert(place, line)
+    file = tmp_path / "scores.jsonl"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    assert_the_same(file)
+
+
+@in_one_folder
+@given(tables(LOOSE), st.lists(st.integers(0, 13)))
+def test_records_of_csv_are_read_as_their_rows_are(tmp_path: Path, rows: list[Given], shifted: list[int]) -> None:
+    file = tmp_path / "scores.csv"
+    with file.open("w", newline="", encoding="utf-8") as out:
+        writer = csv.writer(out)
+        writer.writerow(rows[0])
+        for number, row in enumerate(rows):
+            writer.writerow([*["a text"] * shifted.count(number), *row.values()])
+    assert_the_same(file)
+
+
+@in_one_folder
+@given(tables({name: cells for name, (_, cells) in TYPED.items()}))
+def test_columns_of_types_are_read_as_their_rows_are(tmp_path: Path, rows: list[Given]) -> None:
+    file = tmp_path / "scores.parquet"
+    numbered = [{**row, "example_id": number // 2} if "example_id" in row else row for number, row in enumerate(rows)]
+    columns = {}
+    for name in rows[0]:
+        kind, cells = TYPED[name]
+        held = [row[name] for row in numbered]
+        text = [str(cell) for cell in held]
+        columns[name] = pa.array(held, kind) if all(cell in cells or name == "score" for cell in held) else text
+    pq.write_table(pa.table(columns), file)
+    assert_the_same(file)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_file_of_several_pieces_is_read_as_its_rows_are(tmp_path: Path, suffix: str) -> None:
+    """Rows that cannot be used stand on both sides of where one piece ends."""
+    wrong = {ROWS_OF_A_PIECE - 1: "maybe", ROWS_OF_A_PIECE: "ja", 2 * ROWS_OF_A_PIECE: "nein"}
+    rows: list[Given] = [
+        {"example_id": f"t{n}", "score": n / 7, "label": wrong.get(n, str(n % 2)), "text": f"a, text {n}"}
+        for n in range(2 * ROWS_OF_A_PIECE + 5)
+    ]
+    file = tmp_path / f"scores{suffix}"
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file)
+    elif suffix == ".csv":
+        with file.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.writer(out)
+            writer.writerows([list(rows[0]), *(list(row.values()) for row in rows)])
+            out.write("one,too,many,a text,and a last\n")
+    else:
+        file.write_text("\n".join([*map(json.dumps, rows), "{"]), encoding="utf-8")
+    assert len(row_by_row(file)["skipped"]) == (3 if suffix == ".parquet" else 4)
+    assert_the_same(file)
+
+
+def test_a_string_that_is_not_valid_unicode_costs_its_own_row(tmp_path: Path) -> None:
+    file = tmp_path / "scores.jsonl"
+    rows = [{"score": 1.0, "label": 1, "text": "whole"}, {"score": 2.0, "label": 0, "text": "\ud800 lone"}]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    found = read_given(file, Pair("mine", "a model"), "run", calibration=0, seed=1, language="en")
+    reason = "column 'text' is not valid Unicode: lone surrogate at character 0"
+    assert [(one.location, one.reason) for one in found.skipped] == [("scores.jsonl:2", reason)]
+    assert found.scores["score"].to_pylist() == [1.0]
