@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.shared import FILE, PATH, data_to_write, json_option, loader, model_named
-from audit_pipeline.metrics.claims import NOT_CALIBRATED_IN_WORDS, REPRODUCED_IN_WORDS
+from audit_pipeline.metrics.claims import CALIBRATED_IN_WORDS, NOT_CALIBRATED_IN_WORDS, REPRODUCED_IN_WORDS
 from audit_pipeline.operate.console import Row, say, show_table, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.extraction.held_out import Compared
     from audit_pipeline.extraction.search import Document, Extracted, Search
     from audit_pipeline.models.load import TokenizedModel
 
@@ -34,6 +36,11 @@ _SHOWN_DOCUMENTS, _SHOWN_WINDOWS = 20, 3
     required=True,
     type=PATH,
     help="The documents: a .txt file or a folder of them, one document each, or a file of rows with a text each.",
+)
+@click.option(
+    "--held-out",
+    type=PATH,
+    help="Documents that the model cannot have seen, as --texts takes them: each document gets a p-value and a q-value.",
 )
 @click.option("--prefix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens the model is given.")
 @click.option("--suffix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens it has to give.")
@@ -55,6 +62,7 @@ _SHOWN_DOCUMENTS, _SHOWN_WINDOWS = 20, 3
 def extract(
     model: str,
     file: Path,
+    held_out: Path | None,
     prefix: int,
     suffix: int,
     stride: str,
@@ -71,32 +79,40 @@ def extract(
     command continues. docs/extraction.md explains the numbers.
     """
     from audit_pipeline.catalogue.tables import require_output
-    from audit_pipeline.extraction.documents import read_documents
 
     paths = DataPaths.from_environment() if dry_run else data_to_write()
     configured = model_named(model)
     if out is not None:
         require_output(out, file)
-    documents, skipped = read_documents(file, text_column)
-    tell_skipped(skipped.first, skipped.count)
+    documents = _documents(file, text_column)
+    unread = _documents(held_out, text_column) if held_out is not None else []
 
     from audit_pipeline.extraction.search import Search, asked_for
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.token_statistics.kept import Caches
 
     tokenized = load_tokenizer(configured, paths)
-    search = Search(tokenized, documents, asked_for(prefix, suffix, stride), Caches(paths))
+    search = Search(tokenized, [*documents, *unread], asked_for(prefix, suffix, stride), Caches(paths))
     if dry_run:
-        _dry_run(search, tokenized, documents, device)
+        _dry_run(search, tokenized, len(documents) + len(unread), device)
         return
-    found = _run(search, tokenized, paths, device)
+    both = _run(search, tokenized, paths, device)
+    found, known = both[: len(documents)], both[len(documents) :]
     if out is not None:
         from audit_pipeline.extraction.table import write_windows
 
         write_windows(out, found)
-    _show(found, quoted=not no_text and texts_are_quoted())
+    _show(found, known, quoted=not no_text and texts_are_quoted())
     if out is not None:
         say(f"{sum(len(one.windows) for one in found):,} windows in {out}", out=out)
+
+
+def _documents(file: Path, text_column: str | None) -> list[Document]:
+    from audit_pipeline.extraction.documents import read_documents
+
+    documents, skipped = read_documents(file, text_column)
+    tell_skipped(skipped.first, skipped.count)
+    return documents
 
 
 def _run(search: Search, model: TokenizedModel, paths: DataPaths, device: str | None) -> list[Extracted]:
@@ -109,46 +125,26 @@ def _run(search: Search, model: TokenizedModel, paths: DataPaths, device: str | 
         return list(search.run(loaded, on_progress))
 
 
-def _dry_run(search: Search, model: TokenizedModel, documents: Sequence[Document], device: str | None) -> None:
+def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str | None) -> None:
     from audit_pipeline.models.weights import default_device
     from audit_pipeline.token_statistics.estimate import seconds_for
 
     windows, tokens = search.tokens()
     seconds = seconds_for(model, tokens, device or default_device())
     say(
-        f"{len(documents):,} documents, {windows:,} windows; {tokens:,} tokens to run, about {seconds:,.0f} s; "
+        f"{documents:,} documents, {windows:,} windows; {tokens:,} tokens to run, about {seconds:,.0f} s; "
         "likely passages add fine windows",
-        documents=len(documents),
+        documents=documents,
         windows=windows,
         tokens=tokens,
         seconds=seconds,
     )
 
 
-def _show(found: Sequence[Extracted], *, quoted: bool) -> None:
-    from audit_pipeline.extraction.conclude import THRESHOLDS
-
-    by_strength = sorted(found, key=lambda one: -_best(one))
-    short = [one.document.name for one in found if not len(one.windows)]
-    if short:
-        tell(f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {', '.join(short[:5])}")
-    rows = [_document_row(one) for one in by_strength if len(one.windows)]
-    shares = [(f"p ≥ {one}", _share(f"covered_{one}")) for one in THRESHOLDS]
-    show_table(
-        "documents",
-        rows,
-        [
-            ("document", "document"),
-            ("characters", lambda row: f"{row['characters']:,}"),
-            ("windows", lambda row: f"{row['windows']:,}"),
-            *shares,
-            ("first choices", _share("greedy")),
-            ("longest run", lambda row: f"{row['longest_run']:,}"),
-            ("once in", lambda row: _draws(row["log_p"])),
-        ],
-    )
-    shown = [one for one in by_strength if len(one.windows)][:_SHOWN_DOCUMENTS]
-    passages = [row for one in shown for row in _passages(one, quoted=quoted)]
+def _show(found: Sequence[Extracted], held_out: Sequence[Extracted], *, quoted: bool) -> None:
+    _show_documents(found, held_out)
+    by_strength = sorted((one for one in found if len(one.windows)), key=lambda one: -_best(one))
+    passages = [row for one in by_strength[:_SHOWN_DOCUMENTS] for row in _passages(one, quoted=quoted)]
     show_table(
         "passages",
         passages,
@@ -162,14 +158,61 @@ def _show(found: Sequence[Extracted], *, quoted: bool) -> None:
         ],
     )
     say(REPRODUCED_IN_WORDS, claim_level="reproduced", claim=REPRODUCED_IN_WORDS)
-    say(NOT_CALIBRATED_IN_WORDS, calibrated=False, calibration=NOT_CALIBRATED_IN_WORDS)
+    if held_out:
+        _show_held_out(held_out)
+    calibration = CALIBRATED_IN_WORDS if held_out else NOT_CALIBRATED_IN_WORDS
+    say(calibration, calibrated=bool(held_out), calibration=calibration)
+
+
+def _show_held_out(held_out: Sequence[Extracted]) -> None:
+    from audit_pipeline.extraction.held_out import reached
+
+    rows = [asdict(one) for one in reached([one.windows.log_p_top for one in held_out])]
+    show_table(
+        "held_out",
+        rows,
+        [
+            ("a window of", lambda row: f"p ≥ {row['threshold']}"),
+            ("held-out documents with one", lambda row: f"{row['reached']} of {row['documents']}"),
+            ("95% interval", lambda row: f"{row['low']:.1%} to {row['high']:.1%}"),
+        ],
+    )
+
+
+def _show_documents(found: Sequence[Extracted], held_out: Sequence[Extracted]) -> None:
+    from audit_pipeline.extraction.conclude import THRESHOLDS
+    from audit_pipeline.extraction.held_out import compare
+
+    tests: Sequence[Compared | None] = [None] * len(found)
+    if held_out:
+        tests = compare([one.first.log_p for one in found], [one.first.log_p for one in held_out])
+    rows = [_document_row(one, test) for one, test in zip(found, tests, strict=True) if len(one.windows)]
+    rows.sort(key=lambda row: -row["log_p"])
+    short = [one.document.name for one in found if not len(one.windows)]
+    if short:
+        tell(f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {', '.join(short[:5])}")
+    shares = [(f"p ≥ {one}", _share(f"covered_{one}")) for one in THRESHOLDS]
+    show_table(
+        "documents",
+        rows,
+        [
+            ("document", "document"),
+            ("characters", lambda row: f"{row['characters']:,}"),
+            ("windows", lambda row: f"{row['windows']:,}"),
+            *shares,
+            ("first choices", _share("greedy")),
+            ("longest run", lambda row: f"{row['longest_run']:,}"),
+            ("once in", lambda row: _draws(row["log_p"])),
+            *([("p", _number("p_value")), ("q", _number("q_value"))] if held_out else []),
+        ],
+    )
 
 
 def _best(one: Extracted) -> float:
     return float(one.windows.log_p.max()) if len(one.windows) else -math.inf
 
 
-def _document_row(one: Extracted) -> Row:
+def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
     from audit_pipeline.extraction.conclude import THRESHOLDS
 
     shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, one.found.covered, strict=True)}
@@ -181,6 +224,10 @@ def _document_row(one: Extracted) -> Row:
         "greedy": one.found.greedy,
         "longest_run": one.found.longest_run,
         "log_p": _best(one),
+        "p_value": test and test.p_value,
+        "q_value": test and test.q_value,
+        "windows_compared": test and test.windows,
+        "held_out_compared": test and test.held_out,
     }
 
 
@@ -209,6 +256,10 @@ def _passages(one: Extracted, *, quoted: bool) -> list[Row]:
 
 def _share(name: str) -> Callable[[Row], str]:
     return lambda row: f"{row[name]:.2%}"
+
+
+def _number(name: str) -> Callable[[Row], str]:
+    return lambda row: "-" if row[name] is None else f"{row[name]:.3f}"
 
 
 def _draws(log_p: float) -> str:

@@ -51,10 +51,11 @@ class Document:
 
 @dataclass(frozen=True)
 class Extracted:
-    """What was found of a document."""
+    """What was found of a document; ``first`` are those of its windows that are run whatever they show."""
 
     document: Document
     windows: Windows
+    first: Windows
     found: Memorisation
 
 
@@ -105,9 +106,11 @@ class Search:
                 run_windows(self._model, windows, self._caches, forward, on_progress)
         self._caches.compact()
         for document in self._documents:
-            fine = self._fine(document) if self._asked.fine else []
-            found = self._read([*self._first(document), *fine])
-            yield Extracted(document, found, memorisation(found, len(document.text)))
+            windows = self._first(document)
+            first = found = self._read(windows)
+            if self._asked.fine:
+                found = self._read([*windows, *self._fine(document)])
+            yield Extracted(document, found, first, memorisation(found, len(document.text)))
 
     def _first_windows(self) -> Iterator[list[EncodedText]]:
         return _pieces(map(self._first, self._documents))

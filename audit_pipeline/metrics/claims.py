@@ -64,7 +64,13 @@ REPRODUCED_IN_WORDS = (
 """What may be said of extraction: it is observed directly, and no other documents are needed for it."""
 
 NOT_CALIBRATED_IN_WORDS = (
-    "Not calibrated: nothing here says how often documents that the model cannot have seen reach the same numbers."
+    "Not calibrated: nothing here says how often documents that the model cannot have seen reach the same numbers. "
+    "Name such documents with --held-out."
+)
+
+CALIBRATED_IN_WORDS = (
+    "The p-values compare each document's strongest window with the held-out documents' strongest of as many. "
+    "They hold where an unread document is like the held-out ones: of the same kind, about the same things."
 )
 
 AS_STATED_IN_WORDS = (

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tiny_models import SENTENCES
 
 from audit_pipeline.cli import main
-from audit_pipeline.metrics.claims import NOT_CALIBRATED_IN_WORDS, REPRODUCED_IN_WORDS
+from audit_pipeline.metrics.claims import CALIBRATED_IN_WORDS, NOT_CALIBRATED_IN_WORDS, REPRODUCED_IN_WORDS
 
 Extract = Callable[..., Result]
 TEXT = " ".join(SENTENCES)
@@ -66,6 +66,21 @@ def test_no_text_quotes_nothing(extract: Extract) -> None:
     result = extract("--no-text")
     assert result.exit_code == 0
     assert not any(word in result.stdout for word in QUOTED)
+
+
+def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:
+    rows = [{"id": str(number), "text": " ".join(SENTENCES[number:] + SENTENCES[:number])} for number in range(1, 5)]
+    (tmp_path / "unread.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    said = json.loads(extract("--json", "--held-out", str(tmp_path / "unread.jsonl")).stdout)
+    [document] = said["documents"]
+    assert document["held_out_compared"] == len(rows)
+    assert document["p_value"] == document["q_value"]
+    assert document["p_value"] in [number / 5 for number in range(1, 6)]
+    assert [row["documents"] for row in said["held_out"]] == [len(rows)] * 4
+    assert (said["calibrated"], said["calibration"]) == (True, CALIBRATED_IN_WORDS)
+    # What is held out is compared with, and no finding of its own.
+    assert {row["document"] for row in said["passages"]} == {"book"}
+    assert CALIBRATED_IN_WORDS in extract("--held-out", str(tmp_path / "unread.jsonl")).stdout
 
 
 @pytest.mark.parametrize(
