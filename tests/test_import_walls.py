@@ -37,6 +37,7 @@ WALLS = {
         *TORCH,
         "dagster",
     },
+    "extraction": {*only("operate", "warehouse", "report", "scoring", "benchmarks"), "dagster"},
     "scoring": {"audit_pipeline.operate", "audit_pipeline.warehouse", "audit_pipeline.report", "dagster"},
     "separability": {*ours_but("errors", "catalogue", "metrics", "separability"), *TORCH, "dagster"},
     "evidence": {*ours_but("errors", "catalogue", "fetch", "metrics", "separability", "evidence"), *TORCH, "dagster"},

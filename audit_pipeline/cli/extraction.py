@@ -40,7 +40,7 @@ _SHOWN_DOCUMENTS, _SHOWN_WINDOWS = 20, 3
 @click.option(
     "--held-out",
     type=PATH,
-    help="Documents that the model cannot have seen, as --texts takes them: each document gets a p-value and a q-value.",
+    help="Documents that the model cannot have seen, as --texts takes them: each one gets a p-value and a q-value.",
 )
 @click.option("--prefix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens the model is given.")
 @click.option("--suffix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens it has to give.")
