@@ -236,14 +236,14 @@ class Drive:
         page, file = self.page, self.workspace.config / "models.yaml"
         good, audits = file.read_text(encoding="utf-8"), len(self.instance.runs("audit_pairs"))
         broken_at = time.time()
-        file.write_text(f"{good}  {MODELS[0]}:\n    path: elsewhere\n", encoding="utf-8")
+        file.write_text(f"{good}  half_written: [\n", encoding="utf-8")
         try:
             self.wait_for_tick(broken_at, failing=str(file))
             require(self.instance.partitions("evaluations") == (9, 9), "partitions went with a file that is broken")
             require(len(self.instance.runs("audit_pairs")) == audits, "a file that is broken led to a run")
             page.open(f"{LOCATION}/sensors/new_models", "Failure")
             page.click("//tr[.//*[text()='Failure']]//button[text()='View']")
-            page.dialog("ConfigError", str(file), f"key '{MODELS[0]}' occurs twice")
+            page.dialog("ConfigError", str(file), "it is not readable YAML")
             # Of the picture only: the frames name folders of this machine.
             page.style("[class*=PythonErrorInfo_trace] { display: none }")
             self.picture("ui_tick_error")
