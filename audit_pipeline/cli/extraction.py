@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,15 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.shared import FILE, PATH, data_to_write, json_option, loader, model_named
 from audit_pipeline.metrics.claims import CALIBRATED_IN_WORDS, NOT_CALIBRATED_IN_WORDS, REPRODUCED_IN_WORDS
-from audit_pipeline.operate.console import Row, say, show_table, tell, tell_skipped
+from audit_pipeline.operate.console import Columns, Row, say, show_table, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.extraction.generate import Generated
     from audit_pipeline.extraction.held_out import Compared
     from audit_pipeline.extraction.search import Document, Extracted, Search
     from audit_pipeline.models.load import TokenizedModel
+
+    Generating = Callable[[Extracted, int], Generated]
 
 _SHOWN_DOCUMENTS, _SHOWN_WINDOWS = 20, 3
 
@@ -51,6 +54,14 @@ _SHOWN_DOCUMENTS, _SHOWN_WINDOWS = 20, 3
     help="Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
     "(tiled, and every 10 characters where a passage could be likely).",
 )
+@click.option(
+    "--generate",
+    "draws",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Let the model go on behind the prefixes of the strongest passages: by its first choices, and N times drawn.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
 @click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
 @click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
@@ -66,6 +77,8 @@ def extract(
     prefix: int,
     suffix: int,
     stride: str,
+    draws: int | None,
+    seed: int,
     out: Path | None,
     text_column: str | None,
     no_text: bool,
@@ -89,6 +102,7 @@ def extract(
 
     from audit_pipeline.extraction.search import Search, asked_for
     from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.operate.progress import terminal_bar
     from audit_pipeline.token_statistics.kept import Caches
 
     tokenized = load_tokenizer(configured, paths)
@@ -96,13 +110,20 @@ def extract(
     if dry_run:
         _dry_run(search, tokenized, len(documents) + len(unread), device)
         return
-    both = _run(search, tokenized, paths, device)
+    # Fine windows and draws are run by the model that is in memory since the coarse ones.
+    load = loader(paths, device)
+    forward = cache(lambda: load(tokenized))
+    with terminal_bar(tokenized.entry.name) as on_progress:
+        both = list(search.run(forward, on_progress))
     found, known = both[: len(documents)], both[len(documents) :]
     if out is not None:
         from audit_pipeline.extraction.table import write_windows
 
         write_windows(out, found)
-    _show(found, known, quoted=not no_text and texts_are_quoted())
+    _show_documents(found, known)
+    generated = partial(search.generated, forward=forward, draws=draws, seed=seed) if draws is not None else None
+    _show_passages(found, generated, quoted=not no_text and texts_are_quoted())
+    _show_claims(known)
     if out is not None:
         say(f"{sum(len(one.windows) for one in found):,} windows in {out}", out=out)
 
@@ -113,16 +134,6 @@ def _documents(file: Path, text_column: str | None) -> list[Document]:
     documents, skipped = read_documents(file, text_column)
     tell_skipped(skipped.first, skipped.count)
     return documents
-
-
-def _run(search: Search, model: TokenizedModel, paths: DataPaths, device: str | None) -> list[Extracted]:
-    from audit_pipeline.operate.progress import terminal_bar
-
-    load = loader(paths, device)
-    # Fine windows are run by the model that is in memory since the coarse ones.
-    loaded = cache(lambda: load(model))
-    with terminal_bar(model.entry.name) as on_progress:
-        return list(search.run(loaded, on_progress))
 
 
 def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str | None) -> None:
@@ -141,10 +152,13 @@ def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str 
     )
 
 
-def _show(found: Sequence[Extracted], held_out: Sequence[Extracted], *, quoted: bool) -> None:
-    _show_documents(found, held_out)
+def _show_passages(found: Sequence[Extracted], generated: Generating | None, *, quoted: bool) -> None:
     by_strength = sorted((one for one in found if len(one.windows)), key=lambda one: -_best(one))
-    passages = [row for one in by_strength[:_SHOWN_DOCUMENTS] for row in _passages(one, quoted=quoted)]
+    passages = [row for one in by_strength[:_SHOWN_DOCUMENTS] for row in _passages(one, generated, quoted=quoted)]
+    hits: Columns = [
+        ("drawn", lambda row: f"{row['hits']} of {row['draws']}"),
+        ("its first choices", lambda row: row["greedy"] or "-"),
+    ]
     show_table(
         "passages",
         passages,
@@ -155,8 +169,12 @@ def _show(found: Sequence[Extracted], held_out: Sequence[Extracted], *, quoted: 
             ("first choices", lambda row: f"{row['matches']} of {row['tokens']}"),
             ("behind", lambda row: row["prefix"] or "-"),
             ("passage", lambda row: row["suffix"] or "-"),
+            *(hits if generated else []),
         ],
     )
+
+
+def _show_claims(held_out: Sequence[Extracted]) -> None:
     say(REPRODUCED_IN_WORDS, claim_level="reproduced", claim=REPRODUCED_IN_WORDS)
     if held_out:
         _show_held_out(held_out)
@@ -231,13 +249,14 @@ def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
     }
 
 
-def _passages(one: Extracted, *, quoted: bool) -> list[Row]:
+def _passages(one: Extracted, generated: Generating | None, *, quoted: bool) -> list[Row]:
     from audit_pipeline.extraction.documents import excerpt
 
     windows, text = one.windows, one.document.text
     rows: list[Row] = []
     for number in one.found.strongest[:_SHOWN_WINDOWS]:
         start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
+        drawn = generated(one, number) if generated is not None else None
         rows.append(
             {
                 "document": one.document.name,
@@ -249,6 +268,9 @@ def _passages(one: Extracted, *, quoted: bool) -> list[Row]:
                 "tokens": int(windows.tokens[number]),
                 "prefix": excerpt(text[start:begin], last=True) if quoted else None,
                 "suffix": excerpt(text[begin:end]) if quoted else None,
+                "draws": drawn and drawn.draws,
+                "hits": drawn and drawn.hits,
+                "greedy": excerpt(drawn.greedy) if drawn is not None and quoted else None,
             }
         )
     return rows

@@ -21,6 +21,7 @@ from audit_pipeline.extraction.conclude import (
     memorisation,
     windows_from,
 )
+from audit_pipeline.extraction.generate import Generated, generate
 from audit_pipeline.extraction.places import grid, tiled, worth_a_look
 from audit_pipeline.extraction.windows import (
     Lengths,
@@ -111,6 +112,14 @@ class Search:
             if self._asked.fine:
                 found = self._read([*windows, *self._fine(document)])
             yield Extracted(document, found, first, memorisation(found, len(document.text)))
+
+    def generated(
+        self, one: Extracted, number: int, forward: Callable[[], ForwardPass], draws: int, seed: int
+    ) -> Generated:
+        """What the model gives behind the prefix of a document's window ``number``."""
+        start = int(one.windows.start[number])
+        [window] = windows_at(self._model, one.document.text, [start], self._asked.lengths)
+        return generate(self._model, forward(), window, draws, seed)
 
     def _first_windows(self) -> Iterator[list[EncodedText]]:
         return _pieces(map(self._first, self._documents))

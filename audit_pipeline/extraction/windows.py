@@ -72,11 +72,14 @@ def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], leng
 
 def _cut(text: EncodedText, start: int, sha256: str, lengths: Lengths) -> EncodedText:
     cut = slice(lengths.window)
+    char_start = text.char_start[cut] + start
+    # Some tokenizers leave a blank out of a token's span; the window begins where it was asked for all the same.
+    char_start[0] = start
     return replace(
         text,
         text_sha256=sha256,
         token_id=text.token_id[cut],
-        char_start=text.char_start[cut] + start,
+        char_start=char_start,
         char_end=text.char_end[cut] + start,
         first_scored=lengths.prefix,
     )

@@ -114,8 +114,8 @@ class ForwardPass:
         self.equal_lengths, self.packed = known.equal_lengths, known.packed
 
     @contextmanager
-    def _running(self) -> Iterator[None]:
-        """Within it, the model is run."""
+    def running(self) -> Iterator[None]:
+        """Within it, the model is run, by whatever: no gradients, and products by the faster library."""
         with torch.inference_mode(), multiplied(self._layers, onednn=self._onednn):
             yield
 
@@ -127,7 +127,7 @@ class ForwardPass:
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         other = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
-        with self._running():
+        with self.running():
             return self._check_with(ids, other)
 
     def _check_with(self, ids: torch.Tensor, other: torch.Tensor) -> tuple[bool, bool]:
@@ -163,14 +163,14 @@ class ForwardPass:
         ids, _, _ = _batch_arrays(texts, batch, 24)
         branches = branches_of(batch, ids, argmax, 3)
         try:
-            with self._running():
+            with self.running():
                 packed = self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))
         except torch.OutOfMemoryError:
             raise
         except (AttributeError, TypeError, ValueError, IndexError, KeyError, RuntimeError):
             # A model that takes no such cache or mask.
             return False
-        with self._running():
+        with self.running():
             anew = self._run_anew(branches, batch)
         return _same(torch.from_numpy(packed[0]), torch.from_numpy(anew[0]), _TOLERANCE[self.dtype])
 
@@ -199,7 +199,7 @@ class ForwardPass:
 
         ``wanted`` names the statistics that are kept beside the log-probability (reduce.py).
         """
-        with self._running():
+        with self.running():
             return self._base(encoded, batch, wanted, None)
 
     def run_with_branches(
@@ -216,7 +216,7 @@ class ForwardPass:
         They start from ``argmax`` as :func:`run_branches` does, else from the modes found.
         """
         cache = DynamicCache() if self.packed else None
-        with self._running():
+        with self.running():
             statistics = self._base(encoded, batch, {*wanted, "argmax_id"}, cache)
             modes = [one.values["argmax_id"] for one in statistics] if argmax is None else argmax
             return statistics, self._branches(encoded, batch, modes, steps, cache)
@@ -230,7 +230,7 @@ class ForwardPass:
         turn out otherwise.
         """
         cache = None
-        with self._running():
+        with self.running():
             if self.packed:
                 ids, _, _ = _batch_arrays(encoded, batch, self._padded_length(batch))
                 self.tokens_run += ids.size

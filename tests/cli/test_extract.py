@@ -68,6 +68,13 @@ def test_no_text_quotes_nothing(extract: Extract) -> None:
     assert not any(word in result.stdout for word in QUOTED)
 
 
+def test_the_model_is_let_go_on(extract: Extract) -> None:
+    said = json.loads(extract("--json", "--generate", "5").stdout)
+    assert said["passages"]
+    assert all(row["draws"] == 5 and 0 <= row["hits"] <= 5 and row["greedy"] for row in said["passages"])
+    assert "0 of 5" in extract("--generate", "5", "--no-text").stdout
+
+
 def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:
     rows = [{"id": str(number), "text": " ".join(SENTENCES[number:] + SENTENCES[:number])} for number in range(1, 5)]
     (tmp_path / "unread.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -138,28 +138,34 @@ def test_probabilities_are_those_of_the_bare_model(run: Run, taught: Taught) -> 
         assert decoded in planted.document.text[windows.begin[number] : windows.end[number]]
 
 
-@pytest.mark.slow
-@torch.inference_mode()
-def test_drawing_gives_a_passage_as_often_as_is_said(run: Run, taught: Taught) -> None:
-    """10,000 draws among the 40 best tokens against the probability from one pass."""
-    [planted] = run(FINE, DOCUMENTS[:1])
-    windows, draws = planted.windows, 10_000
+@pytest.mark.parametrize("draws", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_drawing_gives_a_passage_as_often_as_is_said(taught: Taught, tmp_path: Path, draws: int) -> None:
+    """Continuations that transformers draws among the 40 best tokens against the probability from one pass."""
+    search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
+    [planted] = search.run(lambda: taught.forward)
+    windows = planted.windows
     number = int(np.argmin(np.abs(windows.log_p_top - math.log(0.3))))
     p = math.exp(windows.log_p_top[number])
     assert 0.05 < p < 0.95
-    [window] = windows_at(taught.model, planted.document.text, [int(windows.start[number])], TILED.lengths)
-    generator = torch.Generator().manual_seed(0)
-    network, hits = taught.forward.model, torch.ones(draws, dtype=torch.bool)
-    ids = torch.tensor([[taught.model.start_token_id, *window.token_id[:PREFIX].tolist()]]).repeat(draws, 1)
-    for token in window.token_id[PREFIX:].tolist():
-        # Those that have left the passage cannot come back to it.
-        ids, hits = ids[hits], hits[hits]
-        best = network(input_ids=ids).logits[:, -1].topk(40, dim=1)
-        chosen = torch.multinomial(best.values.softmax(1), 1, generator=generator)
-        drawn = best.indices.gather(1, chosen)
-        ids, hits = torch.cat([ids, drawn], dim=1), drawn.squeeze(1) == token
+    generated = search.generated(planted, number, lambda: taught.forward, draws, seed=0)
     low, high = stats.binom.interval(0.999, draws, p)
-    assert low <= int(hits.sum()) <= high
+    assert generated.draws == draws
+    assert low <= generated.hits <= high
+    assert search.generated(planted, number, lambda: taught.forward, 20, seed=1) == search.generated(
+        planted, number, lambda: taught.forward, 20, seed=1
+    )
+
+
+def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taught: Taught, tmp_path: Path) -> None:
+    search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
+    [planted] = search.run(lambda: taught.forward)
+    windows, text = planted.windows, planted.document.text
+    chosen = [*np.flatnonzero(windows.greedy)[:4], *np.flatnonzero(~windows.greedy)[:4]]
+    assert len(chosen) == 8
+    for number in chosen:
+        greedy = search.generated(planted, int(number), lambda: taught.forward, 1, seed=0).greedy
+        same = greedy.strip("\ufffd") in text[windows.begin[number] : windows.end[number]]
+        assert same is bool(windows.greedy[number])
 
 
 def test_what_is_cached_is_not_run_again_and_says_the_same(run: Run) -> None:

@@ -151,7 +151,7 @@ EXTRACTION = Table(
             "cache key: document, place and lengths of the window, model, tokenizer, start-token policy, kind version",
         ),
         Column("text_sha256", pa.string(), "sha256 of the document's UTF-8 text"),
-        Column("start", pa.int32(), "first character of the window's first token in the document"),
+        Column("start", pa.int32(), "first character of the window in the document"),
         Column("prefix_tokens", pa.int32(), "tokens that the model was given; those behind them are its suffix"),
         per_token("token_id", pa.int32(), "the tokens of the suffix, in order"),
         per_token("char_start", pa.int32(), "first character of the token in the document"),
