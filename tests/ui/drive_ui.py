@@ -243,7 +243,7 @@ class Drive:
             require(len(self.instance.runs("audit_pairs")) == audits, "a file that is broken led to a run")
             page.open(f"{LOCATION}/sensors/new_models", "Failure")
             page.click("//tr[.//*[text()='Failure']]//button[text()='View']")
-            page.dialog("ConfigError", str(file), "it is not readable YAML")
+            page.dialog("BrokenFileError", str(file), "it is not readable YAML")
             # Of the picture only: the frames name folders of this machine.
             page.style("[class*=PythonErrorInfo_trace] { display: none }")
             self.picture("ui_tick_error")
