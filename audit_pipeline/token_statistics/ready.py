@@ -31,7 +31,8 @@ def forward_pass(
     """
     where = device or default_device()
     if where == "cpu":
-        tell(f"{model.entry.name}: the model runs on the CPU with {use_threads()} threads")
+        threads = use_threads()
+        tell(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
     weights = load_weights(model, where, tell)
     write_card(model, paths, parameters=sum(parameter.numel() for parameter in weights.parameters()))
     machine = _machine(where)
