@@ -17,7 +17,13 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.shared import FILE, PATH, data_to_write, json_option, loader, model_named
-from audit_pipeline.metrics.claims import CALIBRATED_IN_WORDS, NOT_CALIBRATED_IN_WORDS, REPRODUCED_IN_WORDS
+from audit_pipeline.errors import DataError
+from audit_pipeline.metrics.claims import (
+    CALIBRATED_IN_WORDS,
+    EXTRACTION_IN_WORDS,
+    NOT_CALIBRATED_IN_WORDS,
+    extraction_claim,
+)
 from audit_pipeline.operate.console import Columns, Row, say, show_table, tell, tell_skipped
 
 if TYPE_CHECKING:
@@ -28,7 +34,8 @@ if TYPE_CHECKING:
 
     Generating = Callable[[Extracted, int], Generated]
 
-_SHOWN_DOCUMENTS, _SHOWN_WINDOWS = 20, 3
+_SHOWN_DOCUMENTS = 20
+_DRAWS = "draws for an even chance"
 
 
 @click.command()
@@ -46,7 +53,7 @@ _SHOWN_DOCUMENTS, _SHOWN_WINDOWS = 20, 3
     help="Documents that the model cannot have seen, as --texts takes them: each one gets a p-value and a q-value.",
 )
 @click.option("--prefix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens the model is given.")
-@click.option("--suffix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens it has to give.")
+@click.option("--suffix", default=50, show_default=True, type=click.IntRange(min=2), help="Tokens it has to give.")
 @click.option(
     "--stride",
     default="coarse-to-fine",
@@ -96,7 +103,7 @@ def extract(
     paths = DataPaths.from_environment() if dry_run else data_to_write()
     configured = model_named(model)
     if out is not None:
-        require_output(out, file)
+        require_output(out, *(given for given in (file, held_out) if given is not None))
     documents = _documents(file, text_column)
     unread = _documents(held_out, text_column) if held_out is not None else []
 
@@ -106,7 +113,10 @@ def extract(
     from audit_pipeline.token_statistics.kept import Caches
 
     tokenized = load_tokenizer(configured, paths)
+    _require_unread(documents, unread)
     search = Search(tokenized, [*documents, *unread], asked_for(prefix, suffix, stride), Caches(paths))
+    if unread and not any(map(search.is_as_long_as_a_window, unread)):
+        raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
     if dry_run:
         _dry_run(search, tokenized, len(documents) + len(unread), device)
         return
@@ -115,6 +125,8 @@ def extract(
     forward = cache(lambda: load(tokenized))
     with terminal_bar(tokenized.entry.name) as on_progress:
         both = list(search.run(forward, on_progress))
+    if search.unreadable_parts:
+        tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
     found, known = both[: len(documents)], both[len(documents) :]
     if out is not None:
         from audit_pipeline.extraction.table import write_windows
@@ -123,7 +135,7 @@ def extract(
     _show_documents(found, known)
     generated = partial(search.generated, forward=forward, draws=draws, seed=seed) if draws is not None else None
     _show_passages(found, generated, quoted=not no_text and texts_are_quoted())
-    _show_claims(known)
+    _show_claims(found, known)
     if out is not None:
         say(f"{sum(len(one.windows) for one in found):,} windows in {out}", out=out)
 
@@ -136,6 +148,14 @@ def _documents(file: Path, text_column: str | None) -> list[Document]:
     return documents
 
 
+def _require_unread(documents: Sequence[Document], unread: Sequence[Document]) -> None:
+    """Raise DataError where a document stands on both sides."""
+    held_out = {one.text: one.name for one in unread}
+    both = [f"{one.name} ({held_out[one.text]})" for one in documents if one.text in held_out]
+    if both:
+        raise DataError(f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}")
+
+
 def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str | None) -> None:
     from audit_pipeline.models.weights import default_device
     from audit_pipeline.token_statistics.estimate import seconds_for
@@ -143,7 +163,7 @@ def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str 
     windows, tokens = search.tokens()
     seconds = seconds_for(model, tokens, device or default_device())
     say(
-        f"{documents:,} documents, {windows:,} windows; {tokens:,} tokens to run, about {seconds:,.0f} s; "
+        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, about {seconds:,.0f} s; "
         "likely passages add fine windows",
         documents=documents,
         windows=windows,
@@ -156,28 +176,37 @@ def _show_passages(found: Sequence[Extracted], generated: Generating | None, *, 
     by_strength = sorted((one for one in found if len(one.windows)), key=lambda one: -_best(one))
     passages = [row for one in by_strength[:_SHOWN_DOCUMENTS] for row in _passages(one, generated, quoted=quoted)]
     hits: Columns = [
-        ("drawn", lambda row: f"{row['hits']} of {row['draws']}"),
-        ("its first choices", lambda row: row["greedy"] or "-"),
+        ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_expected(row)}"),
+        ("by its first choices the model gives", lambda row: row["greedy"] or "-"),
     ]
+    if len(by_strength) > _SHOWN_DOCUMENTS:
+        say(f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window.")
     show_table(
         "passages",
         passages,
         [
             ("document", "document"),
             ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
-            ("once in", lambda row: _draws(row["log_p"])),
-            ("first choices", lambda row: f"{row['matches']} of {row['tokens']}"),
-            ("behind", lambda row: row["prefix"] or "-"),
+            (_DRAWS, lambda row: _draws(row["log_p"])),
+            ("tokens that are its first choice", lambda row: f"{row['matches']} of {row['tokens']}"),
+            ("words before", lambda row: row["prefix"] or "-"),
             ("passage", lambda row: row["suffix"] or "-"),
             *(hits if generated else []),
         ],
     )
 
 
-def _show_claims(held_out: Sequence[Extracted]) -> None:
-    say(REPRODUCED_IN_WORDS, claim_level="reproduced", claim=REPRODUCED_IN_WORDS)
+def _show_claims(found: Sequence[Extracted], held_out: Sequence[Extracted]) -> None:
+    largest = max((float(one.windows.log_p_top.max()) for one in found if len(one.windows)), default=-math.inf)
+    claim = extraction_claim(math.exp(largest))
+    say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
     if held_out:
+        from audit_pipeline.evidence.conformal import MIN_COMPARED
+
         _show_held_out(held_out)
+        if len(held_out) < MIN_COMPARED:
+            least = f"With {len(held_out)} held-out documents no p-value can be below {1 / (len(held_out) + 1):.2f}."
+            say(least, least_p_value=1 / (len(held_out) + 1))
     calibration = CALIBRATED_IN_WORDS if held_out else NOT_CALIBRATED_IN_WORDS
     say(calibration, calibrated=bool(held_out), calibration=calibration)
 
@@ -208,7 +237,11 @@ def _show_documents(found: Sequence[Extracted], held_out: Sequence[Extracted]) -
     rows.sort(key=lambda row: -row["log_p"])
     short = [one.document.name for one in found if not len(one.windows)]
     if short:
-        tell(f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {', '.join(short[:5])}")
+        named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
+        words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
+        say(words, shorter_than_a_window=short)
+    compared = ("windows compared", lambda row: f"{row['windows_compared']} of {row['windows']:,}")
+    tested: Columns = [compared, ("p-value", _number("p_value")), ("q-value", _number("q_value"))]
     shares = [(f"p ≥ {one}", _share(f"covered_{one}")) for one in THRESHOLDS]
     show_table(
         "documents",
@@ -218,16 +251,16 @@ def _show_documents(found: Sequence[Extracted], held_out: Sequence[Extracted]) -
             ("characters", lambda row: f"{row['characters']:,}"),
             ("windows", lambda row: f"{row['windows']:,}"),
             *shares,
-            ("first choices", _share("greedy")),
+            ("first choices alone", _share("greedy")),
             ("longest run", lambda row: f"{row['longest_run']:,}"),
-            ("once in", lambda row: _draws(row["log_p"])),
-            *([("p", _number("p_value")), ("q", _number("q_value"))] if held_out else []),
+            (_DRAWS, lambda row: _draws(row["log_p"])),
+            *(tested if held_out else []),
         ],
     )
 
 
 def _best(one: Extracted) -> float:
-    return float(one.windows.log_p.max()) if len(one.windows) else -math.inf
+    return float(one.windows.log_p.max())
 
 
 def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
@@ -254,7 +287,7 @@ def _passages(one: Extracted, generated: Generating | None, *, quoted: bool) -> 
 
     windows, text = one.windows, one.document.text
     rows: list[Row] = []
-    for number in one.found.strongest[:_SHOWN_WINDOWS]:
+    for number in one.found.strongest:
         start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
         drawn = generated(one, number) if generated is not None else None
         rows.append(
@@ -264,6 +297,7 @@ def _passages(one: Extracted, generated: Generating | None, *, quoted: bool) -> 
                 "begin": begin,
                 "end": end,
                 "log_p": float(windows.log_p[number]),
+                "log_p_top_40": None if windows.outside[number] else float(windows.log_p_top[number]),
                 "matches": int(windows.matches[number]),
                 "tokens": int(windows.tokens[number]),
                 "prefix": excerpt(text[start:begin], last=True) if quoted else None,
@@ -284,6 +318,14 @@ def _number(name: str) -> Callable[[Row], str]:
     return lambda row: "-" if row[name] is None else f"{row[name]:.3f}"
 
 
+def _expected(row: Row) -> str:
+    """How many of the draws would be the passage on average: they are among the likeliest tokens."""
+    return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
+
+
 def _draws(log_p: float) -> str:
-    """How many draws give the passage once, on average: 1 / p."""
-    return f"{math.exp(-log_p):,.0f} draws" if log_p > -15 else f"10^{-log_p / math.log(10):,.0f} draws"
+    """How many draws from the whole distribution give the passage at least once with an even chance."""
+    from audit_pipeline.extraction.conclude import log_draws
+
+    needed = log_draws(log_p)
+    return f"{math.exp(needed):,.0f}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"

@@ -3,26 +3,29 @@
 What belongs here: numbers from the cached rows of windows. What does not: where windows begin (places.py), models.
 
 ``log_p`` is the log-probability with which the model, drawing from its whole distribution, gives a window's suffix word
-for word behind its prefix (Hayes et al. 2025); ``log_p_top`` the same where every token is drawn from the ``TOP`` best
-ones, minus infinity where a token of the suffix is not among them.
+for word behind its prefix (Hayes et al. 2025); ``log_p_top`` the same where every token is drawn from the
+``BEST_TOKENS`` best ones, minus infinity where a token of the suffix is not among them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from audit_pipeline.catalogue.contracts import BEST_TOKENS
 from audit_pipeline.extraction.places import Coarse
+from audit_pipeline.metrics.claims import REPRODUCED_FROM
 
-TOP = 40
-THRESHOLDS = (0.001, 0.01, 0.1, 0.5)
+THRESHOLDS = (REPRODUCED_FROM, 0.01, 0.1, 0.5)
 """The probabilities of a suffix that shares of a document are reported for."""
-STRONGEST = 10
+STRONGEST = 3
+GAP = 8
+"""Suffixes this many characters apart are on end: two windows may cut the text between them into tokens differently."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -33,9 +36,9 @@ class Windows:
     """The windows of one document, by their beginning; [n] each.
 
     start: first character of the window. begin, end: characters of its suffix. log_p, log_p_top: see above. outside:
-    tokens of the suffix that are not among the ``TOP`` best. matches: tokens that are the model's first choice.
-    tokens: tokens of the suffix. half: log_p_top of the first and the second half of the suffix, tokens outside taken
-    as likely as they are: [n, 2].
+    tokens of the suffix that are not among the ``BEST_TOKENS`` best. matches: tokens that are the model's first choice,
+    or tied with it. tokens: tokens of the suffix. half: log_p_top of the first and the second half of the suffix,
+    tokens outside taken as likely as they are: [n, 2].
     """
 
     start: Ints
@@ -64,7 +67,7 @@ def windows_from(rows: pa.Table) -> Windows:
     begins, lasts, middles = ends[:-1], ends[1:], (ends[:-1] + ends[1:]) // 2
     log_p = flat["logprob"]
     within = log_p - flat["log_mass_40"]
-    outside = _counts(flat["rank"] >= TOP, begins, lasts)
+    outside = _counts(flat["rank"] >= BEST_TOKENS, begins, lasts)
     return Windows(
         start=rows.column("start").to_numpy().astype(np.int64),
         begin=flat["char_start"][begins].astype(np.int64),
@@ -76,6 +79,12 @@ def windows_from(rows: pa.Table) -> Windows:
         tokens=(lasts - begins).astype(np.int64),
         half=np.stack([_sums(within, begins, middles), _sums(within, middles, lasts)], axis=1),
     )
+
+
+def together(*parts: Windows) -> Windows:
+    """The windows of several parts of one document, by their beginning."""
+    order = np.argsort(np.concatenate([part.start for part in parts]), kind="stable")
+    return Windows(*(np.concatenate([getattr(part, one.name) for part in parts])[order] for one in fields(Windows)))
 
 
 def coarse_of(windows: Windows, half_on: Sequence[int]) -> list[Coarse]:
@@ -102,8 +111,9 @@ class Memorisation:
 
     covered: the share of the document's characters in a suffix at least as likely as each of ``THRESHOLDS``, by
     ``log_p_top``; greedy: the same of suffixes that the model gives by its first choices. longest_run: the most
-    characters on end in suffixes of the lowest threshold. strongest: numbers of the windows that are likeliest by
-    ``log_p``, no two of which overlap.
+    characters on end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters included. strongest: numbers
+    of the windows that are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a short
+    document no share can be 1.
     """
 
     characters: int
@@ -122,16 +132,16 @@ def memorisation(windows: Windows, characters: int) -> Memorisation:
         windows=len(windows),
         covered=tuple(_covered(windows, which) / max(characters, 1) for which in likely),
         greedy=_covered(windows, windows.greedy) / max(characters, 1),
-        longest_run=max((end - begin for begin, end in _runs(windows, likely[0])), default=0),
+        longest_run=max((end - begin for begin, end in _runs(windows, likely[0], GAP)), default=0),
         strongest=_strongest(windows),
     )
 
 
-def _runs(windows: Windows, which: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The stretches of characters that the suffixes of these windows cover."""
+def _runs(windows: Windows, which: npt.NDArray[np.bool_], gap: int = 0) -> list[tuple[int, int]]:
+    """The stretches of characters that the suffixes of these windows cover, across gaps of so many characters."""
     runs: list[tuple[int, int]] = []
     for begin, end in sorted(zip(windows.begin[which].tolist(), windows.end[which].tolist(), strict=True)):
-        if runs and begin <= runs[-1][1]:
+        if runs and begin <= runs[-1][1] + gap:
             runs[-1] = runs[-1][0], max(runs[-1][1], end)
         else:
             runs.append((begin, end))

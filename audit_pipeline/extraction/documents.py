@@ -12,7 +12,7 @@ from pathlib import Path
 from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.search import Document
-from audit_pipeline.fetch.read import open_texts
+from audit_pipeline.fetch.read import holds_rows, open_texts
 from audit_pipeline.fetch.rows import SkippedRows
 
 _NAMES = ("document_id", "id", "title")
@@ -25,9 +25,11 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[Document],
     column document_id, id or title, else by its number. Raises DataError where there is no document, where two have one
     name, and where a file is not UTF-8.
     """
-    files = sorted(path.glob("*.txt")) if path.is_dir() else [path] if path.suffix.lower() == ".txt" else []
+    files = _text_files(path)
     if files:
         documents, skipped = [Document(one.stem, _text(one)) for one in files], SkippedRows()
+    elif path.is_dir() and not holds_rows(path):
+        raise DataError(f"{path}: the folder holds no .txt file, and is no data set that `datasets` saved")
     else:
         texts = open_texts(path, text_column, _NAMES)
         documents = [Document(_name(row.values, row.index), row.text) for row in texts]
@@ -37,18 +39,24 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[Document],
 
 
 def excerpt(text: str, *, last: bool = False) -> str:
-    """The first words of a passage, or its last: as many as may be quoted, on one line."""
-    words = text.split()
-    some = words[-EXCERPT_WORDS:] if last else words[:EXCERPT_WORDS]
+    """The first words of a passage, or its last, on one line: half as many as may be quoted, since prefix and suffix
+    stand side by side."""
+    words, characters = EXCERPT_WORDS // 2, EXCERPT_CHARACTERS // 2
+    some = text.split()[-words:] if last else text.split()[:words]
     line = " ".join(some)
-    return line[-EXCERPT_CHARACTERS:] if last else line[:EXCERPT_CHARACTERS]
+    return line[-characters:] if last else line[:characters]
+
+
+def _text_files(path: Path) -> list[Path]:
+    """The .txt files that ``path`` is or, as a folder, holds."""
+    candidates = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [one for one in candidates if one.suffix.lower() == ".txt" and one.is_file()]
 
 
 def _text(path: Path) -> str:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        # Bytes, so that the ends of lines stay what they are: places are counted in the user's own characters.
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 (byte {error.start:,}); save it as UTF-8") from None
     if not text.strip():

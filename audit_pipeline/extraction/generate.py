@@ -10,20 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from transformers import GenerationConfig
 
-from audit_pipeline.extraction.conclude import TOP
+from audit_pipeline.catalogue.contracts import BEST_TOKENS
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 _DRAWS_AT_ONCE = 64
-_AT_RANDOM = {"do_sample": True, "top_k": TOP, "top_p": 1.0, "temperature": 1.0}
+_AT_RANDOM = GenerationConfig(do_sample=True, top_k=BEST_TOKENS, pad_token_id=0)
+_FIRST_CHOICES = GenerationConfig(do_sample=False, pad_token_id=0)
 
 
 @dataclass(frozen=True)
 class Generated:
     """``greedy``: what the model goes on with when it always takes its first choice. ``hits``: how many of ``draws``
-    continuations, every token drawn from the ``TOP`` likeliest, were the suffix word for word."""
+    continuations, every token drawn from the ``BEST_TOKENS`` likeliest, were the suffix word for word."""
 
     greedy: str
     hits: int
@@ -41,29 +43,29 @@ def generate(model: TokenizedModel, forward: ForwardPass, window: EncodedText, d
     prefix = [*start, *window.token_id[: window.first_scored].tolist()]
     with forward.running(), torch.random.fork_rng(devices=_devices(forward)):
         torch.manual_seed(seed)
-        [greedy] = _continued(forward, prefix, len(suffix), 1, do_sample=False)
+        [greedy] = _continued(forward, prefix, len(suffix), 1, _FIRST_CHOICES)
         hits = 0
         for begin in range(0, draws, _DRAWS_AT_ONCE):
             some = min(_DRAWS_AT_ONCE, draws - begin)
-            drawn = _continued(
-                forward, prefix, len(suffix), some, do_sample=True, top_k=TOP, top_p=1.0, temperature=1.0
-            )
+            drawn = _continued(forward, prefix, len(suffix), some, _AT_RANDOM)
             hits += sum(one == suffix for one in drawn)
     return Generated(model.tokenizer.decode(greedy), hits, draws)
 
 
 def _continued(
-    forward: ForwardPass, prefix: Sequence[int], tokens: int, count: int, **how: bool | float
+    forward: ForwardPass, prefix: Sequence[int], tokens: int, count: int, how: GenerationConfig
 ) -> list[list[int]]:
-    ids = torch.tensor([prefix] * count, device=forward.device)
-    found = forward.model.generate(  # type: ignore[operator]
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=tokens,
-        repetition_penalty=1.0,
-        pad_token_id=0,
-        **how,
-    )
+    ids, network = torch.tensor([prefix] * count, device=forward.device), forward.model
+    # transformers takes what is not set from the model's own configuration: its penalties and suppressed tokens would
+    # give other draws than those whose probability is told.
+    of_model = network.generation_config
+    network.generation_config = how
+    try:
+        found = network.generate(  # type: ignore[operator]
+            input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=how, max_new_tokens=tokens
+        )
+    finally:
+        network.generation_config = of_model
     return [one[len(prefix) :].tolist() for one in found]
 
 

@@ -19,6 +19,7 @@ from audit_pipeline.extraction.conclude import (
     Windows,
     coarse_of,
     memorisation,
+    together,
     windows_from,
 )
 from audit_pipeline.extraction.generate import Generated, generate
@@ -84,12 +85,16 @@ def asked_for(prefix: int, suffix: int, stride: str) -> Asked:
 
 
 class Search:
-    """The extraction of ``documents`` from a model: what it would take, and doing it."""
+    """The extraction of ``documents`` from a model: what it would take, and doing it.
+
+    ``unreadable_parts`` are parts of the cache that a run found damaged and set aside; their windows were run again.
+    """
 
     def __init__(self, model: TokenizedModel, documents: Sequence[Document], asked: Asked, caches: Caches) -> None:
         """Raises DataError where a window does not fit into the model's context."""
         require_room(model, asked.lengths)
         self._model, self._documents, self._asked, self._caches = model, documents, asked, caches
+        self.unreadable_parts: tuple[str, ...] = ()
 
     def tokens(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
@@ -101,17 +106,22 @@ class Search:
     ) -> Iterator[Extracted]:
         """Each document's findings, in their order; the model is loaded where a window of one is not in the cache."""
         for windows in self._first_windows():
-            run_windows(self._model, windows, self._caches, forward, on_progress)
-        if self._asked.fine:
-            for windows in _pieces(map(self._fine, self._documents)):
-                run_windows(self._model, windows, self._caches, forward, on_progress)
+            self._run(windows, forward, on_progress)
+        coarse = [self._read(self._first(document)) for document in self._documents]
+        fine = [
+            self._fine(document, windows) if self._asked.fine else []
+            for document, windows in zip(self._documents, coarse, strict=True)
+        ]
+        for windows in _pieces(fine):
+            self._run(windows, forward, on_progress)
         self._caches.compact()
-        for document in self._documents:
-            windows = self._first(document)
-            first = found = self._read(windows)
-            if self._asked.fine:
-                found = self._read([*windows, *self._fine(document)])
+        for document, first, more in zip(self._documents, coarse, fine, strict=True):
+            found = together(first, self._read(more)) if more else first
             yield Extracted(document, found, first, memorisation(found, len(document.text)))
+
+    def is_as_long_as_a_window(self, document: Document) -> bool:
+        """Whether anything can be said of a document."""
+        return bool(windows_at(self._model, document.text, [0], self._asked.lengths))
 
     def generated(
         self, one: Extracted, number: int, forward: Callable[[], ForwardPass], draws: int, seed: int
@@ -134,9 +144,8 @@ class Search:
             starts = [int(tokens.char_start[one]) for one in tiled(tokens.char_start, lengths.prefix, lengths.suffix)]
         return windows_at(self._model, document.text, starts, self._asked.lengths)
 
-    def _fine(self, document: Document) -> list[EncodedText]:
+    def _fine(self, document: Document, coarse: Windows) -> list[EncodedText]:
         """The fine windows that a document's coarse ones, which have been run, call for."""
-        coarse = self._read(self._first(document))
         if not len(coarse):
             return []
         [tokens] = encode(self._model, [document.text])
@@ -145,6 +154,15 @@ class Search:
         half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
         starts = worth_a_look(coarse_of(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
         return windows_at(self._model, document.text, starts, self._asked.lengths)
+
+    def _run(
+        self,
+        windows: Sequence[EncodedText],
+        forward: Callable[[], ForwardPass],
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        summary = run_windows(self._model, windows, self._caches, forward, on_progress)
+        self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
     def _read(self, windows: Sequence[EncodedText]) -> Windows:
         return windows_from(read_windows(self._model, windows, self._caches))

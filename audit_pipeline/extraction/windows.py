@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import EncodedText, encode
+from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import Kind, Where, caches_of
 from audit_pipeline.token_statistics.prepare import Prepared
@@ -41,10 +42,11 @@ class Lengths:
 
 def require_room(model: TokenizedModel, lengths: Lengths) -> None:
     """Raise DataError where a window does not fit into the model's context."""
-    if lengths.window + 1 > model.context_length:
+    room, _ = window_and_stride(model)
+    if lengths.window + 1 > room:
         raise DataError(
-            f"a window of {lengths.prefix} + {lengths.suffix} tokens does not fit into the context of "
-            f"{model.entry.name}, {model.context_length:,} tokens: make it shorter"
+            f"a window of {lengths.prefix} + {lengths.suffix} tokens and a start token do not fit into the {room:,} "
+            f"tokens of context that {model.entry.name} is run with: make the window shorter"
         )
 
 
@@ -62,7 +64,7 @@ def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], leng
         short: list[int] = []
         for start, one in zip(waiting, encode(model, [document[at : at + size] for at in waiting]), strict=True):
             ends = start + size >= len(document)
-            if len(one.token_id) >= lengths.window + (0 if ends else _BEYOND):
+            if _own_tokens(one) >= lengths.window + (0 if ends else _BEYOND):
                 found[start] = _cut(one, start, sha256, lengths)
             elif not ends:
                 short.append(start)
@@ -70,17 +72,25 @@ def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], leng
     return [found[start] for start in sorted(found)]
 
 
+def _own_tokens(text: EncodedText) -> int:
+    """How many tokens there are without those that the tokenizer puts behind the text: these stand for no character."""
+    own = np.flatnonzero(text.char_end)
+    return int(own[-1]) + 1 if len(own) else 0
+
+
 def _cut(text: EncodedText, start: int, sha256: str, lengths: Lengths) -> EncodedText:
     cut = slice(lengths.window)
-    char_start = text.char_start[cut] + start
-    # Some tokenizers leave a blank out of a token's span; the window begins where it was asked for all the same.
+    char_start, char_end = text.char_start[cut] + start, text.char_end[cut] + start
+    # Some tokenizers leave a blank out of a token's span: the window begins where it was asked for all the same, and
+    # its suffix where its prefix ends.
+    char_start[lengths.prefix] = char_end[lengths.prefix - 1]
     char_start[0] = start
     return replace(
         text,
         text_sha256=sha256,
         token_id=text.token_id[cut],
         char_start=char_start,
-        char_end=text.char_end[cut] + start,
+        char_end=char_end,
         first_scored=lengths.prefix,
     )
 

@@ -56,12 +56,27 @@ CLAIM_IN_WORDS: dict[ClaimLevel, str] = {
     ),
 }
 
-REPRODUCED_IN_WORDS = (
-    "Behind the words before it, the model gives such a passage word for word about once in so many draws. "
-    "That is a statement about the model, not about how the text got into it: near-duplicates and quotations suffice. "
-    "A passage that was not found clears nobody."
-)
-"""What may be said of extraction: it is observed directly, and no other documents are needed for it."""
+ExtractionClaim = Literal["reproduced", "not reproduced"]
+REPRODUCED_FROM = 0.001
+"""A passage counts as reproduced where the model gives it with at least this probability."""
+
+EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
+    "reproduced": (
+        "Given the words just before it, the model produces such a passage word for word, in the number of draws shown "
+        "with an even chance. This is a direct observation of the model. It does not say how the text got into it: "
+        "near-duplicates and quotations suffice. A passage that was not found clears nobody."
+    ),
+    "not reproduced": (
+        f"No passage was found that the model produces word for word with a probability of at least {REPRODUCED_FROM}. "
+        "That clears nobody: other passages, other prefixes or another way of asking may bring one out."
+    ),
+}
+
+
+def extraction_claim(largest_probability: float) -> ExtractionClaim:
+    """What may be said where the likeliest passage has this probability; it is observed, whatever other texts do."""
+    return "reproduced" if largest_probability >= REPRODUCED_FROM else "not reproduced"
+
 
 NOT_CALIBRATED_IN_WORDS = (
     "Not calibrated: nothing here says how often documents that the model cannot have seen reach the same numbers. "
@@ -69,8 +84,9 @@ NOT_CALIBRATED_IN_WORDS = (
 )
 
 CALIBRATED_IN_WORDS = (
-    "The p-values compare each document's strongest window with the held-out documents' strongest of as many. "
-    "They hold where an unread document is like the held-out ones: of the same kind, about the same things."
+    "The p-values compare the strongest window of each document with that of each held-out document, among as many "
+    "windows of both. They hold where a document that the model has not read is like the held-out ones: of the "
+    "same kind, about the same things. Of a document with many more windows than were compared, they say little."
 )
 
 AS_STATED_IN_WORDS = (

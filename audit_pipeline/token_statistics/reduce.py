@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from audit_pipeline.catalogue.contracts import BEST_TOKENS
 from audit_pipeline.token_statistics.encode import TOPK
 from audit_pipeline.token_statistics.head import Logits
 
@@ -28,7 +29,6 @@ _LOG_ZERO = -1e9
 # A CPU is fastest while a block stays in its caches; a GPU wants large pieces.
 _ROWS = {"cpu": 1024, "cuda": 4096}
 _COLUMNS = {"cpu": 1024, "cuda": 8192}
-MASS_OF = 40
 _NUMPY = {torch.float32: np.float32, torch.int32: np.int32}
 
 Reduced = Mapping[str, torch.Tensor]
@@ -61,7 +61,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     - ``max_logprob``, ``argmax_id``: the mode's log p, and the mode.
     - ``rank``: how many tokens have a strictly larger logit than the target.
     - ``topk``: the ``TOPK`` best tokens, best first, as ``topk_id`` and ``topk_logprob``.
-    - ``log_mass_40``: the log of what the ``MASS_OF`` best tokens have together of the probability.
+    - ``log_mass_40``: the log of what the ``BEST_TOKENS`` best tokens have together of the probability.
     - ``log_sum_p2``: log of the sum of p^2 over the vocabulary.
     - ``logits``: the logits themselves.
     """
@@ -283,7 +283,7 @@ class _Mass(_Best):
     """The log of the probability that the best tokens have together."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: _Own) -> None:
-        super().__init__(MASS_OF, target)
+        super().__init__(BEST_TOKENS, target)
 
     def columns(self, total: Total) -> Reduced:
         return {"log_mass_40": torch.logsumexp(total.log_p(self.values), dim=1)}

@@ -86,8 +86,7 @@ def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], v
     own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
     tokens = {name: values[scored] for name, values in own.items()}
     if kind in ("base", "extraction"):
-        names = ("logprob", *(name for name in SWEPT[kind] if name != "logprob"))
-        measured = {name: _joined([part.values[name] for part in parts]) for name in names}
+        measured = {name: _joined([part.values[name] for part in parts]) for name in SWEPT[kind]}
         place = {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored} if kind == "extraction" else {}
         return {**place, **tokens, **measured}
     if kind == "topk":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.forward import ForwardPass
 
 DEFAULT_LOGITS_BUDGET = 20 << 30
-TOKEN_BUDGET = {"cpu": 1024, "cuda": 32768}
+TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 _PROGRESS_SECONDS = 1.0
 
 

@@ -6,17 +6,20 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from tiny_models import SENTENCES
 
 from audit_pipeline.cli import main
-from audit_pipeline.metrics.claims import CALIBRATED_IN_WORDS, NOT_CALIBRATED_IN_WORDS, REPRODUCED_IN_WORDS
+from audit_pipeline.metrics.claims import CALIBRATED_IN_WORDS, EXTRACTION_IN_WORDS, NOT_CALIBRATED_IN_WORDS
 
 Extract = Callable[..., Result]
 TEXT = " ".join(SENTENCES)
-QUOTED = {word for word in TEXT.split() if len(word) > 5} - set(REPRODUCED_IN_WORDS.split())
+QUOTED = {word for word in TEXT.split() if len(word) > 5} - set(
+    f"{EXTRACTION_IN_WORDS['not reproduced']} {NOT_CALIBRATED_IN_WORDS} words before".split()
+)
 
 
 @pytest.fixture
@@ -52,12 +55,12 @@ def test_what_is_planned_is_run_once_and_told(extract: Extract, tmp_path: Path) 
     assert first["log_p"] == pytest.approx(best["log_p"]) == pytest.approx(document["log_p"])
     assert first["suffix"] == " ".join(TEXT[best["suffix_begin"] : best["suffix_end"]].split())
     assert TEXT[first["start"] : first["begin"]].split() == first["prefix"].split()
-    assert (said["claim_level"], said["calibrated"]) == ("reproduced", False)
+    assert (said["claim_level"], said["calibrated"]) == ("not reproduced", False)
 
 
 def test_people_are_told_what_it_is_and_what_it_is_not(extract: Extract) -> None:
     result = extract()
-    assert REPRODUCED_IN_WORDS in result.stdout
+    assert EXTRACTION_IN_WORDS["not reproduced"] in result.stdout
     assert NOT_CALIBRATED_IN_WORDS in result.stdout
     assert any(word in result.stdout for word in QUOTED)
 
@@ -82,7 +85,8 @@ def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:
     [document] = said["documents"]
     assert document["held_out_compared"] == len(rows)
     assert document["p_value"] == document["q_value"]
-    assert document["p_value"] in [number / 5 for number in range(1, 6)]
+    assert document["p_value"] in [number / 5 for number in (1, 2, 3, 4, 5)]
+    assert said["least_p_value"] == 0.2
     assert [row["documents"] for row in said["held_out"]] == [len(rows)] * 4
     assert (said["calibrated"], said["calibration"]) == (True, CALIBRATED_IN_WORDS)
     # What is held out is compared with, and no finding of its own.
@@ -108,6 +112,30 @@ def test_what_cannot_be_done_is_said_in_a_line(extract: Extract, options: tuple[
 
 def test_a_document_shorter_than_a_window(extract: Extract, tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("Two words.", encoding="utf-8")
-    result = extract()
-    assert result.exit_code == 0
-    assert "shorter than a window" in result.stderr
+    said = json.loads(extract("--json").stdout)
+    assert (said["shorter_than_a_window"], said["documents"], said["passages"]) == (["book"], [], [])
+    assert said["claim_level"] == "not reproduced"
+    assert "shorter than a window" in extract().stdout
+
+
+def test_held_out_documents_that_are_none(extract: Extract, tmp_path: Path) -> None:
+    held_out = tmp_path / "unread.parquet"
+    pq.write_table(pa.table({"text": [TEXT]}), held_out)
+    before = held_out.read_bytes()
+    same = extract("--held-out", str(held_out))
+    assert "audited and held out at the same time: book (row 0)" in same.stderr
+    pq.write_table(pa.table({"text": ["Two words."]}), held_out)
+    assert "no held-out document is as long as a window" in extract("--dry-run", "--held-out", str(held_out)).stderr
+    held_out.write_bytes(before)
+    # The windows are not written over them.
+    assert "overwrite the input" in extract("--held-out", str(held_out), "--out", str(held_out)).stderr
+    assert held_out.read_bytes() == before
+
+
+def test_a_damaged_part_of_the_cache_is_told(extract: Extract, tmp_path: Path) -> None:
+    first = json.loads(extract("--json").stdout)
+    [part] = (tmp_path / "data" / "token_statistics" / "kind=extraction").rglob("part-*.parquet")
+    part.write_bytes(part.read_bytes()[:-40] + bytes(40))
+    again = extract("--json")
+    assert "1 damaged part(s) of the cache were set aside" in again.stderr
+    assert json.loads(again.stdout) == first

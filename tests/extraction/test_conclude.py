@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
-from audit_pipeline.extraction.conclude import Windows, log_draws, memorisation, windows_from
+from audit_pipeline.extraction.conclude import GAP, Windows, log_draws, memorisation, windows_from
 
 
 def row(
@@ -72,6 +72,16 @@ def test_shares_of_characters_and_the_longest_run() -> None:
     assert result.covered == pytest.approx((0.25, 0.15, 0.15, 0.1))
     assert (result.greedy, result.longest_run, result.windows, result.characters) == (0.1, 15, 4, 100)
     assert result.strongest == (0, 2, 3), "the second window overlaps the first"
+
+
+def test_a_run_goes_on_where_tokens_are_cut_differently() -> None:
+    sure = ([1.0, 1.0], [0, 0], [1.0, 1.0])
+    windows = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(20 + GAP, 35), (35, 40)], *sure))
+    apart = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(21 + GAP, 35), (35, 40)], *sure))
+    assert memorisation(windows, 100).longest_run == 30
+    assert memorisation(apart, 100).longest_run == 19 - GAP
+    # The gap is in no suffix: it counts for no share.
+    assert memorisation(windows, 100).covered[0] == pytest.approx((30 - GAP) / 100)
 
 
 @given(st.floats(-25, -1e-6), st.floats(0.01, 0.99))

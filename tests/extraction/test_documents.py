@@ -47,12 +47,18 @@ def test_files_that_are_refused(tmp_path: Path, name: str, content: bytes, said:
 def test_no_file_and_no_document(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_documents(tmp_path / "none.txt", None)
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=r"holds no \.txt file"):
         read_documents(tmp_path, None)
+    (tmp_path / "x.txt").mkdir()
+    (tmp_path / "Y.TXT").write_bytes(b"two\r\nlines")
+    [document], _ = read_documents(tmp_path, None)
+    assert document.text == "two\r\nlines", "places are counted in the file's own characters"
 
 
 def test_no_more_is_quoted_than_may_be() -> None:
     words = [str(number) for number in range(200)]
-    assert excerpt(" ".join(words)).split() == words[:EXCERPT_WORDS]
-    assert excerpt(" ".join(words), last=True).split() == words[-EXCERPT_WORDS:]
-    assert len(excerpt("x" * 9999)) == len(excerpt("x" * 9999, last=True)) == 500
+    first, last = excerpt(" ".join(words)).split(), excerpt(" ".join(words), last=True).split()
+    assert (first, last) == (words[:25], words[-25:])
+    # They stand side by side: a passage and the words before it.
+    assert len(first) + len(last) == EXCERPT_WORDS
+    assert len(excerpt("x" * 9999)) == len(excerpt("x" * 9999, last=True)) == 250

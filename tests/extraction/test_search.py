@@ -13,11 +13,12 @@ import pytest
 import torch
 from scipy import stats
 from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized
+from tokenizers import Tokenizer, processors
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.conclude import THRESHOLDS, Windows
+from audit_pipeline.extraction.conclude import GAP, THRESHOLDS, Windows
 from audit_pipeline.extraction.search import Asked, Document, Extracted, Search, asked_for
 from audit_pipeline.extraction.windows import Lengths, windows_at
 from audit_pipeline.models.load import TokenizedModel
@@ -187,6 +188,55 @@ def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path)
     assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).tokens()[1]
     run(TILED)
     assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1] == 0
+
+
+def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_path: Path) -> None:
+    """What a model's own settings of generation say of drawing is no part of the probability."""
+    search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
+    [planted] = search.run(lambda: taught.forward)
+    number = int(planted.windows.log_p_top.argmax())
+    plain = search.generated(planted, number, lambda: taught.forward, 20, seed=0)
+    settings = taught.forward.model.generation_config
+    settings.no_repeat_ngram_size, settings.min_p, settings.repetition_penalty = 1, 0.5, 3.0
+    try:
+        assert search.generated(planted, number, lambda: taught.forward, 20, seed=0) == plain
+        assert taught.forward.model.generation_config is settings
+        assert settings.no_repeat_ngram_size == 1
+    finally:
+        settings.no_repeat_ngram_size = settings.min_p = settings.repetition_penalty = None
+
+
+@pytest.mark.parametrize("trim", [False, True])
+def test_coarse_suffixes_leave_no_gap_also_where_spans_leave_blanks_out(tmp_path: Path, trim: bool) -> None:
+    folder = save_model(tmp_path / "llama")
+    file = folder / "tokenizer.json"
+    written = file.read_text(encoding="utf-8").replace('"trim_offsets": false', f'"trim_offsets": {str(trim).lower()}')
+    file.write_text(written, encoding="utf-8")
+    model = tokenized(folder, tmp_path / "data")
+    text = DOCUMENTS[1].text
+    starts = encode(model, [text])[0].char_start[::SUFFIX].tolist()
+    windows = windows_at(model, text, starts, TILED.lengths)
+    assert len(windows) > 3
+    ends = [int(window.char_end[-1]) for window in windows]
+    begins = [int(window.char_start[PREFIX]) for window in windows]
+    assert max(begin - end for begin, end in zip(begins[1:], ends, strict=False)) <= GAP
+    assert [int(window.char_start[0]) for window in windows] == starts[: len(windows)]
+
+
+def test_an_end_token_of_the_tokenizer_is_no_part_of_a_document(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "llama")
+    file = folder / "tokenizer.json"
+    core = Tokenizer.from_file(str(file))
+    end = core.token_to_id("</s>")
+    core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", end)])
+    core.save(str(file))
+    model = tokenized(folder, tmp_path / "data", start_token_policy="tokenizer")
+    text = DOCUMENTS[1].text
+    assert encode(model, [text])[0].token_id[-1] == end
+    windows = windows_at(model, text, range(0, len(text), 5), TILED.lengths)
+    assert len(windows) > 5
+    assert all(end not in window.token_id for window in windows)
+    assert all(window.char_end[-1] > window.char_start[PREFIX] for window in windows)
 
 
 @pytest.mark.parametrize("stride", ["chars:0", "chars:x", "fine", "", "chars:-1"])
