@@ -112,8 +112,8 @@ class Memorisation:
     covered: the share of the document's characters in a suffix at least as likely as each of ``THRESHOLDS``, by
     ``log_p_top``; greedy: the same of suffixes that the model gives by its first choices. longest_run: the most
     characters on end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters included. strongest: numbers
-    of the windows that are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a short
-    document no share can be 1.
+    of the windows that are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a
+    short document no share can be 1.
     """
 
     characters: int
