@@ -197,8 +197,9 @@ def _show_passages(found: Sequence[Extracted], generated: Generating | None, *, 
 
 
 def _show_claims(found: Sequence[Extracted], held_out: Sequence[Extracted]) -> None:
-    largest = max((float(one.windows.log_p_top.max()) for one in found if len(one.windows)), default=-math.inf)
-    claim = extraction_claim(math.exp(largest))
+    some = [one.windows for one in found if len(one.windows)]
+    largest = max((float(windows.log_p_top.max()) for windows in some), default=-math.inf)
+    claim = extraction_claim(math.exp(largest), by_first_choices=any(windows.greedy.any() for windows in some))
     say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
     if held_out:
         from audit_pipeline.evidence.conformal import MIN_COMPARED

@@ -62,20 +62,24 @@ REPRODUCED_FROM = 0.001
 
 EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "reproduced": (
-        "Given the words just before it, the model produces such a passage word for word, in the number of draws shown "
-        "with an even chance. This is a direct observation of the model. It does not say how the text got into it: "
+        "Given the words just before it, the model produces such a passage word for word: by its first choices alone, or "
+        "in the number of draws shown with an even chance. This is a direct observation of the model. It does not say how the text got into it: "
         "near-duplicates and quotations suffice. A passage that was not found clears nobody."
     ),
     "not reproduced": (
-        f"No passage was found that the model produces word for word with a probability of at least {REPRODUCED_FROM}. "
+        "No passage was found that the model produces word for word, neither by its first choices alone nor with a "
+        f"probability of at least {REPRODUCED_FROM}. "
         "That clears nobody: other passages, other prefixes or another way of asking may bring one out."
     ),
 }
 
 
-def extraction_claim(largest_probability: float) -> ExtractionClaim:
-    """What may be said where the likeliest passage has this probability; it is observed, whatever other texts do."""
-    return "reproduced" if largest_probability >= REPRODUCED_FROM else "not reproduced"
+def extraction_claim(largest_probability: float, *, by_first_choices: bool) -> ExtractionClaim:
+    """What may be said where the likeliest passage has this probability, or one is the model's first choice throughout.
+
+    It is observed, whatever other texts do.
+    """
+    return "reproduced" if by_first_choices or largest_probability >= REPRODUCED_FROM else "not reproduced"
 
 
 NOT_CALIBRATED_IN_WORDS = (

@@ -6,9 +6,12 @@ import pytest
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.metrics import claims
 from audit_pipeline.metrics.claims import (
+    EXTRACTION_IN_WORDS,
     ClaimLevel,
+    ExtractionClaim,
     SplitVerdict,
     claim_level,
+    extraction_claim,
     few_texts,
     level_in_words,
     rests_on,
@@ -96,3 +99,18 @@ def test_a_level_rests_on_somebodys_word_where_nothing_has_read_the_texts():
 def test_few_texts_are_told():
     assert few_texts(20, 20) is None
     assert few_texts(19, 200) == "only 19 + 200 texts: with fewer than 20 on a side an AUROC says little"
+
+
+@pytest.mark.parametrize(
+    ("probability", "by_first_choices", "claim"),
+    [
+        (0.001, False, "reproduced"),
+        (0.000999, False, "not reproduced"),
+        (0.0, True, "reproduced"),
+        (0.0, False, "not reproduced"),
+    ],
+)
+def test_what_extraction_allows_to_say(probability: float, by_first_choices: bool, claim: str) -> None:
+    assert extraction_claim(probability, by_first_choices=by_first_choices) == claim
+    assert set(get_args(ExtractionClaim)) == set(EXTRACTION_IN_WORDS)
+    assert "clears nobody" in EXTRACTION_IN_WORDS[extraction_claim(probability, by_first_choices=by_first_choices)]
