@@ -62,9 +62,10 @@ REPRODUCED_FROM = 0.001
 
 EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "reproduced": (
-        "Given the words just before it, the model produces such a passage word for word: by its first choices alone, or "
-        "in the number of draws shown with an even chance. This is a direct observation of the model. It does not say how the text got into it: "
-        "near-duplicates and quotations suffice. A passage that was not found clears nobody."
+        "Given the words just before it, the model produces such a passage word for word: by its first choices alone, "
+        "or in the number of draws shown with an even chance. This is a direct observation of the model. It does not "
+        "say how the text got into it: near-duplicates and quotations suffice. A passage that was not found clears "
+        "nobody."
     ),
     "not reproduced": (
         "No passage was found that the model produces word for word, neither by its first choices alone nor with a "
