@@ -13,21 +13,19 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs, show_audited
-from audit_pipeline.cli.shared import json_option
+from audit_pipeline.cli.shared import DEVICE, MODEL, json_option
 from audit_pipeline.operate.console import Row, say, show_table, tell
 
 
 @click.command()
-@click.option("--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path.")
+@MODEL
 @click.option(
     "--benchmark", required=True, help="A benchmark (release_notes_64), a family of them (release_notes), or all."
 )
 @click.option("--dry-run", is_flag=True, help="Show texts, tokens, passes, bytes and estimated time, and run nothing.")
 @click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
 @click.option("--again", is_flag=True, help="Audit again what is done; texts come from the cache all the same.")
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
-)
+@DEVICE
 @click.option(
     "--kinds",
     default="base",

@@ -23,6 +23,7 @@ from audit_pipeline.cli.audited import (
     show_audited,
 )
 from audit_pipeline.cli.shared import (
+    DEVICE,
     data_to_write,
     detector_and_setting,
     json_option,
@@ -39,9 +40,7 @@ _CHECKED = ("min_k", "min_k_plus_plus", "infilling")
 
 @click.command()
 @click.argument("name", default=INSTRUMENT_CHECK)
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
-)
+@DEVICE
 @json_option
 def control(name: str, device: str | None) -> None:
     """Train and audit models whose training data is known.

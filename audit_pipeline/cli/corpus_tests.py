@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.shared import BETWEEN_0_AND_1, FILE, PATH, data_to_write, loader, model_named, tell_step
+from audit_pipeline.cli.shared import (
+    BETWEEN_0_AND_1,
+    DEVICE,
+    FILE,
+    MODEL,
+    PATH,
+    TEXT_COLUMN,
+    data_to_write,
+    loader,
+    model_named,
+    tell_step,
+)
 from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
@@ -59,17 +70,9 @@ def test() -> None:
     """Test a whole corpus: planted canaries, or a test set's order."""
 
 
-def _model_options(command: Any) -> Any:
-    command = click.option(
-        "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
-    )(command)
-    return click.option("--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path.")(
-        command
-    )
-
-
 @test.command("canaries")
-@_model_options
+@MODEL
+@DEVICE
 @click.option("--canaries", "file", required=True, type=FILE, help="The file that `corpus-audit canaries` wrote.")
 @click.option(
     "--detector", default="loss", show_default=True, help="A detector that needs only the pass over the text itself."
@@ -93,11 +96,12 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
 
 
 @test.command("ordered")
-@_model_options
+@MODEL
+@DEVICE
 @click.option(
     "--items", "file", required=True, type=PATH, help="The test set in its published order, one item per row."
 )
-@click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
+@TEXT_COLUMN
 @click.option(
     "--shards", type=click.IntRange(min=2), help="Number of shards. Default: as many as fit the model's context."
 )

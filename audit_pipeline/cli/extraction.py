@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.shared import FILE, PATH, data_to_write, json_option, loader, model_named
+from audit_pipeline.cli.shared import (
+    DEVICE,
+    FILE,
+    MODEL,
+    PATH,
+    TEXT_COLUMN,
+    data_to_write,
+    json_option,
+    loader,
+    model_named,
+)
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import (
     CALIBRATED_IN_WORDS,
@@ -39,7 +49,7 @@ _DRAWS = "draws for an even chance"
 
 
 @click.command()
-@click.option("--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path.")
+@MODEL
 @click.option(
     "--texts",
     "file",
@@ -70,12 +80,10 @@ _DRAWS = "draws for an even chance"
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
-@click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
+@TEXT_COLUMN
 @click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
 @click.option("--dry-run", is_flag=True, help="Say how many windows and tokens there are, and about how long it takes.")
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
-)
+@DEVICE
 @json_option
 def extract(
     model: str,

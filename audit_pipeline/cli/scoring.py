@@ -14,8 +14,11 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.shared import (
+    DEVICE,
     FILE,
+    MODEL,
     PATH,
+    TEXT_COLUMN,
     data_to_write,
     detector_and_setting,
     json_option,
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path.")
+@MODEL
 @click.option(
     "--texts",
     "file",
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
     metavar="DETECTOR.PARAMETER=VALUE",
     help="Set a parameter of a detector; repeatable.",
 )
-@click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
+@TEXT_COLUMN
 @click.option(
     "--label-column",
     default="label",
@@ -72,9 +75,7 @@ if TYPE_CHECKING:
     type=click.Choice(["float32", "bfloat16", "float16"]),
     help="Precision of the pass. Default: the model's entry.",
 )
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
-)
+@DEVICE
 @click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
 @click.option("--frequencies", type=FILE, help="Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.")
 @click.option(
@@ -217,7 +218,7 @@ def _show_separation(scores: FileScores) -> None:
     help="The model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path.",
 )
 @click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
-@click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
+@TEXT_COLUMN
 @click.option(
     "--max-tokens-per-document",
     type=click.IntRange(min=1),

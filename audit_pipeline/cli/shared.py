@@ -29,6 +29,11 @@ _TOLD = "audit_pipeline.problems_told"
 FILE = click.Path(path_type=Path, dir_okay=False)
 PATH = click.Path(path_type=Path)
 """A file, a folder, or - for standard input."""
+MODEL = click.option("--model", required=True, help="The model: a name in config/models.yaml, a hub id, or a path.")
+DEVICE = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
+)
+TEXT_COLUMN = click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
 BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
