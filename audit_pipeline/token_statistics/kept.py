@@ -38,7 +38,7 @@ SWEPT: Mapping[Kind, tuple[str, ...]] = {
     "topk": ("topk",),
     "logits": ("logits",),
     "branches": (),
-    "extraction": ("logprob", "rank", "log_mass_40"),
+    "extraction": ("logprob", "argmax_id", "rank", "log_mass_40"),
 }
 """What the sweep over the vocabulary is asked for, for the rows of each kind (reduce.py)."""
 

@@ -14,6 +14,7 @@ from audit_pipeline.catalogue.contracts.canonical import *
 from audit_pipeline.catalogue.contracts.controls import *
 from audit_pipeline.catalogue.contracts.documents import *
 from audit_pipeline.catalogue.contracts.examples import *
+from audit_pipeline.catalogue.contracts.extraction import *
 from audit_pipeline.catalogue.contracts.findings import *
 from audit_pipeline.catalogue.contracts.record import *
 from audit_pipeline.catalogue.contracts.scores import *

@@ -39,7 +39,7 @@ are in the cache lack it: raise the version of the kind ``base``.
 SIGMA_FLOOR = 1e-6
 """A standard deviation is at least this much where something is divided by it (the papers' published code)."""
 
-KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1, "extraction": 1}
+KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1, "extraction": 2}
 """The version of each kind of cached statistics; it is part of the cache keys."""
 
 TOKEN_STATISTICS = Table(
@@ -159,7 +159,7 @@ EXTRACTION = Table(
         per_token("token_id", pa.int32(), "the tokens of the suffix, in order"),
         per_token("char_start", pa.int32(), "first character of the token in the document"),
         per_token("char_end", pa.int32(), "one past the last character of the token"),
-        *(one for one in MEASURED if one.name in ("logprob", "rank")),
+        *(one for one in MEASURED if one.name in ("logprob", "argmax_id", "rank")),
         per_token("log_mass_40", pa.float32(), "the log of the probability that the 40 best tokens have together"),
     ),
 )
