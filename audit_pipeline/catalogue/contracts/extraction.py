@@ -1,0 +1,174 @@
+"""What a model can be made to say of whole documents.
+
+What belongs here: the declarations of the tables of extraction. What does not: computing them (extraction/), the cached
+windows themselves (statistics.py).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts.columns import BENCHMARK, COLLECTION, GROUP, MODEL, RUN_ID
+from audit_pipeline.catalogue.contracts.documents import DOCUMENTS
+from audit_pipeline.catalogue.contracts.statistics import BEST_TOKENS
+from audit_pipeline.catalogue.table import Column, Table
+
+Side = Literal["audited", "held_out"]
+SetApart = Literal["repeats its prefix", "in several documents", "predictable"]
+
+_DOCUMENT_ID = Column("document_id", pa.string(), "the document; of a benchmark of rows, its example_id")
+_SIDE = Column("side", pa.string(), "audited | held_out (a non-member, which the audited documents are compared with)")
+_TO_BE_DRAWN = f"every token drawn from the {BEST_TOKENS} likeliest ones"
+
+EXTRACTION_WINDOWS = Table(
+    "extraction_windows",
+    "how likely the model gives each window's suffix word for word behind its prefix, of every run",
+    current="the windows of documents",
+    key=("run_id", "benchmark", "model", "document_id", "start"),
+    per="pair",
+    kept="runs",
+    made_from=("documents", "examples", "extraction"),
+    columns=(
+        MODEL,
+        BENCHMARK,
+        _DOCUMENT_ID,
+        Column("start", pa.int64(), "first character of the window in the document"),
+        Column("suffix_begin", pa.int64(), "first character of its suffix"),
+        Column("suffix_end", pa.int64(), "one past the last character of its suffix"),
+        Column("tokens", pa.int32(), "tokens of the suffix"),
+        Column("log_p", pa.float64(), "log-probability of the suffix, every token drawn from the whole distribution"),
+        Column(
+            "log_p_top_40",
+            pa.float64(),
+            f"the same, {_TO_BE_DRAWN}; null where one is not among them, so that it cannot be drawn",
+            null=True,
+        ),
+        Column("outside_top_40", pa.int32(), "tokens of the suffix that are not among them"),
+        Column("first_choices", pa.int32(), "tokens of the suffix that are the model's first choice, or tied with it"),
+        Column("is_coarse", pa.bool_(), "whether it is run whatever others show, and so counts in p-values"),
+        Column(
+            "set_apart",
+            pa.string(),
+            "why a window that reaches the lowest threshold is no sign of memorisation: repeats its prefix | in several"
+            " documents | predictable (the reference model reaches it, too); null where it is, or reaches none",
+            null=True,
+        ),
+        Column(
+            "reference_log_p",
+            pa.float64(),
+            "log-probability of the suffix by the reference model; null where it was not asked",
+            null=True,
+        ),
+        Column(
+            "strength",
+            pa.int32(),
+            "1: the document's strongest window that is not set apart, 2: the next that does not overlap it, …; "
+            "null for the others",
+            null=True,
+        ),
+        Column("prefix_excerpt", pa.string(), "the last words of its prefix", null=True, quotes_text=True),
+        Column("suffix_excerpt", pa.string(), "the first words of its suffix", null=True, quotes_text=True),
+        Column(
+            "first_choices_excerpt",
+            pa.string(),
+            "the model's first choice at the place of each of those words, the document's own words standing before it",
+            null=True,
+            quotes_text=True,
+        ),
+        RUN_ID,
+    ),
+)
+"""Excerpts are of windows with a strength, and of those alone; prefix and suffix are 50 words together, at most."""
+
+
+def _covered(threshold: str) -> Column:
+    return Column(
+        f"covered_at_{threshold.replace('.', '_')}",
+        pa.float64(),
+        f"share of its characters in suffixes with a probability of at least {threshold}, {_TO_BE_DRAWN}",
+        null=True,
+    )
+
+
+DOCUMENT_MEMORISATION = Table(
+    "document_memorisation",
+    "how much of every document the model gives word for word, of every run",
+    current="how much of each document the model gives word for word,",
+    key=("run_id", "benchmark", "model", "document_id"),
+    per="pair",
+    kept="runs",
+    made_from=("extraction_windows",),
+    columns=(
+        MODEL,
+        BENCHMARK,
+        _DOCUMENT_ID,
+        DOCUMENTS.column("title").but(null=True),
+        GROUP,
+        COLLECTION,
+        _SIDE,
+        Column("occurrences", pa.int32(), "of a control: how many times an epoch held the text; else null", null=True),
+        Column("characters", pa.int64(), "of the document"),
+        Column("prefix_tokens", pa.int32(), "tokens that the model is given"),
+        Column("suffix_tokens", pa.int32(), "tokens that it has to give"),
+        Column("stride", pa.string(), "where windows begin: coarse-to-fine | tiled | chars:N"),
+        Column("windows", pa.int32(), "windows that the model was run on; 0: the document is shorter than a window"),
+        Column("reason", pa.string(), "why there are none; null where there are some", null=True),
+        Column("reproduced", pa.int32(), "windows that the model reproduces and that are not set apart"),
+        Column("set_apart", pa.int32(), "windows that it reproduces, but that are no sign of memorisation"),
+        Column("predictable", pa.int32(), "of them, those that the reference model reproduces, too"),
+        *map(_covered, ("0.001", "0.01", "0.1", "0.5")),
+        Column(
+            "covered_by_first_choices",
+            pa.float64(),
+            "share of its characters in suffixes that the model gives by its first choices alone",
+            null=True,
+        ),
+        Column("covered_set_apart", pa.float64(), "share of its characters in windows that are set apart", null=True),
+        Column("longest_run", pa.int64(), "most characters on end in suffixes that reach the lowest threshold"),
+        Column("log_p", pa.float64(), "log-probability of the strongest window that is not set apart", null=True),
+        Column("claim", pa.string(), "reproduced | not reproduced; null where there is no window", null=True),
+        Column("windows_compared", pa.int32(), "coarse windows that the p-value rests on", null=True),
+        Column("n_held_out", pa.int32(), "held-out documents that it was compared with", null=True),
+        Column(
+            "p_value",
+            pa.float64(),
+            "conformal, of the strongest of those windows: (1 + held-out documents with one as strong) / (n + 1); null "
+            "for held-out documents, and where there are none",
+            null=True,
+        ),
+        Column("q_bh", pa.float64(), "Benjamini-Hochberg over the audited documents", null=True),
+        RUN_ID,
+    ),
+)
+
+EXTRACTION_RATES = Table(
+    "extraction_rates",
+    "how much of a group, collection or benchmark the model gives word for word, of every run",
+    current="how much of groups, collections and benchmarks the model gives word for word,",
+    key=("run_id", "benchmark", "model", "unit", "name", "side", "rule", "threshold"),
+    per="pair",
+    kept="runs",
+    made_from=("document_memorisation",),
+    columns=(
+        MODEL,
+        BENCHMARK,
+        Column("unit", pa.string(), "group | collection | benchmark | occurrences (of a control): what the rate is of"),
+        Column("name", pa.string(), "the group, collection or benchmark, or how many times an epoch held the texts"),
+        _SIDE,
+        Column("rule", pa.string(), "probability (of at least the threshold) | first_choices: which suffixes count"),
+        Column("threshold", pa.float64(), "the least probability; null for first_choices", null=True),
+        Column("n_documents", pa.int32(), "documents with a window"),
+        Column("characters", pa.int64(), "of them together"),
+        Column("covered", pa.float64(), "share of these characters in such suffixes, windows set apart left out"),
+        Column("covered_low", pa.float64(), "lower end of its 95% interval, by document", null=True),
+        Column("covered_high", pa.float64(), "upper end of its 95% interval", null=True),
+        Column("n_reached", pa.int32(), "documents with at least one such window"),
+        Column("reached", pa.float64(), "their share"),
+        Column("reached_low", pa.float64(), "lower end of its 95% interval (Clopper-Pearson, by document)"),
+        Column("reached_high", pa.float64(), "upper end of its 95% interval"),
+        Column("median_log_p", pa.float64(), "median over the documents of their strongest window's log-probability"),
+        RUN_ID,
+    ),
+)
