@@ -43,7 +43,7 @@ class QuotingConfig(dg.Config):
     kinds={"duckdb", "sql"},
     owners=OWNERS,
     code_version=CODE_VERSION,
-    deps=["benchmark", "split_quality", "control_study", "scores", "evaluations"],
+    deps=["benchmark", "split_quality", "control_study", "extraction", "scores", "evaluations"],
     pool="duckdb_writer",
     automation_condition=REBUILT,
     freshness_policy=WEEKLY,

@@ -60,7 +60,7 @@ class FamilySettings(StrictSettings):
     # Keys that name a source, a control or the like.
     leads: ClassVar[tuple[EntryReference, ...]] = ()
     # Fields that came later: left out of an entry's description at their default, so that digests stay.
-    added: ClassVar[frozenset[str]] = frozenset({"infilling_m", "dc_pdd_a", "on_request"})
+    added: ClassVar[frozenset[str]] = frozenset({"infilling_m", "dc_pdd_a", "on_request", "extraction"})
 
     builder: str
     design: Design
@@ -76,6 +76,9 @@ class FamilySettings(StrictSettings):
     licence: Text | None = None
     on_request: bool = Field(
         default=False, description="built and audited only where it is named: not by sensors, the weekly audit or all"
+    )
+    extraction: bool = Field(
+        default=False, description="whether an audit also searches whole documents for passages that the model gives"
     )
     infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
         default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"

@@ -1,21 +1,21 @@
 """The command extract: what a model can be made to say of documents.
 
-What belongs here: options, their order of calls, and what is printed. What does not: any work (extraction/). Heavy
-packages are imported by the command that needs them.
+What belongs here: options, and the order of calls. What does not: what is printed (extraction_shown.py), any work
+(extraction/). Heavy packages are imported by the command that needs them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import cache, partial
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages
 from audit_pipeline.cli.shared import (
     DEVICE,
     FILE,
@@ -26,26 +26,17 @@ from audit_pipeline.cli.shared import (
     json_option,
     loader,
     model_named,
+    one_at_a_time,
+    tell_step,
+    whole_configuration,
 )
-from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.claims import (
-    CALIBRATED_IN_WORDS,
-    EXTRACTION_IN_WORDS,
-    NOT_CALIBRATED_IN_WORDS,
-    extraction_claim,
-)
-from audit_pipeline.operate.console import Columns, Row, say, show_table, tell, tell_skipped
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.generate import Generated
-    from audit_pipeline.extraction.held_out import Compared
-    from audit_pipeline.extraction.search import Document, Extracted, Search
+    from audit_pipeline.extraction.documents import Document
+    from audit_pipeline.extraction.search import Asked, Search
     from audit_pipeline.models.load import TokenizedModel
-
-    Generating = Callable[[Extracted, int], Generated]
-
-_SHOWN_DOCUMENTS = 20
-_DRAWS = "draws for an even chance"
 
 
 @click.command()
@@ -53,14 +44,25 @@ _DRAWS = "draws for an even chance"
 @click.option(
     "--texts",
     "file",
-    required=True,
     type=PATH,
     help="The documents: a .txt file or a folder of them, one document each, or a file of rows with a text each.",
 )
 @click.option(
+    "--benchmark",
+    help="The documents of a benchmark, its non-members held out. What is found is kept, and stands in warehouse and "
+    "report.",
+)
+@click.option("--document", metavar="ID", help="A document of a source, by the document_id of the table documents.")
+@click.option(
     "--held-out",
     type=PATH,
-    help="Documents that the model cannot have seen, as --texts takes them: each one gets a p-value and a q-value.",
+    help="Documents that the model cannot have seen, as --texts takes them: each audited one gets a p-value and a "
+    "q-value.",
+)
+@click.option(
+    "--reference-model",
+    help="A model that was not trained on the documents: what it gives, too, is set apart as predictable. Default: the "
+    "model's entry.",
 )
 @click.option("--prefix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens the model is given.")
 @click.option("--suffix", default=50, show_default=True, type=click.IntRange(min=2), help="Tokens it has to give.")
@@ -87,8 +89,11 @@ _DRAWS = "draws for an even chance"
 @json_option
 def extract(
     model: str,
-    file: Path,
+    file: Path | None,
+    benchmark: str | None,
+    document: str | None,
     held_out: Path | None,
+    reference_model: str | None,
     prefix: int,
     suffix: int,
     stride: str,
@@ -108,44 +113,96 @@ def extract(
     """
     from audit_pipeline.catalogue.tables import require_output
 
+    if sum(one is not None for one in (file, benchmark, document)) != 1:
+        raise click.UsageError("say which documents: --texts FILE, --benchmark NAME or --document ID, one of them")
+    if benchmark is not None and (held_out is not None or reference_model is not None):
+        raise click.UsageError(
+            "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
+            "--held-out and --reference-model out"
+        )
     paths = DataPaths.from_environment() if dry_run else data_to_write()
     configured = model_named(model)
     if out is not None:
         require_output(out, *(given for given in (file, held_out) if given is not None))
-    documents = _documents(file, text_column)
-    unread = _documents(held_out, text_column) if held_out is not None else []
+    given = [] if file is None else _documents(file, text_column)
+    unread = [] if held_out is None else _documents(held_out, text_column)
 
     from audit_pipeline.extraction.search import Search, asked_for
-    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.models.load import load_tokenizer, reference_of, with_overrides
     from audit_pipeline.operate.progress import terminal_bar
     from audit_pipeline.token_statistics.kept import Caches
 
-    tokenized = load_tokenizer(configured, paths)
-    _require_unread(documents, unread)
-    search = Search(tokenized, [*documents, *unread], asked_for(prefix, suffix, stride), Caches(paths))
+    asked = asked_for(prefix, suffix, stride)
+    tokenized = load_tokenizer(with_overrides(configured, reference_model=reference_model), paths)
+    if benchmark is not None:
+        documents = _of_benchmark(tokenized, benchmark, asked, device, paths, dry_run=dry_run)
+    elif document is not None:
+        documents = _with_held_out([_of_source(document, paths)], unread)
+    else:
+        documents = _with_held_out(given, unread)
+    search = Search(tokenized, documents, asked, Caches(paths), reference_of(tokenized.entry, paths))
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
         raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
     if dry_run:
-        _dry_run(search, tokenized, len(documents) + len(unread), device)
+        _dry_run(search, tokenized, len(documents), device)
         return
     # Fine windows and draws are run by the model that is in memory since the coarse ones.
-    load = loader(paths, device)
-    forward = cache(lambda: load(tokenized))
+    forward_of = one_at_a_time(loader(paths, device))
     with terminal_bar(tokenized.entry.name) as on_progress:
-        both = list(search.run(forward, on_progress))
+        found = search.run(forward_of, on_progress)
     if search.unreadable_parts:
         tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
-    found, known = both[: len(documents)], both[len(documents) :]
+    audited = [one for one in found if one.document.side == "audited"]
     if out is not None:
-        from audit_pipeline.extraction.table import write_windows
+        from audit_pipeline.extraction.tables import write_windows
 
-        write_windows(out, found)
-    _show_documents(found, known)
-    generated = partial(search.generated, forward=forward, draws=draws, seed=seed) if draws is not None else None
-    _show_passages(found, generated, quoted=not no_text and texts_are_quoted())
-    _show_claims(found, known)
+        write_windows(out, audited)
+    show_documents(found)
+    generated = partial(search.generated, forward_of=forward_of, draws=draws, seed=seed) if draws is not None else None
+    show_passages(found, generated, quoted=not no_text and texts_are_quoted())
+    show_claims(found)
     if out is not None:
-        say(f"{sum(len(one.windows) for one in found):,} windows in {out}", out=out)
+        say(f"{sum(len(one.windows) for one in audited):,} windows in {out}", out=out)
+
+
+def _of_benchmark(
+    model: TokenizedModel, name: str, asked: Asked, device: str | None, paths: DataPaths, *, dry_run: bool
+) -> list[Document]:
+    """The benchmark's documents, once extraction from them has been run and published.
+
+    Everything that it found is in the cache then.
+    """
+    from audit_pipeline.operate.stages.extraction import documents_of
+
+    specs = whole_configuration().benchmarks_named(name)
+    if len(specs) != 1:
+        raise ConfigError(
+            f"{name} is a family of {len(specs)} benchmarks; say which: {', '.join(one.name for one in specs)}"
+        )
+    [spec] = specs
+    if not dry_run:
+        from audit_pipeline.definitions import defs
+        from audit_pipeline.operate.dagster.audit import AuditRequest
+        from audit_pipeline.operate.dagster.audit import extract as run_extraction
+
+        request = AuditRequest(model.entry.name, [spec], device=device, terminal=True)
+        run_extraction(request, asked, defs(), paths, tell_step)
+    return documents_of(spec.name, model.entry, paths)
+
+
+def _of_source(name: str, paths: DataPaths) -> Document:
+    from audit_pipeline.extraction.documents import document_of_source
+
+    return document_of_source(name, paths)
+
+
+def _with_held_out(documents: Sequence[Document], unread: Sequence[Document]) -> list[Document]:
+    """Both together, those on the other side marked; raises DataError where a document stands on both sides."""
+    held_out = {one.text: one.name for one in unread}
+    both = [f"{one.name} ({held_out[one.text]})" for one in documents if one.text in held_out]
+    if both:
+        raise DataError(f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}")
+    return [*documents, *(replace(one, side="held_out") for one in unread)]
 
 
 def _documents(file: Path, text_column: str | None) -> list[Document]:
@@ -154,14 +211,6 @@ def _documents(file: Path, text_column: str | None) -> list[Document]:
     documents, skipped = read_documents(file, text_column)
     tell_skipped(skipped.first, skipped.count)
     return documents
-
-
-def _require_unread(documents: Sequence[Document], unread: Sequence[Document]) -> None:
-    """Raise DataError where a document stands on both sides."""
-    held_out = {one.text: one.name for one in unread}
-    both = [f"{one.name} ({held_out[one.text]})" for one in documents if one.text in held_out]
-    if both:
-        raise DataError(f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}")
 
 
 def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str | None) -> None:
@@ -178,163 +227,3 @@ def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str 
         tokens=tokens,
         seconds=seconds,
     )
-
-
-def _show_passages(found: Sequence[Extracted], generated: Generating | None, *, quoted: bool) -> None:
-    by_strength = sorted((one for one in found if len(one.windows)), key=lambda one: -_best(one))
-    passages = [row for one in by_strength[:_SHOWN_DOCUMENTS] for row in _passages(one, generated, quoted=quoted)]
-    hits: Columns = [
-        ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_expected(row)}"),
-        ("by its first choices the model gives", lambda row: row["greedy"] or "-"),
-    ]
-    if len(by_strength) > _SHOWN_DOCUMENTS:
-        say(f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window.")
-    show_table(
-        "passages",
-        passages,
-        [
-            ("document", "document"),
-            ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
-            (_DRAWS, lambda row: _draws(row["log_p"])),
-            ("tokens that are its first choice", lambda row: f"{row['matches']} of {row['tokens']}"),
-            ("words before", lambda row: row["prefix"] or "-"),
-            ("passage", lambda row: row["suffix"] or "-"),
-            *(hits if generated else []),
-        ],
-    )
-
-
-def _show_claims(found: Sequence[Extracted], held_out: Sequence[Extracted]) -> None:
-    some = [one.windows for one in found if len(one.windows)]
-    largest = max((float(windows.log_p_top.max()) for windows in some), default=-math.inf)
-    claim = extraction_claim(math.exp(largest), by_first_choices=any(windows.greedy.any() for windows in some))
-    say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
-    if held_out:
-        from audit_pipeline.evidence.conformal import MIN_COMPARED
-
-        _show_held_out(held_out)
-        if len(held_out) < MIN_COMPARED:
-            least = f"With {len(held_out)} held-out documents no p-value can be below {1 / (len(held_out) + 1):.2f}."
-            say(least, least_p_value=1 / (len(held_out) + 1))
-    calibration = CALIBRATED_IN_WORDS if held_out else NOT_CALIBRATED_IN_WORDS
-    say(calibration, calibrated=bool(held_out), calibration=calibration)
-
-
-def _show_held_out(held_out: Sequence[Extracted]) -> None:
-    from audit_pipeline.extraction.held_out import reached
-
-    rows = [asdict(one) for one in reached([one.windows.log_p_top for one in held_out])]
-    show_table(
-        "held_out",
-        rows,
-        [
-            ("a window of", lambda row: f"p ≥ {row['threshold']}"),
-            ("held-out documents with one", lambda row: f"{row['reached']} of {row['documents']}"),
-            ("95% interval", lambda row: f"{row['low']:.1%} to {row['high']:.1%}"),
-        ],
-    )
-
-
-def _show_documents(found: Sequence[Extracted], held_out: Sequence[Extracted]) -> None:
-    from audit_pipeline.extraction.conclude import THRESHOLDS
-    from audit_pipeline.extraction.held_out import compare
-
-    tests: Sequence[Compared | None] = [None] * len(found)
-    if held_out:
-        tests = compare([one.first.log_p for one in found], [one.first.log_p for one in held_out])
-    rows = [_document_row(one, test) for one, test in zip(found, tests, strict=True) if len(one.windows)]
-    rows.sort(key=lambda row: -row["log_p"])
-    short = [one.document.name for one in found if not len(one.windows)]
-    if short:
-        named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
-        words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
-        say(words, shorter_than_a_window=short)
-    compared = ("windows compared", lambda row: f"{row['windows_compared']} of {row['windows']:,}")
-    tested: Columns = [compared, ("p-value", _number("p_value")), ("q-value", _number("q_value"))]
-    shares = [(f"p ≥ {one}", _share(f"covered_{one}")) for one in THRESHOLDS]
-    show_table(
-        "documents",
-        rows,
-        [
-            ("document", "document"),
-            ("characters", lambda row: f"{row['characters']:,}"),
-            ("windows", lambda row: f"{row['windows']:,}"),
-            *shares,
-            ("first choices alone", _share("greedy")),
-            ("longest run", lambda row: f"{row['longest_run']:,}"),
-            (_DRAWS, lambda row: _draws(row["log_p"])),
-            *(tested if held_out else []),
-        ],
-    )
-
-
-def _best(one: Extracted) -> float:
-    return float(one.windows.log_p.max())
-
-
-def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
-    from audit_pipeline.extraction.conclude import THRESHOLDS
-
-    shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, one.found.covered, strict=True)}
-    return {
-        "document": one.document.name,
-        "characters": one.found.characters,
-        "windows": one.found.windows,
-        **shares,
-        "greedy": one.found.greedy,
-        "longest_run": one.found.longest_run,
-        "log_p": _best(one),
-        "p_value": test and test.p_value,
-        "q_value": test and test.q_value,
-        "windows_compared": test and test.windows,
-        "held_out_compared": test and test.held_out,
-    }
-
-
-def _passages(one: Extracted, generated: Generating | None, *, quoted: bool) -> list[Row]:
-    from audit_pipeline.extraction.documents import excerpt
-
-    windows, text = one.windows, one.document.text
-    rows: list[Row] = []
-    for number in one.found.strongest:
-        start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
-        drawn = generated(one, number) if generated is not None else None
-        rows.append(
-            {
-                "document": one.document.name,
-                "start": start,
-                "begin": begin,
-                "end": end,
-                "log_p": float(windows.log_p[number]),
-                "log_p_top_40": None if windows.outside[number] else float(windows.log_p_top[number]),
-                "matches": int(windows.matches[number]),
-                "tokens": int(windows.tokens[number]),
-                "prefix": excerpt(text[start:begin], last=True) if quoted else None,
-                "suffix": excerpt(text[begin:end]) if quoted else None,
-                "draws": drawn and drawn.draws,
-                "hits": drawn and drawn.hits,
-                "greedy": excerpt(drawn.greedy) if drawn is not None and quoted else None,
-            }
-        )
-    return rows
-
-
-def _share(name: str) -> Callable[[Row], str]:
-    return lambda row: f"{row[name]:.2%}"
-
-
-def _number(name: str) -> Callable[[Row], str]:
-    return lambda row: "-" if row[name] is None else f"{row[name]:.3f}"
-
-
-def _expected(row: Row) -> str:
-    """How many of the draws would be the passage on average: they are among the likeliest tokens."""
-    return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
-
-
-def _draws(log_p: float) -> str:
-    """How many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.extraction.conclude import log_draws
-
-    needed = log_draws(log_p)
-    return f"{math.exp(needed):,.0f}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"

@@ -96,6 +96,20 @@ def loader(paths: DataPaths, device: str | None) -> Callable[[TokenizedModel], F
     return load
 
 
+def one_at_a_time(load: Callable[[TokenizedModel], ForwardPass]) -> Callable[[TokenizedModel], ForwardPass]:
+    """What gives the model that it loaded last again without loading it; one is in memory at a time."""
+    held: dict[str, ForwardPass] = {}
+
+    def forward_of(model: TokenizedModel) -> ForwardPass:
+        name = model.identity.model_fingerprint
+        if name not in held:
+            held.clear()
+            held[name] = load(model)
+        return held[name]
+
+    return forward_of
+
+
 def whole_configuration() -> Configuration:
     """Every file of the configuration; what is wrong with it is for the command to report, after what it was asked."""
     from audit_pipeline.config.whole import load_configuration

@@ -23,12 +23,14 @@ from audit_pipeline.metrics.claims import REPRODUCED_FROM
 
 THRESHOLDS = (REPRODUCED_FROM, 0.01, 0.1, 0.5)
 """The probabilities of a suffix that shares of a document are reported for."""
-STRONGEST = 3
+STRONGEST = 10
+"""How many passages of a document are named."""
 GAP = 8
 """Suffixes this many characters apart are on end: two windows may cut the text between them into tokens differently."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +57,14 @@ class Windows:
         return len(self.start)
 
     @property
-    def greedy(self) -> npt.NDArray[np.bool_]:
+    def greedy(self) -> Mask:
         """Whether the model gives the suffix word for word when it always takes its first choice."""
         return np.equal(self.matches, self.tokens)
+
+    @property
+    def reproduced(self) -> Mask:
+        """Whether the model gives the suffix word for word: likely enough when it draws, or by its first choices."""
+        return np.logical_or(self.log_p_top >= math.log(REPRODUCED_FROM), self.greedy)
 
 
 def windows_from(rows: pa.Table) -> Windows:
@@ -107,37 +114,44 @@ def log_draws(log_p: float, p: float = 0.5) -> float:
 
 @dataclass(frozen=True)
 class Memorisation:
-    """What the windows of one document come to.
+    """What the windows of one document come to. Windows that are set apart count nowhere but where it is said.
 
-    covered: the share of the document's characters in a suffix at least as likely as each of ``THRESHOLDS``, by
-    ``log_p_top``; greedy: the same of suffixes that the model gives by its first choices. longest_run: the most
-    characters on end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters included. strongest: numbers
-    of the windows that are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a
-    short document no share can be 1.
+    reproduced, set_apart: how many windows the model reproduces. covered: the share of the document's characters in a
+    suffix at least as likely as each of ``THRESHOLDS``, by ``log_p_top``; greedy: the same of suffixes that the model
+    gives by its first choices; covered_set_apart: of windows that are set apart. longest_run: the most characters on
+    end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters included. strongest: numbers of the
+    windows that are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a short
+    document no share can be 1.
     """
 
     characters: int
     windows: int
+    reproduced: int
+    set_apart: int
     covered: tuple[float, ...]
     greedy: float
+    covered_set_apart: float
     longest_run: int
     strongest: tuple[int, ...]
 
 
-def memorisation(windows: Windows, characters: int) -> Memorisation:
-    """The conclusions on a document of so many ``characters``."""
-    likely = [windows.log_p_top >= math.log(one) for one in THRESHOLDS]
+def memorisation(windows: Windows, apart: Mask, characters: int) -> Memorisation:
+    """The conclusions on a document of so many ``characters``; ``apart`` [n] are the windows that are set apart."""
+    likely = [(windows.log_p_top >= math.log(one)) & ~apart for one in THRESHOLDS]
     return Memorisation(
         characters=characters,
         windows=len(windows),
+        reproduced=int((windows.reproduced & ~apart).sum()),
+        set_apart=int(apart.sum()),
         covered=tuple(_covered(windows, which) / max(characters, 1) for which in likely),
-        greedy=_covered(windows, windows.greedy) / max(characters, 1),
+        greedy=_covered(windows, windows.greedy & ~apart) / max(characters, 1),
+        covered_set_apart=_covered(windows, apart) / max(characters, 1),
         longest_run=max((end - begin for begin, end in _runs(windows, likely[0], GAP)), default=0),
-        strongest=_strongest(windows),
+        strongest=_strongest(windows, apart),
     )
 
 
-def _runs(windows: Windows, which: npt.NDArray[np.bool_], gap: int = 0) -> list[tuple[int, int]]:
+def _runs(windows: Windows, which: Mask, gap: int = 0) -> list[tuple[int, int]]:
     """The stretches of characters that the suffixes of these windows cover, across gaps of so many characters."""
     runs: list[tuple[int, int]] = []
     for begin, end in sorted(zip(windows.begin[which].tolist(), windows.end[which].tolist(), strict=True)):
@@ -148,15 +162,15 @@ def _runs(windows: Windows, which: npt.NDArray[np.bool_], gap: int = 0) -> list[
     return runs
 
 
-def _covered(windows: Windows, which: npt.NDArray[np.bool_]) -> int:
+def _covered(windows: Windows, which: Mask) -> int:
     return sum(end - begin for begin, end in _runs(windows, which))
 
 
-def _strongest(windows: Windows) -> tuple[int, ...]:
+def _strongest(windows: Windows, apart: Mask) -> tuple[int, ...]:
     chosen: list[int] = []
     for number in np.argsort(-windows.log_p, kind="stable").tolist():
         begin, end = windows.begin[number], windows.end[number]
-        if all(end <= windows.begin[one] or begin >= windows.end[one] for one in chosen):
+        if not apart[number] and all(end <= windows.begin[one] or begin >= windows.end[one] for one in chosen):
             chosen.append(number)
         if len(chosen) == STRONGEST:
             break
@@ -173,5 +187,5 @@ def _sums(values: Floats, begins: Ints, ends: Ints) -> Floats:
     return np.array([values[begin:end].sum() for begin, end in zip(begins, ends, strict=True)], dtype=np.float64)
 
 
-def _counts(which: npt.NDArray[np.bool_], begins: Ints, ends: Ints) -> Ints:
+def _counts(which: Mask, begins: Ints, ends: Ints) -> Ints:
     return _sums(which.astype(np.float64), begins, ends).astype(np.int64)

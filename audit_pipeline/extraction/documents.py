@@ -1,21 +1,47 @@
 """Whole documents from users' files, and the few words of them that are quoted.
 
-What belongs here: which texts are documents, their names, excerpts. What does not: the formats of rows (fetch/).
+What belongs here: what a document is, which texts of a file are some, excerpts. What does not: the formats of rows
+(fetch/), the documents of a benchmark (operate/stages/).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS
+import pyarrow.compute as pc
+
+from audit_pipeline.catalogue import documents as catalogue
+from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, Side
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.search import Document
 from audit_pipeline.fetch.read import holds_rows, open_texts
 from audit_pipeline.fetch.rows import SkippedRows
+from audit_pipeline.models.tokenizer import TextTokenizer
 
 _NAMES = ("document_id", "id", "title")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text by the name that a finding calls it.
+
+    Of a benchmark's document: its title, group, collection and side; of a control's text how many times the model's
+    training held it.
+    """
+
+    name: str
+    text: str
+    title: str | None = None
+    group: str = ""
+    collection: str = ""
+    side: Side = "audited"
+    occurrences: int | None = None
 
 
 def read_documents(path: Path, text_column: str | None) -> tuple[list[Document], SkippedRows]:
@@ -38,6 +64,22 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[Document],
     return documents, skipped
 
 
+def document_of_source(name: str, paths: DataPaths) -> Document:
+    """The document of a source by its document_id (``source:collection:name``).
+
+    Raises DataError where the source has not been fetched, or has no document of that name.
+    """
+    source = name.partition(":")[0]
+    if source == name:
+        raise DataError(f"{name}: a document's id is its source, collection and name, with a colon between them")
+    rows = catalogue.read_documents(paths, source)
+    found = rows.filter(pc.equal(rows["document_id"], name)).to_pylist()
+    if not found:
+        raise DataError(f"the source {source} has no document '{name}'; the table documents lists them")
+    [row] = found
+    return Document(name, row["text"], row["title"], row["group"], row["collection"])
+
+
 def excerpt(text: str, *, last: bool = False) -> str:
     """The first words of a passage, or its last, on one line: half as many as may be quoted, since prefix and suffix
     stand side by side."""
@@ -45,6 +87,40 @@ def excerpt(text: str, *, last: bool = False) -> str:
     some = text.split()[-words:] if last else text.split()[:words]
     line = " ".join(some)
     return line[-characters:] if last else line[:characters]
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """A window in words, half as many of prefix and suffix as may be quoted.
+
+    ``pieces`` are the suffix in the model's tokens, ``first_choices`` what the model's first choice is at the place of
+    each, the document's own words standing before it.
+    """
+
+    prefix: str
+    pieces: tuple[str, ...]
+    first_choices: tuple[str, ...]
+
+
+def quote(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quoted:
+    """The window of a cached ``row`` (EXTRACTION) of the document ``text``, in words."""
+    begin = row["char_start"][0]
+    room = len(_shortened(text[begin : row["char_end"][-1]]))
+    pieces: list[str] = []
+    place = begin
+    for end in row["char_end"]:
+        if max(end, place) - begin > room:
+            break
+        pieces.append(text[place : max(end, place)])
+        place = max(end, place)
+    choices = [tokenizer.decode([token]) for token in row["argmax_id"][: len(pieces)]]
+    return Quoted(excerpt(text[row["start"] : begin], last=True), tuple(pieces), tuple(choices))
+
+
+def _shortened(text: str) -> str:
+    """As much of the beginning of ``text`` as may be quoted of one side of a window."""
+    words = [found.end() for found in islice(re.finditer(r"\S+", text), EXCERPT_WORDS // 2)]
+    return text[: min(words[-1] if words else 0, EXCERPT_CHARACTERS // 2)]
 
 
 def _text_files(path: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """Documents against documents that the model cannot have seen: is the strongest window stronger than theirs?
 
-What belongs here: the statistic of a document, its p-value and q-value, and how many held-out documents reach a
-threshold. What does not: p-values as such (evidence/conformal.py), windows (conclude.py).
+What belongs here: the statistic of a document, its p-value and q-value. What does not: p-values as such
+(evidence/conformal.py), windows (conclude.py), how many documents reach a threshold (rates.py).
 
 Windows of one document are not independent, so a document has one statistic, its strongest window. The strongest of
 many is stronger than that of few, so both sides take equally many: c = min(n, q) windows of a document of n, where q is
@@ -11,7 +11,6 @@ coarse ones are strong.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,8 +19,6 @@ import numpy.typing as npt
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.conformal import compared_texts, conformal_p_values, q_values
-from audit_pipeline.extraction.conclude import THRESHOLDS
-from audit_pipeline.metrics.rates import bounds
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,22 +33,11 @@ class Compared:
     q_value: float
 
 
-@dataclass(frozen=True)
-class Reached:
-    """How many of ``documents`` held-out documents have a window of at least ``threshold``, with a 95% interval of the
-    share of such documents that do."""
-
-    threshold: float
-    reached: int
-    documents: int
-    low: float
-    high: float
-
-
 def compare(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[Compared | None]:
     """Each document's test; None for one without a window.
 
-    audited, held_out: for each document the log-probabilities of its coarse windows, in their order. The p-value holds
+    audited, held_out: for each document the log-probabilities of its coarse windows, in their order, minus infinity for
+    those that are set apart. The p-value holds
     where a document that the model has not read is exchangeable with the held-out ones. q-values are
     Benjamini-Hochberg's over the documents. Raises DataError where no held-out document has a window.
     """
@@ -69,21 +55,6 @@ def compare(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[Compa
         tested[number] = count, len(against), float(p_value)
     q = dict(zip(tested, q_values([p for _, _, p in tested.values()], "bh"), strict=True))
     return [Compared(*tested[number], float(q[number])) if number in tested else None for number in range(len(audited))]
-
-
-def reached(held_out: Sequence[Floats]) -> list[Reached]:
-    """For each of ``THRESHOLDS``, how many held-out documents have a window that reaches it.
-
-    held_out: for each document the log-probabilities of all of its windows (among the best tokens, as documents'
-    shares are reported).
-    """
-    best = np.array([values.max() for values in held_out if len(values)])
-    rows = []
-    for threshold in THRESHOLDS:
-        count = int((best >= math.log(threshold)).sum())
-        low, high = bounds(count, len(best))
-        rows.append(Reached(threshold, count, len(best), float(low), float(high)))
-    return rows
 
 
 def _strongest(values: Floats, count: int) -> float:

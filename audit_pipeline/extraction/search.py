@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclude import (
     THRESHOLDS,
+    Floats,
+    Mask,
     Memorisation,
     Windows,
     coarse_of,
@@ -22,43 +26,46 @@ from audit_pipeline.extraction.conclude import (
     together,
     windows_from,
 )
-from audit_pipeline.extraction.generate import Generated, generate
+from audit_pipeline.extraction.documents import Document, Quoted, quote
+from audit_pipeline.extraction.judged import Judged, Reference, judge
 from audit_pipeline.extraction.places import grid, tiled, worth_a_look
 from audit_pipeline.extraction.windows import (
     Lengths,
+    no_room,
     read_windows,
-    require_room,
     run_windows,
     tokens_to_run,
     windows_at,
 )
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import EncodedText, encode
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
 
+if TYPE_CHECKING:
+    from audit_pipeline.extraction.generate import Generated
+    from audit_pipeline.token_statistics.forward import ForwardPass
+
+ForwardOf = Callable[[TokenizedModel], "ForwardPass"]
 COARSE_TO_FINE, TILED = "coarse-to-fine", "tiled"
 _CHARS = "chars:"
 _WINDOWS_AT_A_TIME = 8192
 
 
-@dataclass(frozen=True)
-class Document:
-    """A text by the name that a finding calls it."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Extracted:
-    """What was found of a document; ``first`` are those of its windows that are run whatever they show."""
+    """What was found of a document. ``is_coarse`` [n]: the windows that are run whatever others show."""
 
     document: Document
     windows: Windows
-    first: Windows
+    is_coarse: Mask
+    judged: Judged
     found: Memorisation
+
+    @property
+    def compared(self) -> Floats:
+        """The log-probabilities that p-values rest on: of the coarse windows, minus infinity where set apart."""
+        return np.where(self.judged.apart, -np.inf, self.windows.log_p)[self.is_coarse]
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,11 @@ class Asked:
     lengths: Lengths
     step: int | None
     fine: bool
+
+    @property
+    def stride(self) -> str:
+        """Where windows begin, as users write it."""
+        return f"{_CHARS}{self.step}" if self.step is not None else COARSE_TO_FINE if self.fine else TILED
 
 
 def asked_for(prefix: int, suffix: int, stride: str) -> Asked:
@@ -90,10 +102,22 @@ class Search:
     ``unreadable_parts`` are parts of the cache that a run found damaged and set aside; their windows were run again.
     """
 
-    def __init__(self, model: TokenizedModel, documents: Sequence[Document], asked: Asked, caches: Caches) -> None:
-        """Raises DataError where a window does not fit into the model's context."""
-        require_room(model, asked.lengths)
+    def __init__(
+        self,
+        model: TokenizedModel,
+        documents: Sequence[Document],
+        asked: Asked,
+        caches: Caches,
+        reference: TokenizedModel | None = None,
+    ) -> None:
+        """``reference`` was not trained on the documents; what it reproduces, too, is set apart as predictable.
+
+        Raises DataError where a window does not fit into the model's context.
+        """
+        if (problem := no_room(model, asked.lengths)) is not None:
+            raise DataError(problem)
         self._model, self._documents, self._asked, self._caches = model, documents, asked, caches
+        self._reference = reference
         self.unreadable_parts: tuple[str, ...] = ()
 
     def tokens(self) -> tuple[int, int]:
@@ -101,10 +125,9 @@ class Search:
         parts = [(len(windows), tokens_to_run(self._model, windows, self._caches)) for windows in self._first_windows()]
         return sum(windows for windows, _ in parts), sum(tokens for _, tokens in parts)
 
-    def run(
-        self, forward: Callable[[], ForwardPass], on_progress: Callable[[Progress], None] | None = None
-    ) -> Iterator[Extracted]:
-        """Each document's findings, in their order; the model is loaded where a window of one is not in the cache."""
+    def run(self, forward_of: ForwardOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extracted]:
+        """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
+        forward = partial(forward_of, self._model)
         for windows in self._first_windows():
             self._run(windows, forward, on_progress)
         coarse = [self._read(self._first(document)) for document in self._documents]
@@ -114,22 +137,45 @@ class Search:
         ]
         for windows in _pieces(fine):
             self._run(windows, forward, on_progress)
+        found = [together(first, self._read(more)) if more else first for first, more in zip(coarse, fine, strict=True)]
+        reference = None
+        if self._reference is not None:
+            reference = Reference(self._reference, partial(forward_of, self._reference), on_progress)
+        judged = judge(self._model, self._documents, found, self._asked.lengths, self._caches, reference)
         self._caches.compact()
-        for document, first, more in zip(self._documents, coarse, fine, strict=True):
-            found = together(first, self._read(more)) if more else first
-            yield Extracted(document, found, first, memorisation(found, len(document.text)))
+        return [
+            Extracted(
+                document,
+                windows,
+                np.isin(windows.start, first.start),
+                one,
+                memorisation(windows, one.apart, len(document.text)),
+            )
+            for document, windows, first, one in zip(self._documents, found, coarse, judged, strict=True)
+        ]
+
+    def quoted(self, one: Extracted) -> list[Quoted]:
+        """The strongest passages of a document in words, in their order."""
+        numbers = one.found.strongest
+        starts = one.windows.start[list(numbers)].tolist()
+        rows = read_windows(
+            self._model, windows_at(self._model, one.document.text, starts, self._asked.lengths), self._caches
+        )
+        by_start = {row["start"]: row for row in rows.to_pylist()}
+        return [quote(one.document.text, by_start[start], self._model.tokenizer) for start in starts]
 
     def is_as_long_as_a_window(self, document: Document) -> bool:
         """Whether anything can be said of a document."""
         return bool(windows_at(self._model, document.text, [0], self._asked.lengths))
 
-    def generated(
-        self, one: Extracted, number: int, forward: Callable[[], ForwardPass], draws: int, seed: int
-    ) -> Generated:
+    def generated(self, one: Extracted, number: int, forward_of: ForwardOf, draws: int, seed: int) -> Generated:
         """What the model gives behind the prefix of a document's window ``number``."""
+        # Imported where a model is run: what is cached needs no torch.
+        from audit_pipeline.extraction.generate import generate  # noqa: PLC0415
+
         start = int(one.windows.start[number])
         [window] = windows_at(self._model, one.document.text, [start], self._asked.lengths)
-        return generate(self._model, forward(), window, draws, seed)
+        return generate(self._model, forward_of(self._model), window, draws, seed)
 
     def _first_windows(self) -> Iterator[list[EncodedText]]:
         return _pieces(map(self._first, self._documents))

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
-from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import Kind, Where, caches_of
 from audit_pipeline.token_statistics.prepare import Prepared
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.windows import Window
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.forward import ForwardPass
+
+PREFIX, SUFFIX = 50, 50
+"""How many tokens the model is given, and how many it has to give, where nobody says otherwise."""
 
 _CHARACTERS_A_TOKEN = 8
 # Tokens behind the window that its slice has to have, unless the document ends: the cut may change the last ones.
@@ -40,14 +45,15 @@ class Lengths:
         return self.prefix + self.suffix
 
 
-def require_room(model: TokenizedModel, lengths: Lengths) -> None:
-    """Raise DataError where a window does not fit into the model's context."""
+def no_room(model: TokenizedModel, lengths: Lengths) -> str | None:
+    """Why a window does not fit into the model's context; None where it does."""
     room, _ = window_and_stride(model)
-    if lengths.window + 1 > room:
-        raise DataError(
-            f"a window of {lengths.prefix} + {lengths.suffix} tokens and a start token do not fit into the {room:,} "
-            f"tokens of context that {model.entry.name} is run with: make the window shorter"
-        )
+    if lengths.window + 1 <= room:
+        return None
+    return (
+        f"a window of {lengths.prefix} + {lengths.suffix} tokens and a start token do not fit into the {room:,} "
+        f"tokens of context that {model.entry.name} is run with: make the window shorter"
+    )
 
 
 def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], lengths: Lengths) -> list[EncodedText]:
@@ -70,6 +76,20 @@ def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], leng
                 short.append(start)
         waiting, size = short, 2 * size
     return [found[start] for start in sorted(found)]
+
+
+def window_between(model: TokenizedModel, document: str, start: int, begin: int, end: int) -> EncodedText | None:
+    """The window from character ``start`` to ``end`` as this model cuts it into tokens, whatever model it was made for.
+
+    Its suffix is of the tokens that end behind the character ``begin``. None where the model cannot read it: nothing
+    stands before the suffix, or it is longer than what the model is run with.
+    """
+    [text] = encode(model, [document[start:end]])
+    first = int(np.searchsorted(text.char_end, begin - start, side="right"))
+    own, (room, _) = _own_tokens(text), window_and_stride(model)
+    if first >= own or own + 1 > room or (first == 0 and text.start_token_id is None):
+        return None
+    return _cut(text, start, text_sha256(document), Lengths(first, own - first))
 
 
 def _own_tokens(text: EncodedText) -> int:

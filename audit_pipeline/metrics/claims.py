@@ -69,19 +69,25 @@ EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     ),
     "not reproduced": (
         "No passage was found that the model produces word for word, neither by its first choices alone nor with a "
-        f"probability of at least {REPRODUCED_FROM}. "
+        f"probability of at least {REPRODUCED_FROM}, but for those that are set apart. "
         "That clears nobody: other passages, other prefixes or another way of asking may bring one out."
     ),
 }
 
 
-def extraction_claim(largest_probability: float, *, by_first_choices: bool) -> ExtractionClaim:
-    """What may be said where the likeliest passage has this probability, or one is the model's first choice throughout.
+def extraction_claim(reproduced: int) -> ExtractionClaim:
+    """What may be said where the model reproduces so many passages, those that are set apart not counted.
 
     It is observed, whatever other texts do.
     """
-    return "reproduced" if by_first_choices or largest_probability >= REPRODUCED_FROM else "not reproduced"
+    return "reproduced" if reproduced else "not reproduced"
 
+
+SET_APART_IN_WORDS = (
+    "Set apart are passages that the model reproduces although it need not have read the document: their suffix goes "
+    "on as their prefix did, their words stand in three of the documents or more, or the reference model reproduces "
+    "them, too. They count nowhere else."
+)
 
 NOT_CALIBRATED_IN_WORDS = (
     "Not calibrated: nothing here says how often documents that the model cannot have seen reach the same numbers. "

@@ -7,6 +7,7 @@ imported for it, once the tokenizer is kept (convert.py). What does not: weights
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, read_json_if_whole, write_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.fingerprint import ModelIdentity, identify
 from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
 from audit_pipeline.models.locate import LocatedModel, locate
@@ -135,6 +136,24 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
     }
     if card != earlier:
         write_json(path, card)
+
+
+def reference_of(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
+    """The reference model that an entry names; None where it names none.
+
+    Raises ConfigError or ModelError where it cannot be had.
+    """
+    if entry.reference_model is None:
+        return None
+    return load_tokenizer(resolve_model(entry.reference_model, load_models()), paths)
+
+
+def upstream_of(reference: TokenizedModel | None) -> Mapping[str, str]:
+    """What lineage says of a reference model that was used: its name, its weights and its tokenizer."""
+    if reference is None:
+        return {}
+    identity = reference.identity
+    return {f"reference_model/{reference.entry.name}": f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"}
 
 
 def with_overrides(

@@ -20,7 +20,7 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.contracts import COVERAGE, RUN_TABLES, Pair
+from audit_pipeline.catalogue.contracts import COVERAGE, DOCUMENT_MEMORISATION, RUN_TABLES, Pair
 from audit_pipeline.catalogue.lineage import LatestRun
 from audit_pipeline.catalogue.outcomes import PairOutcome
 from audit_pipeline.catalogue.paths import DataPaths
@@ -36,7 +36,7 @@ _PAIRS = """
 SELECT configured_models.name AS model, configured_benchmarks.benchmark
 FROM configured_models CROSS JOIN configured_benchmarks
 WHERE NOT configured_models.on_request AND NOT configured_benchmarks.on_request
-UNION SELECT model, benchmark FROM runs WHERE model IS NOT NULL AND "table" <> 'corpus_tests'
+UNION SELECT model, benchmark FROM runs WHERE model IS NOT NULL AND "table" IN ('scores', 'evaluations')
 UNION SELECT model, benchmark FROM outcomes
 ORDER BY model, benchmark
 """
@@ -46,7 +46,7 @@ SELECT runs."table", runs.model, runs.benchmark, runs.run_id, runs.lineage_rows,
     max_by(lineage.upstream_data_versions, lineage.finished_at) AS upstream
 FROM runs LEFT JOIN lineage
     ON lineage."table" = runs."table" AND lineage."partition" = runs."partition" AND lineage.run_id = runs.run_id
-WHERE runs.is_current AND runs.model IS NOT NULL AND runs."table" IN ('scores', 'evaluations')
+WHERE runs.is_current AND runs.model IS NOT NULL AND runs."table" IN ('scores', 'evaluations', 'document_memorisation')
 GROUP BY ALL
 """
 _OUTCOMES = """
@@ -140,6 +140,7 @@ def _situation(
             seen.conventions(pair.model, benchmarks.get(pair.benchmark, BenchmarkFacts(None, None)).built),
             found.get(("scores", pair)),
             found.get(("evaluations", pair)),
+            found.get((DOCUMENT_MEMORISATION.name, pair)),
             outcomes.get(pair),
             damaged.get(pair, ()),
         )

@@ -14,11 +14,12 @@ from typing import Literal
 from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.outcomes import PairOutcome
 
-Kind = Literal["fetch", "train", "build", "assess", "count", "run", "score", "evaluate", "publish"]
+Kind = Literal["fetch", "train", "build", "assess", "count", "run", "extract", "score", "evaluate", "publish"]
 Status = Literal["failed", "not_applicable", "stale", "missing", "done"]
 
-OF_PAIRS: tuple[Kind, ...] = ("run", "score", "evaluate")
-"""The steps of a pair: the model on the texts, the detectors on what that left behind, and what follows from scores."""
+OF_PAIRS: tuple[Kind, ...] = ("run", "extract", "score", "evaluate")
+"""The steps of a pair: the model on the texts, and on whole documents where the benchmark asks for it, the detectors on
+what the texts left behind, and what follows from scores."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class BenchmarkFacts:
     ``built``: that of what is built, None where nothing is.
 
     ``problem``: why it cannot be told, where it is not for a source or control that is not there yet.
-    ``is_removed``: whether it is no longer in the configuration. ``split``: None where it is not known what was
+    ``is_removed``: whether it is no longer in the configuration. ``extraction``: whether an audit searches its
+    documents, too. ``split``: None where it is not known what was
     assessed.
     """
 
@@ -92,6 +94,7 @@ class BenchmarkFacts:
     problem: str | None = None
     is_removed: bool = False
     split: SplitFacts | None = None
+    extraction: bool = False
 
     @property
     def as_audited(self) -> str | None:
@@ -161,6 +164,7 @@ class PairFacts:
     now: Conventions = Conventions()
     scores: WrittenRows | None = None
     evaluations: WrittenRows | None = None
+    extraction: WrittenRows | None = None
     outcome: PairOutcome | None = None
     damaged: tuple[str, ...] = ()
 

@@ -38,6 +38,7 @@ from audit_pipeline.operate.facts import (
 
 _ENTRY_CHANGED = "its entry in the configuration or its sources changed since it was built"
 _DAMAGED_SCORES = {"scores", "highlights"}
+_OF_EXTRACTION = {"extraction_windows", "document_memorisation", "extraction_rates"}
 _FIRST = {
     "fetch": "the source {} is fetched first",
     "train": "the control {} is trained first",
@@ -45,6 +46,7 @@ _FIRST = {
     "assess": "the split of {} is assessed first",
     "count": "the tokens of {} are counted first",
     "run": "{} is audited first",
+    "extract": "the documents of {} are searched first",
     "score": "{} is scored first",
     "evaluate": "{} is evaluated first",
 }
@@ -138,8 +140,14 @@ def state_of(pair: Pair, there: Situation) -> PairState:
     """What became of a pair.
 
     An outcome newer than its findings decides: the pair is failed or not_applicable. Else the findings do: stale where
-    what they rest on is not what there is now, else done. Else the pair is missing.
+    what they rest on is not what there is now, or where its documents were to be searched and that lacks, else done.
+    Else the pair is missing.
     """
+    state, lacks = _state_of_audit(pair, there), _why_extract(pair, there)
+    return PairState("stale", lacks) if state.status == "done" and lacks is not None else state
+
+
+def _state_of_audit(pair: Pair, there: Situation) -> PairState:
     audit, benchmark = _audit_of(pair, there)
     found = audit.evaluations
     if audit.outcome is not None and (found is None or found.at is None or audit.outcome.at > found.at):
@@ -151,7 +159,7 @@ def state_of(pair: Pair, there: Situation) -> PairState:
     doubts = [words for _, words in _since(found, audit.now, benchmark)]
     if audit.scores is None or _DAMAGED_SCORES & {*audit.damaged}:
         doubts.append("a file of its scores is damaged or gone")
-    elif audit.damaged:
+    elif {*audit.damaged} - _OF_EXTRACTION:
         doubts.append("a file of its findings is damaged or gone")
     elif _differ(audit.scores.version, found.of_scores):
         doubts.append("it was scored again since")
@@ -195,9 +203,25 @@ def _since(written: WrittenRows, now: Conventions, benchmark: BenchmarkFacts) ->
         yield "score", "the token frequencies changed since"
 
 
+def _why_extract(pair: Pair, there: Situation) -> str | None:
+    """Why the benchmark's documents are to be searched; None where they are not to be, or have been."""
+    audit, benchmark = _audit_of(pair, there)
+    found = audit.extraction
+    if not benchmark.extraction:
+        return None
+    if found is None:
+        return "its documents have not been searched for passages that the model gives"
+    if _OF_EXTRACTION & {*audit.damaged}:
+        return "a file of what was found in its documents is damaged or gone"
+    if _differ(there.code.get("extraction"), found.code):
+        return "the code that searches documents changed since"
+    reasons = (words for kind, words in _since(found, audit.now, benchmark) if kind == "run")
+    return next((f"its documents were searched before: {words}" for words in reasons), None)
+
+
 def _first_step(pair: Pair, there: Situation) -> tuple[Kind, str] | None:
     """The step from which on a pair is to be audited, and why; None where it is done."""
-    state = state_of(pair, there)
+    state = _state_of_audit(pair, there)
     if state.reason is None:
         return None
     audit, benchmark = _audit_of(pair, there)
@@ -221,15 +245,20 @@ def _of_pair(pair: Pair, there: Situation, asked: PlanRequest, before: Sequence[
         reasons.append(("run", "it is asked for again"))
     if asked.more_statistics:
         reasons.append(("run", f"more token statistics are asked for: {', '.join(asked.more_statistics)}"))
-    if first := built_first or _follows(before, "train", _named(model.control)):
-        reasons.append(("run", first))
+    if again_first := built_first or _follows(before, "train", _named(model.control)):
+        reasons.append(("run", again_first))
     if first := _follows(before, "count", [f"{one.corpus}|{pair.model}" for one in _named(model.frequencies)]):
         reasons.append(("score", first))
     if first := _follows(before, "assess", [pair.benchmark]):
         reasons.append(("evaluate", first))
-    if reasons:
-        start = min(OF_PAIRS.index(kind) for kind, _ in reasons)
-        yield from (PlannedStep(kind, pair.partition, reasons[0][1]) for kind in OF_PAIRS[start:])
+    start = min((OF_PAIRS.index(kind) for kind, _ in reasons), default=len(OF_PAIRS))
+    extract = _why_extract(pair, there)
+    if extract is None and _audit_of(pair, there)[1].extraction and (asked.again or again_first):
+        extract = reasons[0][1]
+    for kind in OF_PAIRS:
+        because = extract if kind == "extract" else reasons[0][1] if OF_PAIRS.index(kind) >= start else None
+        if because is not None:
+            yield PlannedStep(kind, pair.partition, because)
 
 
 def _why_fetch(source: SourceFacts, *, again: bool) -> str | None:
@@ -307,7 +336,8 @@ def _why_publish(there: Situation, asked: PlanRequest, before: Sequence[PlannedS
 def _what_they_lack(there: Situation, asked: PlanRequest) -> str | None:
     made = there.published
     audits = [there.audits[pair] for pair in asked.pairs if pair in there.audits]
-    if {audit.evaluations.run_id for audit in audits if audit.evaluations is not None} - made.runs:
+    written = [one for audit in audits for one in (audit.evaluations, audit.extraction) if one is not None]
+    if {one.run_id for one in written} - made.runs:
         return "they do not hold the latest findings"
     splits = [one.split for one in there.benchmarks.values() if one.split is not None]
     if {split.run_id for split in splits if split.run_id is not None} - made.runs:

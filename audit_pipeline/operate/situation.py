@@ -17,7 +17,7 @@ import duckdb
 from audit_pipeline.benchmarks.build import version_of_source
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.staleness import built_digest, wanted_digest
-from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
+from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, RUN_TABLES, Pair
 from audit_pipeline.catalogue.lineage import LatestRun, latest_is_whole, latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome
 from audit_pipeline.catalogue.paths import DataPaths, model_page
@@ -32,6 +32,7 @@ from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.published import made_with, made_with_now
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, split_as_written, split_named
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
+from audit_pipeline.operate.stages.extraction import EXTRACTION_VERSION
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.token_statistics import statistics_version
 from audit_pipeline.references.build import corpus_of
@@ -43,7 +44,12 @@ from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import fetched_under
 from audit_pipeline.warehouse.query import open_read_only
 
-CODE = {"split_quality": SPLIT_VERSION, "scores": SCORES_VERSION, "evaluations": EVALUATIONS_VERSION}
+CODE = {
+    "split_quality": SPLIT_VERSION,
+    "scores": SCORES_VERSION,
+    "evaluations": EVALUATIONS_VERSION,
+    "extraction": EXTRACTION_VERSION,
+}
 
 
 def look(
@@ -174,7 +180,9 @@ def _benchmarks(
             except AuditError as error:
                 problem = str(error)
         split = _split(spec.name, paths)
-        found[spec.name] = facts.BenchmarkFacts(wanted, built, spec.sources, spec.control, problem, split=split)
+        found[spec.name] = facts.BenchmarkFacts(
+            wanted, built, spec.sources, spec.control, problem, split=split, extraction=spec.settings.extraction
+        )
     return found
 
 
@@ -229,6 +237,7 @@ def _audit(pair: Pair, now: facts.Conventions, paths: DataPaths) -> facts.PairFa
         now,
         _written("scores", pair, paths),
         _written("evaluations", pair, paths),
+        _written(DOCUMENT_MEMORISATION.name, pair, paths),
         outcome,
         tuple(table for table in RUN_TABLES if not latest_is_whole(paths, table, pair.partition)),
     )
@@ -310,6 +319,7 @@ def _published_runs(paths: DataPaths) -> frozenset[str] | None:
         with open_read_only(paths.warehouse) as connection:
             found = connection.execute(
                 "SELECT run_id FROM evaluations UNION SELECT run_id FROM split_quality"
+                " UNION SELECT run_id FROM document_memorisation"
             ).fetchall()
     except (DataError, duckdb.Error):
         # A damaged warehouse is built again.

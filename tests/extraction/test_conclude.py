@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from audit_pipeline.catalogue.contracts import EXTRACTION
 from audit_pipeline.extraction.conclude import GAP, Windows, log_draws, memorisation, windows_from
 
+NONE = np.zeros(9, dtype=np.bool_)
+"""No window is set apart."""
+
 
 def row(
     start: int, spans: list[tuple[int, int]], p: list[float], rank: list[int], mass: list[float]
@@ -23,6 +26,7 @@ def row(
         "start": start,
         "prefix_tokens": 2,
         "token_id": [0] * len(p),
+        "argmax_id": [0] * len(p),
         "char_start": [begin for begin, _ in spans],
         "char_end": [end for _, end in spans],
         "logprob": np.log(p),
@@ -55,7 +59,7 @@ def test_one_window_by_hand() -> None:
 def test_no_window_at_all() -> None:
     windows = found()
     assert len(windows) == 0
-    nothing = memorisation(windows, 30)
+    nothing = memorisation(windows, NONE[: len(windows)], 30)
     assert (nothing.windows, nothing.covered, nothing.longest_run, nothing.strongest) == (0, (0.0,) * 4, 0, ())
 
 
@@ -67,7 +71,7 @@ def test_shares_of_characters_and_the_longest_run() -> None:
         row(40, [(50, 55), (55, 60)], weak, [0, 1], [1, 1]),
         row(60, [(70, 75), (75, 80)], [0.01, 0.01], [0, 1], [1, 1]),
     )
-    result = memorisation(windows, 100)
+    result = memorisation(windows, NONE[: len(windows)], 100)
     # 10 to 25 is likely (1 and .2), 50 to 60 at .0025; of .5 and more only 10 to 20.
     assert result.covered == pytest.approx((0.25, 0.15, 0.15, 0.1))
     assert (result.greedy, result.longest_run, result.windows, result.characters) == (0.1, 15, 4, 100)
@@ -78,10 +82,18 @@ def test_a_run_goes_on_where_tokens_are_cut_differently() -> None:
     sure = ([1.0, 1.0], [0, 0], [1.0, 1.0])
     windows = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(20 + GAP, 35), (35, 40)], *sure))
     apart = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(21 + GAP, 35), (35, 40)], *sure))
-    assert memorisation(windows, 100).longest_run == 30
-    assert memorisation(apart, 100).longest_run == 19 - GAP
+    assert memorisation(windows, NONE[: len(windows)], 100).longest_run == 30
+    assert memorisation(apart, NONE[: len(apart)], 100).longest_run == 19 - GAP
     # The gap is in no suffix: it counts for no share.
-    assert memorisation(windows, 100).covered[0] == pytest.approx((30 - GAP) / 100)
+    assert memorisation(windows, NONE[: len(windows)], 100).covered[0] == pytest.approx((30 - GAP) / 100)
+
+
+def test_what_is_set_apart_counts_where_it_is_said_and_nowhere_else() -> None:
+    sure = ([1.0, 1.0], [0, 0], [1.0, 1.0])
+    windows = found(row(0, [(10, 15), (15, 20)], *sure), row(20, [(40, 45), (45, 60)], *sure))
+    result = memorisation(windows, np.array([True, False]), 100)
+    assert (result.covered, result.greedy, result.covered_set_apart) == ((0.2,) * 4, 0.2, 0.1)
+    assert (result.reproduced, result.set_apart, result.strongest, result.longest_run) == (1, 1, (1,), 20)
 
 
 @given(st.floats(-25, -1e-6), st.floats(0.01, 0.99))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.held_out import Compared, compare, reached
+from audit_pipeline.extraction.held_out import Compared, compare
 
 
 def test_p_values_by_hand() -> None:
@@ -46,16 +46,10 @@ def test_p_values_are_valid_where_no_document_was_read() -> None:
         assert share <= level + 3 * math.sqrt(level * (1 - level) / 400)
 
 
-def test_held_out_documents_that_reach_a_threshold() -> None:
-    rows = reached([np.log([0.02, 0.9]), np.log([0.0005]), np.array([]), np.log([0.05])])
-    assert [(row.threshold, row.reached, row.documents) for row in rows] == [
-        (0.001, 2, 3),
-        (0.01, 2, 3),
-        (0.1, 1, 3),
-        (0.5, 1, 3),
-    ]
-    # Clopper and Pearson, 1 of 3.
-    assert (rows[-1].low, rows[-1].high) == pytest.approx((0.0084, 0.9057), abs=1e-4)
+def test_a_document_all_of_whose_windows_are_set_apart_is_the_weakest() -> None:
+    held_out = [np.array([-9.0]), np.array([-np.inf])]
+    [test] = compare([np.array([-np.inf])], held_out)
+    assert test == Compared(windows=1, held_out=2, p_value=1.0, q_value=1.0)
 
 
 def test_nothing_to_compare_with() -> None:

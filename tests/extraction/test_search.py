@@ -19,7 +19,8 @@ from transformers import AutoModelForCausalLM
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclude import GAP, THRESHOLDS, Windows
-from audit_pipeline.extraction.search import Asked, Document, Extracted, Search, asked_for
+from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for
 from audit_pipeline.extraction.windows import Lengths, windows_at
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import encode
@@ -83,7 +84,7 @@ def run(taught: Taught, tmp_path: Path) -> Run:
         asked: Asked, documents: Sequence[Document] = DOCUMENTS, forward: Callable[[], ForwardPass] | None = None
     ) -> list[Extracted]:
         search = Search(taught.model, documents, asked, Caches(DataPaths(tmp_path)))
-        return list(search.run(forward or (lambda: taught.forward)))
+        return search.run(lambda _: (forward or (lambda: taught.forward))())
 
     return over
 
@@ -143,28 +144,28 @@ def test_probabilities_are_those_of_the_bare_model(run: Run, taught: Taught) -> 
 def test_drawing_gives_a_passage_as_often_as_is_said(taught: Taught, tmp_path: Path, draws: int) -> None:
     """Continuations that transformers draws among the 40 best tokens against the probability from one pass."""
     search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
-    [planted] = search.run(lambda: taught.forward)
+    [planted] = search.run(lambda _: taught.forward)
     windows = planted.windows
     number = int(np.argmin(np.abs(windows.log_p_top - math.log(0.3))))
     p = math.exp(windows.log_p_top[number])
     assert 0.05 < p < 0.95
-    generated = search.generated(planted, number, lambda: taught.forward, draws, seed=0)
+    generated = search.generated(planted, number, lambda _: taught.forward, draws, seed=0)
     low, high = stats.binom.interval(0.999, draws, p)
     assert generated.draws == draws
     assert low <= generated.hits <= high
-    assert search.generated(planted, number, lambda: taught.forward, 20, seed=1) == search.generated(
-        planted, number, lambda: taught.forward, 20, seed=1
+    assert search.generated(planted, number, lambda _: taught.forward, 20, seed=1) == search.generated(
+        planted, number, lambda _: taught.forward, 20, seed=1
     )
 
 
 def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taught: Taught, tmp_path: Path) -> None:
     search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
-    [planted] = search.run(lambda: taught.forward)
+    [planted] = search.run(lambda _: taught.forward)
     windows, text = planted.windows, planted.document.text
     chosen = [*np.flatnonzero(windows.greedy)[:4], *np.flatnonzero(~windows.greedy)[:4]]
     assert len(chosen) == 8
     for number in chosen:
-        greedy = search.generated(planted, int(number), lambda: taught.forward, 1, seed=0).greedy
+        greedy = search.generated(planted, int(number), lambda _: taught.forward, 1, seed=0).greedy
         same = greedy.strip("\ufffd") in text[windows.begin[number] : windows.end[number]]
         assert same is bool(windows.greedy[number])
 
@@ -183,7 +184,7 @@ def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path)
 
     search = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path)))
     with pytest.raises(KeyboardInterrupt):
-        list(search.run(lambda: taught.forward, stop))
+        search.run(lambda _: taught.forward, stop)
     left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).tokens()[1]
     assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).tokens()[1]
     run(TILED)
@@ -193,13 +194,13 @@ def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path)
 def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_path: Path) -> None:
     """What a model's own settings of generation say of drawing is no part of the probability."""
     search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
-    [planted] = search.run(lambda: taught.forward)
+    [planted] = search.run(lambda _: taught.forward)
     number = int(planted.windows.log_p_top.argmax())
-    plain = search.generated(planted, number, lambda: taught.forward, 20, seed=0)
+    plain = search.generated(planted, number, lambda _: taught.forward, 20, seed=0)
     settings = taught.forward.model.generation_config
     settings.no_repeat_ngram_size, settings.min_p, settings.repetition_penalty = 1, 0.5, 3.0
     try:
-        assert search.generated(planted, number, lambda: taught.forward, 20, seed=0) == plain
+        assert search.generated(planted, number, lambda _: taught.forward, 20, seed=0) == plain
         assert taught.forward.model.generation_config is settings
         assert settings.no_repeat_ngram_size == 1
     finally:

@@ -101,16 +101,8 @@ def test_few_texts_are_told():
     assert few_texts(19, 200) == "only 19 + 200 texts: with fewer than 20 on a side an AUROC says little"
 
 
-@pytest.mark.parametrize(
-    ("probability", "by_first_choices", "claim"),
-    [
-        (0.001, False, "reproduced"),
-        (0.000999, False, "not reproduced"),
-        (0.0, True, "reproduced"),
-        (0.0, False, "not reproduced"),
-    ],
-)
-def test_what_extraction_allows_to_say(probability: float, by_first_choices: bool, claim: str) -> None:
-    assert extraction_claim(probability, by_first_choices=by_first_choices) == claim
+@pytest.mark.parametrize(("reproduced", "claim"), [(1, "reproduced"), (0, "not reproduced")])
+def test_what_extraction_allows_to_say(reproduced: int, claim: str) -> None:
+    assert extraction_claim(reproduced) == claim
     assert set(get_args(ExtractionClaim)) == set(EXTRACTION_IN_WORDS)
-    assert "clears nobody" in EXTRACTION_IN_WORDS[extraction_claim(probability, by_first_choices=by_first_choices)]
+    assert "clears nobody" in EXTRACTION_IN_WORDS[extraction_claim(reproduced)]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts.columns import BENCHMARK, COLLECTION, GROUP, MODEL, RUN_ID
 from audit_pipeline.catalogue.contracts.documents import DOCUMENTS
 from audit_pipeline.catalogue.contracts.statistics import BEST_TOKENS
-from audit_pipeline.catalogue.table import Column, Table
+from audit_pipeline.catalogue.table import Column, Table, list_of
 
 Side = Literal["audited", "held_out"]
 SetApart = Literal["repeats its prefix", "in several documents", "predictable"]
@@ -69,18 +69,22 @@ EXTRACTION_WINDOWS = Table(
             null=True,
         ),
         Column("prefix_excerpt", pa.string(), "the last words of its prefix", null=True, quotes_text=True),
-        Column("suffix_excerpt", pa.string(), "the first words of its suffix", null=True, quotes_text=True),
         Column(
-            "first_choices_excerpt",
-            pa.string(),
-            "the model's first choice at the place of each of those words, the document's own words standing before it",
-            null=True,
+            "suffix_pieces",
+            list_of(pa.string()),
+            "the first words of its suffix, in the model's tokens",
+            quotes_text=True,
+        ),
+        Column(
+            "first_choice_pieces",
+            list_of(pa.string()),
+            "the model's first choice at the place of each of those tokens, the document's own words before it",
             quotes_text=True,
         ),
         RUN_ID,
     ),
 )
-"""Excerpts are of windows with a strength, and of those alone; prefix and suffix are 50 words together, at most."""
+"""Only windows with a strength are quoted, prefix and suffix in 50 words together at most."""
 
 
 def _covered(threshold: str) -> Column:
@@ -168,7 +172,12 @@ EXTRACTION_RATES = Table(
         Column("reached", pa.float64(), "their share"),
         Column("reached_low", pa.float64(), "lower end of its 95% interval (Clopper-Pearson, by document)"),
         Column("reached_high", pa.float64(), "upper end of its 95% interval"),
-        Column("median_log_p", pa.float64(), "median over the documents of their strongest window's log-probability"),
+        Column(
+            "median_log_p",
+            pa.float64(),
+            "median over the documents of their strongest window's log-probability; null where all are set apart",
+            null=True,
+        ),
         RUN_ID,
     ),
 )

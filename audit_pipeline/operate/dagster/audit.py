@@ -19,6 +19,7 @@ from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
+from audit_pipeline.extraction.search import Asked
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.dagster import in_process, partitions, work_claims
@@ -181,6 +182,37 @@ def prepare(
         outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
         _prepare(request, runner, outcome)
     return outcome
+
+
+def extract(
+    request: AuditRequest, asked: Asked, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+) -> None:
+    """Search the documents of the request's one benchmark as ``asked``, then rebuild warehouse and report.
+
+    Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
+    """
+    [spec] = request.benchmarks
+    entry = resolve_model(request.model, load_models())
+    _refuse_strangers(entry, request.benchmarks)
+    with (
+        work_claims.audit_of(paths, models=[request.model], benchmarks=[spec.name]),
+        in_process.open_instance(paths) as instance,
+    ):
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
+        outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
+        load_tokenizer(entry, paths)
+        partitions.register(instance, models=[request.model])
+        _prepare(_with_settled_day(request, paths, on_step), runner, outcome)
+        on_step(f"searching the documents of {spec.name} with {request.model}")
+        settings = {"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride}
+        runner.run(
+            "extract",
+            partition_key=Pair(spec.name, request.model).partition,
+            resources={"models": {"device": request.device}, "progress": {"terminal": request.terminal}},
+            ops={"extraction": {"every_pair": True, **settings}},
+        )
+        on_step("rebuilding warehouse and report")
+        _publish(runner, include_text=texts_are_quoted())
 
 
 def publish(

@@ -41,10 +41,19 @@ JOBS = [
     ),
     dg.define_asset_job(
         "audit_pairs",
-        selection=dg.AssetSelection.assets("token_statistics", "scores", "evaluations"),
-        description="Run models on benchmarks: token statistics, scores and evaluations.",
+        selection=dg.AssetSelection.assets("token_statistics", "extraction", "scores", "evaluations"),
+        description="Run models on benchmarks: token statistics, scores, evaluations; extraction from whole "
+        "documents where the benchmark asks for it.",
         partitions_def=pair_partitions,
         # One process: every further one would import torch and load the model again.
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
+        "extract",
+        selection=dg.AssetSelection.assets("extraction"),
+        description="Search the whole documents of benchmarks for passages that models give word for word.",
+        partitions_def=pair_partitions,
+        config={"ops": {"extraction": {"config": {"every_pair": True}}}},
         executor_def=dg.in_process_executor,
     ),
     dg.define_asset_job(

@@ -18,7 +18,12 @@ from audit_pipeline.operate.dagster.carry_out import Runner
 from audit_pipeline.operate.dagster.planning import neighbours
 from audit_pipeline.operate.facts import OF_PAIRS, Kind, PlannedStep
 
-_ASSETS: Mapping[Kind, str] = {"run": "token_statistics", "score": "scores", "evaluate": "evaluations"}
+_ASSETS: Mapping[Kind, str] = {
+    "run": "token_statistics",
+    "extract": "extraction",
+    "score": "scores",
+    "evaluate": "evaluations",
+}
 _MODEL = "token_statistics"
 
 
@@ -31,16 +36,17 @@ def run_pairs(
 ) -> dict[str, str]:
     """Carry out the steps of pairs, all of one model and registered; returns run ids by the first partition of each.
 
-    Pairs that begin with the same step share runs. ``config`` is that of the asset which runs the model. Raises the
-    AuditError of a run that failed (see in_process.run_job), after the others have been run as well.
+    Pairs of the same steps share runs. ``config`` is that of the asset which runs the model. Raises the AuditError of a
+    run that failed (see in_process.run_job), after the others have been run as well.
     """
-    first = {step.what: step for step in sorted(steps, key=lambda one: OF_PAIRS.index(one.kind), reverse=True)}
+    kinds: dict[Pair, tuple[Kind, ...]] = {}
+    for step in steps:
+        kinds[step.pair] = (*kinds.get(step.pair, ()), step.kind)
     runs: dict[str, str] = {}
     errors: list[AuditError] = []
-    for kind in OF_PAIRS:
-        pairs = [step.pair for step in first.values() if step.kind == kind]
-        assets = [_ASSETS[one] for one in OF_PAIRS[OF_PAIRS.index(kind) :]]
-        for first_partition, target in _targets(pairs, runner.instance):
+    for some in sorted(set(kinds.values()), key=lambda one: (OF_PAIRS.index(one[0]), one)):
+        assets = [_ASSETS[one] for one in some]
+        for first_partition, target in _targets([pair for pair in kinds if kinds[pair] == some], runner.instance):
             try:
                 runs[first_partition] = runner.run(
                     "audit_pairs",

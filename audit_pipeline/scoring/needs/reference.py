@@ -13,8 +13,7 @@ from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.reference import REFERENCE_MODEL
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
-from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.scoring.needs.provider import (
     ForwardOf,
     OnProgress,
@@ -47,10 +46,9 @@ class ReferenceProvider(Provider[TextStatistics]):
     def _found(self) -> TokenizedModel | str:
         """The reference model, or why there is none."""
         entry = self._scope.model.entry
-        if entry.reference_model is None:
-            return f"no reference model: give {entry.name} a reference_model in config/models.yaml"
         try:
-            return load_tokenizer(resolve_model(entry.reference_model, load_models()), self._scope.paths)
+            found = reference_of(entry, self._scope.paths)
+            return found or f"no reference model: give {entry.name} a reference_model in config/models.yaml"
         except TransientError:
             raise
         except AuditError as error:
@@ -69,9 +67,7 @@ class ReferenceProvider(Provider[TextStatistics]):
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        identity = self._model.identity
-        version = f"{identity.model_fingerprint}/{identity.tokenizer_fingerprint}"
-        return {f"{self.source}/{self._model.entry.name}": version}
+        return upstream_of(self._model)
 
     def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         return compute(self._model, texts, self._where, partial(forward_of, self._model), on_progress=on_progress)

@@ -1,0 +1,73 @@
+"""Extraction: what models give word for word of whole documents, partitioned by benchmark and model.
+
+What belongs here: wiring. What does not: the stage (audit_pipeline/operate/stages), the search
+(audit_pipeline/extraction).
+"""
+
+from functools import partial
+
+import dagster as dg
+from pydantic import Field
+
+from assets import OWNERS
+from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, Pair
+from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.extraction.search import COARSE_TO_FINE, asked_for
+from audit_pipeline.extraction.windows import PREFIX, SUFFIX
+from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
+from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, for_each_pair
+from audit_pipeline.operate.dagster.partitions import pair_partitions
+from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
+from audit_pipeline.operate.stages.extraction import EXTRACTION_VERSION, extract_pair, shown_of_extraction
+
+
+class ExtractionConfig(dg.Config):
+    """Which documents are searched, and how."""
+
+    every_pair: bool = Field(
+        default=False,
+        description="search the documents of every pair; else only where the benchmark says extraction: true",
+    )
+    prefix: int = Field(default=PREFIX, description="tokens that the model is given")
+    suffix: int = Field(default=SUFFIX, description="tokens that it has to give")
+    stride: str = Field(default=COARSE_TO_FINE, description="where windows begin: coarse-to-fine | tiled | chars:N")
+
+
+@dg.asset(
+    group_name="extraction",
+    description="How likely the model gives each passage of a benchmark's documents word for word, behind the words "
+    "before it: windows, documents, and shares by group and collection, beside held-out documents. Where the benchmark "
+    "says extraction: true, or on request (job extract). Append-only.",
+    kinds={"torch", "transformers", "parquet"},
+    owners=OWNERS,
+    code_version=EXTRACTION_VERSION,
+    partitions_def=pair_partitions,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    # Behind the pass over the texts, which has the model in memory.
+    deps=["benchmark", "token_statistics"],
+    pool="gpu",
+    metadata=schema_metadata(DOCUMENT_MEMORISATION),
+    check_specs=[every_pair_ran_spec("extraction")],
+)
+def extraction(
+    context: dg.AssetExecutionContext,
+    config: ExtractionConfig,
+    data: AuditData,
+    models: Models,
+    progress: ProgressReporter,
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Search the documents of every pair of the run that asks for it."""
+    paths, log = data.paths, context.log
+    asked = asked_for(config.prefix, config.suffix, config.stride)
+    forward_of = partial(models.forward, paths=paths, log=log)
+
+    def run(pair: Pair) -> Metadata:
+        if not config.every_pair and not read_built(paths, pair.benchmark).spec.get("extraction", False):
+            return {"status": "not asked for", "reason": "the benchmark does not say extraction: true"}
+        model = models.tokenized(pair.model, paths)
+        step = LineageStep.now(context.run.run_id, "extraction", EXTRACTION_VERSION)
+        with progress.telling(f"documents of {pair.benchmark}, {pair.model}", log) as tell:
+            return metadata_of(shown_of_extraction(extract_pair(pair, model, paths, forward_of, step, asked, tell)))
+
+    return dg.MaterializeResult(check_results=[for_each_pair(context, paths, "extraction", run).check])

@@ -1,0 +1,212 @@
+"""What the command extract prints.
+
+What belongs here: tables and sentences for people, and the same for programs. What does not: options (extraction.py),
+any number (audit_pipeline/extraction/). Heavy packages are imported by the function that needs them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from audit_pipeline.metrics.claims import (
+    CALIBRATED_IN_WORDS,
+    EXTRACTION_IN_WORDS,
+    NOT_CALIBRATED_IN_WORDS,
+    SET_APART_IN_WORDS,
+    extraction_claim,
+)
+from audit_pipeline.operate.console import Columns, Row, say, show_table
+
+if TYPE_CHECKING:
+    from audit_pipeline.extraction.generate import Generated
+    from audit_pipeline.extraction.held_out import Compared
+    from audit_pipeline.extraction.search import Extracted
+
+    Generating = Callable[[Extracted, int], Generated]
+
+_SHOWN_DOCUMENTS = 20
+_SHOWN_PASSAGES = 3
+_DRAWS = "draws for an even chance"
+
+
+def show_passages(found: Sequence[Extracted], generated: Generating | None, *, quoted: bool) -> None:
+    """The strongest passages of the strongest documents, and what the model gave where it was let go on."""
+    by_strength = sorted((one for one in _of_side(found, "audited") if one.found.strongest), key=_best, reverse=True)
+    passages = [row for one in by_strength[:_SHOWN_DOCUMENTS] for row in _passages(one, generated, quoted=quoted)]
+    hits: Columns = [
+        ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_expected(row)}"),
+        ("by its first choices the model gives", lambda row: row["greedy"] or "-"),
+    ]
+    if len(by_strength) > _SHOWN_DOCUMENTS:
+        say(f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window.")
+    show_table(
+        "passages",
+        passages,
+        [
+            ("document", "document"),
+            ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
+            (_DRAWS, lambda row: _draws(row["log_p"])),
+            ("tokens that are its first choice", lambda row: f"{row['matches']} of {row['tokens']}"),
+            ("words before", lambda row: row["prefix"] or "-"),
+            ("passage", lambda row: row["suffix"] or "-"),
+            *(hits if generated else []),
+        ],
+    )
+
+
+def show_claims(found: Sequence[Extracted]) -> None:
+    """What may be said of the audited documents, and what the held-out ones say of that."""
+    audited, held_out = _of_side(found, "audited"), _of_side(found, "held_out")
+    apart = sum(one.found.set_apart for one in audited)
+    if apart:
+        say(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
+    claim = extraction_claim(sum(one.found.reproduced for one in audited))
+    say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
+    if held_out:
+        from audit_pipeline.evidence.conformal import MIN_COMPARED
+
+        _show_held_out(held_out)
+        if len(held_out) < MIN_COMPARED:
+            least = f"With {len(held_out)} held-out documents no p-value can be below {1 / (len(held_out) + 1):.2f}."
+            say(least, least_p_value=1 / (len(held_out) + 1))
+    calibration = CALIBRATED_IN_WORDS if held_out else NOT_CALIBRATED_IN_WORDS
+    say(calibration, calibrated=bool(held_out), calibration=calibration)
+
+
+def _of_side(found: Sequence[Extracted], side: str) -> list[Extracted]:
+    return [one for one in found if one.document.side == side]
+
+
+def _show_held_out(held_out: Sequence[Extracted]) -> None:
+    from audit_pipeline.extraction.rates import extraction_rates
+
+    rows = [
+        {
+            **{"threshold": one.threshold, "reached": one.n_reached, "documents": one.documents},
+            **{"low": one.reached_low, "high": one.reached_high},
+        }
+        for one in extraction_rates(held_out, "")
+        if one.unit == "benchmark"
+    ]
+    show_table(
+        "held_out",
+        rows,
+        [
+            ("a window of", lambda row: "first choices" if row["threshold"] is None else f"p ≥ {row['threshold']}"),
+            ("held-out documents with one", lambda row: f"{row['reached']} of {row['documents']}"),
+            ("95% interval", lambda row: f"{row['low']:.1%} to {row['high']:.1%}"),
+        ],
+    )
+
+
+def show_documents(found: Sequence[Extracted]) -> None:
+    """How much of each audited document the model gives, the strongest first."""
+    from audit_pipeline.extraction.conclude import THRESHOLDS
+    from audit_pipeline.extraction.tables import compared_with_held_out
+
+    tests = compared_with_held_out(found)
+    rows = [
+        _document_row(one, test)
+        for one, test in zip(found, tests, strict=True)
+        if len(one.windows) and one.document.side == "audited"
+    ]
+    rows.sort(key=lambda row: -math.inf if row["log_p"] is None else row["log_p"], reverse=True)
+    short = [one.document.name for one in _of_side(found, "audited") if not len(one.windows)]
+    if short:
+        named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
+        words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
+        say(words, shorter_than_a_window=short)
+    compared = ("windows compared", lambda row: f"{row['windows_compared']} of {row['windows']:,}")
+    tested: Columns = [compared, ("p-value", _number("p_value")), ("q-value", _number("q_value"))]
+    shares = [(f"p ≥ {one}", _share(f"covered_{one}")) for one in THRESHOLDS]
+    show_table(
+        "documents",
+        rows,
+        [
+            ("document", "document"),
+            ("characters", lambda row: f"{row['characters']:,}"),
+            ("windows", lambda row: f"{row['windows']:,}"),
+            *shares,
+            ("first choices alone", _share("greedy")),
+            *((("set apart", _share("covered_set_apart")),) if any(row["set_apart"] for row in rows) else ()),
+            ("longest run", lambda row: f"{row['longest_run']:,}"),
+            (_DRAWS, lambda row: "-" if row["log_p"] is None else _draws(row["log_p"])),
+            *(tested if any(test is not None for test in tests) else []),
+        ],
+    )
+
+
+def _best(one: Extracted) -> float:
+    return float(one.windows.log_p[one.found.strongest[0]])
+
+
+def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
+    from audit_pipeline.extraction.conclude import THRESHOLDS
+
+    shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, one.found.covered, strict=True)}
+    return {
+        "document": one.document.name,
+        "characters": one.found.characters,
+        "windows": one.found.windows,
+        **shares,
+        "greedy": one.found.greedy,
+        **{"reproduced": one.found.reproduced, "set_apart": one.found.set_apart},
+        "covered_set_apart": one.found.covered_set_apart,
+        "longest_run": one.found.longest_run,
+        "log_p": _best(one) if one.found.strongest else None,
+        "p_value": test and test.p_value,
+        "q_value": test and test.q_value,
+        "windows_compared": test and test.windows,
+        "held_out_compared": test and test.held_out,
+    }
+
+
+def _passages(one: Extracted, generated: Generating | None, *, quoted: bool) -> list[Row]:
+    from audit_pipeline.extraction.documents import excerpt
+
+    windows, text = one.windows, one.document.text
+    rows: list[Row] = []
+    for number in one.found.strongest[:_SHOWN_PASSAGES]:
+        start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
+        drawn = generated(one, number) if generated is not None else None
+        rows.append(
+            {
+                "document": one.document.name,
+                "start": start,
+                "begin": begin,
+                "end": end,
+                "log_p": float(windows.log_p[number]),
+                "log_p_top_40": None if windows.outside[number] else float(windows.log_p_top[number]),
+                "matches": int(windows.matches[number]),
+                "tokens": int(windows.tokens[number]),
+                "prefix": excerpt(text[start:begin], last=True) if quoted else None,
+                "suffix": excerpt(text[begin:end]) if quoted else None,
+                "draws": drawn and drawn.draws,
+                "hits": drawn and drawn.hits,
+                "greedy": excerpt(drawn.greedy) if drawn is not None and quoted else None,
+            }
+        )
+    return rows
+
+
+def _share(name: str) -> Callable[[Row], str]:
+    return lambda row: f"{row[name]:.2%}"
+
+
+def _number(name: str) -> Callable[[Row], str]:
+    return lambda row: "-" if row[name] is None else f"{row[name]:.3f}"
+
+
+def _expected(row: Row) -> str:
+    """How many of the draws would be the passage on average: they are among the likeliest tokens."""
+    return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
+
+
+def _draws(log_p: float) -> str:
+    """How many draws from the whole distribution give the passage at least once with an even chance."""
+    from audit_pipeline.extraction.conclude import log_draws
+
+    needed = log_draws(log_p)
+    return f"{math.exp(needed):,.0f}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"

@@ -1,0 +1,205 @@
+"""The stage that searches whole documents: from a benchmark's documents to what the model can be made to say of them.
+
+What belongs here: which documents a benchmark has, and the order of read, search, record and write. What does not: the
+search and what is concluded (extraction/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import (
+    DOCUMENT_MEMORISATION,
+    EXAMPLES,
+    EXTRACTION,
+    EXTRACTION_RATES,
+    NON_MEMBER,
+    Pair,
+)
+from audit_pipeline.catalogue.documents import read_documents
+from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import AuditError, DataError, TransientError
+from audit_pipeline.extraction.conclude import memorisation, windows_from
+from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.judged import Judged
+from audit_pipeline.extraction.search import Asked, Extracted, ForwardOf, Search
+from audit_pipeline.extraction.tables import extraction_tables
+from audit_pipeline.extraction.windows import no_room
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
+from audit_pipeline.operate.shown import Shown
+from audit_pipeline.token_statistics.kept import Caches
+from audit_pipeline.token_statistics.run import Progress
+
+EXTRACTION_VERSION = "1"
+"""Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
+
+SHORT = "it is shorter than a window"
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class ExtractionReport:
+    """What was written of a pair; parts of the cache that were damaged, and why there is no reference model, if it
+    should be there."""
+
+    pair: Pair
+    documents: pa.Table
+    rates: pa.Table
+    data_version: str
+    unreadable_parts: tuple[str, ...]
+    no_reference: str | None
+
+
+def extract_pair(
+    pair: Pair,
+    model: TokenizedModel,
+    paths: DataPaths,
+    forward_of: ForwardOf,
+    step: LineageStep,
+    asked: Asked,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> ExtractionReport:
+    """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
+
+    Where a window does not fit into the model's context nothing is searched, and every document says so. A reference
+    model that cannot be had is told, and nothing is called predictable then. Raises DataError where the benchmark is
+    not built, is not fit, or is another control's.
+    """
+    benchmark = read_built(paths, pair.benchmark)
+    benchmark.require_fit()
+    documents = documents_of(pair.benchmark, model.entry, paths)
+    reference, no_reference = _reference(model, paths)
+    no_window = no_room(model, asked.lengths)
+    if no_window is None:
+        search = Search(model, documents, asked, Caches(paths), reference)
+        found = search.run(forward_of, on_progress)
+        quotes = [dict(zip(one.found.strongest, search.quoted(one), strict=True)) for one in found]
+        damaged = search.unreadable_parts
+    else:
+        found, quotes, damaged = list(map(_unsearched, documents)), [{} for _ in documents], ()
+    tables = extraction_tables(found, quotes, pair, asked, step.run_id, no_window or SHORT)
+    versions = {
+        table: store.write(
+            paths,
+            step,
+            table,
+            pair,
+            rows,
+            upstream={f"examples/{pair.benchmark}": benchmark.digest, **upstream_of(reference)},
+            model_fingerprint=model.identity.model_fingerprint,
+            tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+            benchmark_digest=benchmark.digest,
+            settings={"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride},
+        )
+        for table, rows in tables.items()
+    }
+    return ExtractionReport(
+        pair,
+        tables[DOCUMENT_MEMORISATION],
+        tables[EXTRACTION_RATES],
+        versions[DOCUMENT_MEMORISATION],
+        damaged,
+        no_reference,
+    )
+
+
+def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Document]:
+    """The documents that a built benchmark was drawn from, whole; of one that is made of rows, its examples.
+
+    Non-members are held out, all others audited. Raises DataError where the benchmark is not built, where it and
+    ``model`` are not of one control, and where a document is no longer there.
+    """
+    built = read_built(paths, benchmark)
+    built.require_belonging(model.name, model.control.name if model.control is not None else None)
+    rows = built.examples.select(["example_id", "document_id", "label", "group", "collection"]).to_pylist()
+    whole = _whole_documents(built, paths)
+    found: dict[str, Document] = {}
+    for row, text in zip(rows, EXAMPLES.texts(built.examples), strict=True):
+        of_source = whole.get(row["document_id"])
+        name = row["example_id"] if of_source is None else row["document_id"]
+        found[name] = Document(
+            name,
+            text if of_source is None else of_source["text"],
+            None if of_source is None else of_source["title"],
+            row["group"],
+            row["collection"],
+            "held_out" if row["label"] == NON_MEMBER else "audited",
+        )
+    return list(found.values())
+
+
+def _whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Mapping[str, str]]:
+    """The documents of the sources that the benchmark was drawn from, by document_id; none where it is of rows."""
+    wanted = built.examples["document_id"].unique()
+    names: list[str] = wanted.to_pylist()
+    sources = [one for one in built.manifest["source_versions"] if any(name.startswith(f"{one}:") for name in names)]
+    found: dict[str, Mapping[str, str]] = {}
+    for source in sources:
+        documents = read_documents(paths, source)
+        own = documents.filter(pc.is_in(documents["document_id"], value_set=wanted))
+        found |= {row["document_id"]: row for row in own.select(["document_id", "title", "text"]).to_pylist()}
+    gone = [name for name in names if sources and name not in found]
+    if gone:
+        raise DataError(
+            f"{len(gone)} document(s) of {built.name} are no longer in its sources, the first {gone[0]}: build it "
+            f"again: corpus-audit benchmarks --build {built.name}"
+        )
+    return found
+
+
+def _reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel | None, str | None]:
+    try:
+        return reference_of(model.entry, paths), None
+    except TransientError:
+        raise
+    except AuditError as error:
+        return None, str(error)
+
+
+def _unsearched(document: Document) -> Extracted:
+    nothing = windows_from(EXTRACTION.empty_table())
+    judged = Judged((), np.empty(0))
+    found = memorisation(nothing, judged.apart, len(document.text))
+    return Extracted(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
+
+
+def shown_of_extraction(report: ExtractionReport) -> Shown:
+    """Of a pair: how many documents the model reproduces something of, and of which the most."""
+    rows = report.documents.to_pylist()
+    searched = [row for row in rows if row["windows"]]
+    audited = [row for row in searched if row["side"] == "audited"]
+    reproduced = [row for row in audited if row["claim"] == "reproduced"]
+    strongest = sorted(reproduced, key=lambda row: (-row["covered_at_0_001"], -row["longest_run"]))[:_SHOWN]
+    values = {
+        "status": "ok" if searched else "not_applicable",
+        **({"reason": rows[0]["reason"]} if rows and not searched else {}),
+        **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
+        "audited documents": len(audited),
+        "documents reproduced in part": len(reproduced),
+        "held-out documents": len(searched) - len(audited),
+        "held-out documents reproduced in part": sum(
+            row["claim"] == "reproduced" for row in searched if row["side"] == "held_out"
+        ),
+        "windows": sum(row["windows"] for row in rows),
+        "data_version": report.data_version,
+    }
+    body = [
+        (
+            row["title"] or row["document_id"],
+            f"{row['covered_at_0_001']:.2%}",
+            row["longest_run"],
+            "–" if row["q_bh"] is None else f"{row['q_bh']:.3g}",
+        )
+        for row in strongest
+    ]
+    header = ("document", "covered at p of at least 0.001", "longest run (characters)", "q (Benjamini-Hochberg)")
+    return Shown(len(rows), values, {"what it reproduces": (header, body)} if body else {})

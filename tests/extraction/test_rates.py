@@ -1,0 +1,91 @@
+"""Shares over documents: worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from audit_pipeline.catalogue.contracts import EXTRACTION
+from audit_pipeline.extraction.conclude import memorisation, windows_from
+from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.judged import Judged
+from audit_pipeline.extraction.rates import ExtractionRate, extraction_rates
+from audit_pipeline.extraction.search import Extracted
+
+
+def extracted(
+    name: str,
+    probabilities: Sequence[float],
+    *,
+    group: str = "",
+    collection: str = "all",
+    side: Literal["audited", "held_out"] = "audited",
+    occurrences: int | None = None,
+) -> Extracted:
+    """A document of 100 characters whose windows have suffixes of 10, one behind the other, of these probabilities."""
+    rows = [
+        {
+            **{"key": str(number), "text_sha256": name, "start": 10 * number, "prefix_tokens": 2, "token_id": [0]},
+            **{"char_start": [10 * number], "char_end": [10 * number + 10], "logprob": [np.log(p)], "rank": [1]},
+            **{"log_mass_40": [0.0], "argmax_id": [0]},
+        }
+        for number, p in enumerate(probabilities)
+    ]
+    windows = windows_from(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
+    judged = Judged((None,) * len(windows), np.full(len(windows), np.nan))
+    document = Document(name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences)
+    coarse = np.ones(len(windows), dtype=np.bool_)
+    return Extracted(document, windows, coarse, judged, memorisation(windows, judged.apart, 100))
+
+
+def at(rates: Sequence[ExtractionRate], unit: str, name: str, threshold: float | None) -> dict[str, ExtractionRate]:
+    return {one.side: one for one in rates if (one.unit, one.name, one.threshold) == (unit, name, threshold)}
+
+
+def test_shares_of_characters_and_of_documents() -> None:
+    found = [
+        extracted("a", [0.6, 0.02, 1e-6], collection="novels"),
+        extracted("b", [1e-6, 1e-7], collection="novels"),
+        extracted("c", [0.002], collection="poems"),
+        extracted("short", []),
+        extracted("new", [0.005], side="held_out"),
+    ]
+    rates = extraction_rates(found, "shelf")
+    sides = at(rates, "benchmark", "shelf", 0.001)
+    audited = sides["audited"]
+    # 20 of 100, none, and 10 of 100 characters; a document without a window counts nowhere.
+    assert (audited.documents, audited.characters, audited.n_reached) == (3, 300, 2)
+    assert audited.covered == pytest.approx(30 / 300)
+    # Clopper and Pearson, 2 of 3.
+    assert (audited.reached_low, audited.reached_high) == pytest.approx((0.0943, 0.9916), abs=1e-4)
+    assert audited.median_log_p == pytest.approx(np.log(0.002))
+    assert (sides["held_out"].n_reached, sides["held_out"].documents) == (1, 1)
+    assert at(rates, "benchmark", "shelf", 0.5)["audited"].n_reached == 1
+    assert at(rates, "collection", "novels", 0.01)["audited"].covered == pytest.approx(20 / 200)
+    assert at(rates, "group", "c", 0.001)["audited"].covered == pytest.approx(0.1)
+    # Of one document there is nothing to resample.
+    assert at(rates, "group", "c", 0.001)["audited"].covered_interval.low is None
+    assert at(rates, "benchmark", "shelf", None)["audited"].n_reached == 0
+
+
+def test_the_interval_is_that_of_resampled_documents() -> None:
+    found = [extracted(str(number), [0.6] if number < 4 else [1e-6]) for number in range(10)]
+    interval = at(extraction_rates(found, "b"), "benchmark", "b", 0.5)["audited"].covered_interval
+    # Of 10 documents 4 cover a tenth each: the share is a hundredth of a binomial(10, .4), whose bounds are 1 and 7.
+    assert (interval.low, interval.high) == pytest.approx((0.01, 0.07), abs=1e-9)
+
+
+def test_texts_of_a_control_by_how_often_they_were_trained_on() -> None:
+    found = [extracted("a", [0.6], occurrences=64), extracted("b", [1e-6], occurrences=1)]
+    rates = extraction_rates(found, "b")
+    assert at(rates, "occurrences", "64", 0.1)["audited"].n_reached == 1
+    assert at(rates, "occurrences", "1", 0.1)["audited"].n_reached == 0
+
+
+def test_nothing_was_searched() -> None:
+    assert extraction_rates([], "b") == []
+    assert extraction_rates([extracted("short", [])], "b") == []

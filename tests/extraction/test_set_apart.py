@@ -1,0 +1,69 @@
+"""Windows that are no sign of memorisation, told from others."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.extraction.set_apart import COMMON_RUN, SEVERAL, boilerplate, is_boilerplate, repeats, run_of, why
+
+RUN = np.arange(COMMON_RUN)
+OTHER = np.arange(1000, 1000 + 40)
+
+
+def joined(*parts: object) -> np.ndarray:
+    return np.concatenate([np.atleast_1d(np.asarray(part)) for part in parts])
+
+
+def test_a_suffix_that_goes_on_as_its_prefix_did() -> None:
+    assert repeats(joined(7, RUN, 8), joined(9, RUN, OTHER[:9]))
+    assert not repeats(joined(7, RUN, 8), joined(9, RUN[:-1], OTHER[:9]))
+    # A refrain of three tokens.
+    refrain = np.tile([5, 6, 7], 17)
+    assert repeats(refrain[:50], refrain[1:])
+    # A suffix of fewer tokens than a run has to stand there whole.
+    assert repeats(joined(OTHER, 1, 2, 3), np.array([1, 2, 3]))
+    assert not repeats(joined(OTHER, 1, 2, 4), np.array([1, 2, 3]))
+
+
+def test_what_stands_in_three_documents() -> None:
+    licence = np.arange(500, 500 + 30)
+    own = [np.arange(2000 + 100 * number, 2050 + 100 * number) for number in range(4)]
+    documents = [joined(one, licence, one[::-1]) for one in own[:SEVERAL]]
+    known = boilerplate(documents, COMMON_RUN)
+    assert len(known) == len(licence) - COMMON_RUN + 1
+    assert is_boilerplate(joined(own[0][:30], licence[5 : 5 + COMMON_RUN]), known)
+    assert not is_boilerplate(joined(own[0][:30], licence[5 : 4 + COMMON_RUN], 0), known)
+    # In two documents, or three times in one, it is theirs.
+    assert not len(boilerplate(documents[:2], COMMON_RUN))
+    assert not len(boilerplate([joined(licence, licence, licence), own[0], own[1]], COMMON_RUN))
+
+
+def test_repetition_is_told_without_looking_at_other_documents() -> None:
+    def ask() -> np.ndarray:
+        pytest.fail("the documents are looked through for nothing")
+
+    assert why(RUN, RUN, ask) == "repeats its prefix"
+    known = boilerplate([OTHER] * SEVERAL, COMMON_RUN)
+    assert why(RUN, OTHER, lambda: known) == "in several documents"
+    assert why(OTHER, RUN, lambda: known) is None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=5),
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+)
+def test_boilerplate_is_what_counting_gives(documents: list[list[int]], suffix: list[int]) -> None:
+    length = run_of(len(suffix))
+    runs = Counter(
+        run
+        for document in documents
+        for run in {tuple(document[at : at + length]) for at in range(len(document) - length + 1)}
+    )
+    expected = runs[tuple(suffix)] >= SEVERAL
+    tokens = [np.array(document, dtype=np.int32) for document in documents]
+    assert is_boilerplate(np.array(suffix, dtype=np.int32), boilerplate(tokens, length)) is expected
