@@ -46,6 +46,8 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str | None]] = {
 }
 PAIRS = (Pair("b1", "m1"), Pair("b2", "m1"), Pair("bc", "mc"))
 """m1 is a model like any other, with a corpus whose documents are those of s2; mc is a model of the control."""
+SEARCHED = "b1"
+"""The benchmark whose documents an audit searches."""
 CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
     "source s1": (("fetch", "s1"),),
     "source s2": (("fetch", "s2"),),
@@ -55,12 +57,13 @@ CHANGES: dict[str, tuple[tuple[str, str], ...]] = {
     "entry bc": (("build", "bc"),),
     "corpus k": (("count", "k|m1"),),
     # The tokens of another tokenizer have not been counted.
-    "files m1": (("count", "k|m1"), ("run", "b1|m1"), ("run", "b2|m1")),
-    "start token m1": (("run", "b1|m1"), ("run", "b2|m1")),
-    "reference m1": (("run", "b1|m1"), ("run", "b2|m1")),
+    "files m1": (("count", "k|m1"), ("run", "b1|m1"), ("extract", "b1|m1"), ("run", "b2|m1")),
+    "start token m1": (("run", "b1|m1"), ("extract", "b1|m1"), ("run", "b2|m1")),
+    "reference m1": (("run", "b1|m1"), ("extract", "b1|m1"), ("run", "b2|m1")),
     "code split_quality": (("assess", "b1"), ("assess", "b2"), ("assess", "bc")),
     "code scores": (("score", "b1|m1"), ("score", "b2|m1"), ("score", "bc|mc")),
     "code evaluations": (("evaluate", "b1|m1"), ("evaluate", "b2|m1"), ("evaluate", "bc|mc")),
+    "code extraction": (("extract", "b1|m1"),),
     "configuration": (("publish", PUBLISHED),),
 }
 """What can be changed, and the steps that are right below it."""
@@ -68,7 +71,7 @@ BELOW: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("fetch", "s1"): (("train", "c"), ("build", "b1"), ("build", "b2")),
     ("fetch", "s2"): (("build", "b2"), ("count", "k|m1")),
     ("train", "c"): (("build", "bc"), ("run", "bc|mc")),
-    ("build", "b1"): (("assess", "b1"), ("run", "b1|m1")),
+    ("build", "b1"): (("assess", "b1"), ("run", "b1|m1"), ("extract", "b1|m1")),
     ("build", "b2"): (("assess", "b2"), ("run", "b2|m1")),
     ("build", "bc"): (("assess", "bc"), ("run", "bc|mc")),
     **{("assess", pair.benchmark): (("evaluate", pair.partition), ("publish", PUBLISHED)) for pair in PAIRS},
@@ -76,6 +79,7 @@ BELOW: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     **{("run", pair.partition): (("score", pair.partition),) for pair in PAIRS},
     **{("score", pair.partition): (("evaluate", pair.partition),) for pair in PAIRS},
     **{("evaluate", pair.partition): (("publish", PUBLISHED),) for pair in PAIRS},
+    ("extract", "b1|m1"): (("publish", PUBLISHED),),
 }
 
 
@@ -155,6 +159,7 @@ class World:
                     sources,
                     control,
                     split=self.splits.get(name, SplitFacts()),
+                    extraction=name == SEARCHED,
                 )
                 for name, (sources, control) in BENCHMARKS.items()
             },
@@ -164,19 +169,23 @@ class World:
                     self.conventions(pair),
                     self.rows.get(("score", pair.partition)),
                     self.rows.get(("evaluate", pair.partition)),
+                    self.rows.get(("extract", pair.partition)),
                     self.outcomes.get(pair.partition),
                 )
                 for pair in PAIRS
             },
             published=replace(self.published, wanted={"configuration": self.given["configuration"]}),
-            code={name: str(self.given[f"code {name}"]) for name in ("split_quality", "scores", "evaluations")},
+            code={
+                name: str(self.given[f"code {name}"])
+                for name in ("split_quality", "scores", "evaluations", "extraction")
+            },
         )
 
     def carry_out(self, step: PlannedStep) -> None:
         """Make what the step makes, of what there is now; what it is made of has to be there."""
         self.hour += 1
         if step.kind == "publish":
-            runs = frozenset(one.run_id for (kind, _), one in self.rows.items() if kind == "evaluate")
+            runs = frozenset(one.run_id for (kind, _), one in self.rows.items() if kind != "score")
             runs |= {split.run_id for split in self.splits.values()}
             self.published = PublishedFacts(
                 there={"configuration": self.given["configuration"]}, runs=runs, at=self.now
@@ -204,6 +213,11 @@ class World:
         if step.kind == "run":
             # Kept by content: what was computed once stays.
             self.cache.add((step.what, now.statistics))
+            return
+        if step.kind == "extract":
+            assert pair.benchmark == SEARCHED, "nobody asked for it"
+            code = str(self.given["code extraction"])
+            self.rows["extract", step.what] = WrittenRows(run, self.now, code, built, now, run)
             return
         assert (step.what, now.statistics) in self.cache, "the model was run on this, in this way"
         scores = self.rows.get(("score", step.what))
@@ -354,7 +368,8 @@ def test_a_pair_is_done_where_nothing_is_to_be_done_for_it_on_what_is_built(worl
     steps = plan(there, PlanRequest(pairs=(pair,)))
     is_built = there.benchmarks[pair.benchmark].built is not None
     assert (not steps) == (state_of(pair, there).status == "done" or not is_built)
-    assert {step.because for step in steps if step.kind in OF_PAIRS} <= {state_of(pair, there).reason}
+    audit = {step.because for step in steps if step.kind in OF_PAIRS and step.kind != "extract"}
+    assert audit <= {state_of(pair, there).reason}
 
 
 # --- words ---
@@ -390,7 +405,8 @@ def test_what_is_damaged_is_made_again_from_its_stage_on(damaged: tuple[str, ...
     there = finished().situation()
     audits = {pair: replace(audit, damaged=damaged) for pair, audit in there.audits.items() if pair == PAIRS[0]}
     steps = plan(replace(there, audits={**there.audits, **audits}), replace(ALL, publish=False))
-    assert [step.kind for step in steps] == list(OF_PAIRS[OF_PAIRS.index(first) :])  # type: ignore[arg-type]
+    kinds = [kind for kind in OF_PAIRS if kind != "extract"]
+    assert [step.kind for step in steps] == kinds[kinds.index(first) :]  # type: ignore[arg-type]
     assert {(step.pair, step.because) for step in steps} == {(PAIRS[0], reason)}
 
 
@@ -406,11 +422,28 @@ def test_a_run_that_died_between_scores_and_findings_is_finished() -> None:
 
 def test_what_is_asked_again_or_besides_is_run_whatever_is_there() -> None:
     there, pair = finished().situation(), PAIRS[0]
-    for asked, reason in (
-        (PlanRequest(pairs=(pair,), again=True), "it is asked for again"),
-        (PlanRequest(pairs=(pair,), more_statistics=("topk",)), "more token statistics are asked for: topk"),
-    ):
-        assert [(step.kind, step.because) for step in plan(there, asked)] == [(kind, reason) for kind in OF_PAIRS]
+    again = plan(there, PlanRequest(pairs=(pair,), again=True))
+    assert [(step.kind, step.because) for step in again] == [(kind, "it is asked for again") for kind in OF_PAIRS]
+    besides, reason = PlanRequest(pairs=(pair,), more_statistics=("topk",)), "more token statistics are asked for: topk"
+    assert [(step.kind, step.because) for step in plan(there, besides)] == [
+        (kind, reason) for kind in OF_PAIRS if kind != "extract"
+    ]
+
+
+def test_documents_that_were_not_searched_leave_a_pair_stale_and_its_audit_alone() -> None:
+    world = finished()
+    del world.rows["extract", PAIRS[0].partition]
+    why = "its documents have not been searched for passages that the model gives"
+    state = state_of(PAIRS[0], world.situation())
+    assert (state.status, state.reason) == ("stale", why)
+    steps = plan(world.situation(), replace(ALL, publish=False))
+    assert [(step.kind, step.what, step.because) for step in steps] == [("extract", PAIRS[0].partition, why)]
+    there = finished().situation()
+    audits = {PAIRS[0]: replace(there.audits[PAIRS[0]], damaged=("extraction_windows",))}
+    steps = plan(replace(there, audits={**there.audits, **audits}), replace(ALL, publish=False))
+    assert [(step.kind, step.because) for step in steps] == [
+        ("extract", "a file of what was found in its documents is damaged or gone")
+    ]
 
 
 def test_an_outcome_counts_until_a_later_audit() -> None:

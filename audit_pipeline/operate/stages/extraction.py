@@ -36,6 +36,7 @@ from audit_pipeline.extraction.windows import no_room
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.operate.shown import Shown
+from audit_pipeline.operate.stages.token_statistics import statistics_version
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
 
@@ -94,7 +95,12 @@ def extract_pair(
             table,
             pair,
             rows,
-            upstream={f"examples/{pair.benchmark}": benchmark.digest, **upstream_of(reference)},
+            upstream={
+                f"examples/{pair.benchmark}": benchmark.digest,
+                # How the model is run: its start token among it.
+                f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
+                **upstream_of(reference),
+            },
             model_fingerprint=model.identity.model_fingerprint,
             tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
             benchmark_digest=benchmark.digest,
