@@ -10,7 +10,6 @@ import dagster as dg
 from pydantic import Field
 
 from assets import OWNERS
-from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.extraction.search import COARSE_TO_FINE, asked_for
@@ -19,7 +18,12 @@ from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, for_each_pair
 from audit_pipeline.operate.dagster.partitions import pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
-from audit_pipeline.operate.stages.extraction import EXTRACTION_VERSION, extract_pair, shown_of_extraction
+from audit_pipeline.operate.stages.extraction import (
+    EXTRACTION_VERSION,
+    extract_pair,
+    is_asked_for,
+    shown_of_extraction,
+)
 
 
 class ExtractionConfig(dg.Config):
@@ -63,7 +67,7 @@ def extraction(
     forward_of = partial(models.forward, paths=paths, log=log)
 
     def run(pair: Pair) -> Metadata:
-        if not config.every_pair and not read_built(paths, pair.benchmark).spec.get("extraction", False):
+        if not config.every_pair and not is_asked_for(pair.benchmark):
             return {"status": "not asked for", "reason": "the benchmark does not say extraction: true"}
         model = models.tokenized(pair.model, paths)
         step = LineageStep.now(context.run.run_id, "extraction", EXTRACTION_VERSION)

@@ -11,6 +11,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks, standing
 from audit_pipeline.catalogue.contracts import (
     CONTROL_STUDIES,
     CONTROL_TEXTS,
+    DOCUMENT_MEMORISATION,
     DOCUMENTS,
     EVALUATIONS,
     EXAMPLES,
@@ -31,6 +32,7 @@ GROUPS = {
     "control_study": "controls",
     "token_frequencies": "references",
     "token_statistics": "token_statistics",
+    "extraction": "extraction",
     "scores": "scores",
     "evaluations": "scores",
     "warehouse": "reports",
@@ -44,9 +46,10 @@ EDGES = {
     "control_study": {"documents/sotu"},
     "token_frequencies": {"documents/sotu"},
     "token_statistics": {"benchmark"},
+    "extraction": {"benchmark", "token_statistics"},
     "scores": {"benchmark", "token_statistics", "token_frequencies"},
     "evaluations": {"benchmark", "split_quality", "scores"},
-    "warehouse": {"benchmark", "split_quality", "control_study", "scores", "evaluations"},
+    "warehouse": {"benchmark", "split_quality", "control_study", "extraction", "scores", "evaluations"},
     "contamination_report": {"warehouse"},
 }
 TABLES = {
@@ -57,6 +60,7 @@ TABLES = {
     "control_study": CONTROL_STUDIES,
     "token_frequencies": TOKEN_FREQUENCIES,
     "token_statistics": TOKEN_STATISTICS,
+    "extraction": DOCUMENT_MEMORISATION,
     "scores": SCORES,
     "evaluations": EVALUATIONS,
 }
@@ -109,6 +113,7 @@ def test_one_model_and_one_writer_at_a_time(definitions: dg.Definitions) -> None
         "control_study": "gpu",
         "token_frequencies": "references",
         "token_statistics": "gpu",
+        "extraction": "gpu",
         "warehouse": "duckdb_writer",
     }
 
@@ -151,6 +156,7 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
         ("token_frequencies", "counts_belong_to_tokenizer"),
         ("token_frequencies", "every_row_counted"),
         ("token_statistics", "cache_intact"),
+        ("extraction", "every_pair_ran"),
         ("scores", "no_score_failed"),
         ("evaluations", "metrics_in_range"),
         *((name, "every_pair_ran") for name in ("token_statistics", "scores", "evaluations")),
@@ -161,7 +167,9 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
     assert all(spec.description for spec in checks.values())
 
 
-def test_jobs_cover_every_asset_once(definitions: dg.Definitions) -> None:
+def test_jobs_cover_every_asset_once_and_extraction_also_on_request(definitions: dg.Definitions) -> None:
+    on_request = definitions.resolve_job_def("extract").asset_layer.selected_asset_keys
+    assert {key.to_user_string() for key in on_request} == {"extraction"}
     names = (
         *("refresh_sources", "build_benchmarks", "count_tokens", "train_controls", "run_studies"),
         *("audit_pairs", "publish"),

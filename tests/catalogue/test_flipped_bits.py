@@ -30,9 +30,12 @@ from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.controls.kept import MANIFEST, TEXTS, read_control, read_texts
 from audit_pipeline.errors import AuditError
+from audit_pipeline.extraction.search import Asked
+from audit_pipeline.extraction.windows import Lengths
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
+from audit_pipeline.operate.stages.extraction import extract_pair
 from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.operate.stages.warehouse import build_warehouse
@@ -139,6 +142,14 @@ def made(workspace: Workspace) -> Kept:
         assess_split(read_built(paths, spec.name), paths, LineageStep.now("run", "split_quality", SPLIT_VERSION))
         step = LineageStep.now("run", "token_statistics", "1")
         run_tokens(pair, model, paths, lambda: forward_of(model), step, kinds=("base",), logits_budget=0)
+        extract_pair(
+            pair,
+            model,
+            paths,
+            forward_of,
+            LineageStep.now("run", "extraction", "1"),
+            Asked(Lengths(12, 8), None, fine=True),
+        )
         score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))
     record_outcome(paths, PAIRS[0], "scores", "failed", "the device is gone", "failed")

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     DOCUMENT_MEMORISATION,
@@ -37,6 +38,7 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.operate.stages.token_statistics import statistics_version
+from audit_pipeline.sources.registry import all_sources
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
 
@@ -118,6 +120,12 @@ def extract_pair(
     )
 
 
+def is_asked_for(benchmark: str) -> bool:
+    """Whether the benchmark's entry says that audits search its documents; no for one that is in no entry."""
+    known = load_benchmarks()
+    return benchmark in known and known[benchmark].settings.extraction
+
+
 def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Document]:
     """The documents that a built benchmark was drawn from, whole; of one that is made of rows, its examples.
 
@@ -147,7 +155,7 @@ def _whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Ma
     """The documents of the sources that the benchmark was drawn from, by document_id; none where it is of rows."""
     wanted = built.examples["document_id"].unique()
     names: list[str] = wanted.to_pylist()
-    sources = [one for one in built.manifest["source_versions"] if any(name.startswith(f"{one}:") for name in names)]
+    sources = [one for one in built.manifest["source_versions"] if one in all_sources()]
     found: dict[str, Mapping[str, str]] = {}
     for source in sources:
         documents = read_documents(paths, source)

@@ -1,0 +1,221 @@
+"""Extraction from a benchmark's documents: which they are, what is kept of them, and what the assets do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+from tiny_models import forward_of
+
+from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import (
+    DOCUMENT_MEMORISATION,
+    EXTRACTION_RATES,
+    EXTRACTION_WINDOWS,
+    Pair,
+    Table,
+)
+from audit_pipeline.catalogue.lineage import LineageStep, latest_run
+from audit_pipeline.errors import DataError
+from audit_pipeline.extraction.search import Asked
+from audit_pipeline.extraction.windows import Lengths
+from audit_pipeline.operate.stages.extraction import documents_of, extract_pair, shown_of_extraction
+from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.warehouse.query import query
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PAIR = Pair("made_8", "tiny")
+ASKED = Asked(Lengths(12, 8), None, fine=True)
+PER_SIDE = 12
+
+
+@pytest.fixture
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
+    with quick_folder(tmp_path) as folder:
+        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
+        made.write_benchmarks(made=temporal([8], extraction=True), plain=temporal([9]))
+        made.fetch(*made_documents(PER_SIDE, 40))
+        for name in ("made", "plain"):
+            made.build(name)
+            made.assess(name)
+        yield made
+
+
+def extract(workspace: Workspace, run_id: str, forward: Callable[[Any], ForwardPass] = forward_of, **how: Any) -> Any:
+    step = LineageStep.now(run_id, "extraction", "1")
+    return extract_pair(PAIR, workspace.model("tiny"), workspace.paths, forward, step, how.get("asked", ASKED))
+
+
+def kept(workspace: Workspace, table: Table, run_id: str) -> pa.Table:
+    return store.read(workspace.paths, table, PAIR, run_id=run_id, what=table.name)
+
+
+def test_documents_are_whole_and_stand_on_the_side_of_their_texts(workspace: Workspace) -> None:
+    model = workspace.model("tiny")
+    documents = documents_of("made_8", model.entry, workspace.paths)
+    examples = read_built(workspace.paths, "made_8").examples.to_pylist()
+    sides = {row["document_id"]: "audited" if row["label"] else "held_out" for row in examples}
+    assert {one.name: one.side for one in documents} == sides
+    texts = {one.name: one.text for one in documents}
+    assert all(row["text"] in texts[row["document_id"]] for row in examples)
+    assert all(len(text.split()) == 40 for text in texts.values())
+    assert {one.collection for one in documents} == {row["collection"] for row in examples}
+    assert all(one.title for one in documents)
+
+
+def test_what_is_found_is_kept_with_its_lineage(workspace: Workspace) -> None:
+    report = extract(workspace, "first")
+    windows, documents, rates = (
+        kept(workspace, table, "first").to_pylist()
+        for table in (EXTRACTION_WINDOWS, DOCUMENT_MEMORISATION, EXTRACTION_RATES)
+    )
+    assert {row["document_id"] for row in windows} == {row["document_id"] for row in documents}
+    for row in documents:
+        own = [one for one in windows if one["document_id"] == row["document_id"]]
+        best = max(own, key=lambda one: one["log_p"])
+        assert (row["windows"], row["log_p"]) == (len(own), best["log_p"])
+        assert best["strength"] == 1
+        assert len(best["suffix_pieces"]) == len(best["first_choice_pieces"]) > 0
+        assert (row["prefix_tokens"], row["suffix_tokens"], row["stride"]) == (12, 8, "coarse-to-fine")
+        held_out = sum(one["side"] == "held_out" for one in documents)
+        assert (row["p_value"] is None) == (row["side"] == "held_out")
+        assert row["n_held_out"] in (None, held_out)
+    whole = [row for row in rates if (row["unit"], row["side"]) == ("benchmark", "audited")]
+    assert [row["threshold"] for row in whole] == [0.001, 0.01, 0.1, 0.5, None]
+    assert {row["n_documents"] for row in whole} == {sum(row["side"] == "audited" for row in documents)}
+    assert len(report.documents) == len(documents)
+    written = latest_run(workspace.paths, "document_memorisation", PAIR.partition)
+    assert written.upstream.keys() == {"examples/made_8", f"token_statistics/{PAIR.partition}"}
+
+
+def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace: Workspace) -> None:
+    first = extract(workspace, "first")
+    again = extract(workspace, "again", lambda _: pytest.fail("everything is in the cache"))
+    assert again.data_version == first.data_version
+    for table in (EXTRACTION_WINDOWS, EXTRACTION_RATES):
+        one, other = (kept(workspace, table, run).drop_columns(["run_id"]) for run in ("first", "again"))
+        assert one.equals(other)
+
+
+def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace) -> None:
+    extract(workspace, "first")
+    extract(workspace, "again", asked=Asked(Lengths(12, 6), None, fine=False))
+    report = build_warehouse(workspace.paths)
+    assert not report.unreadable
+    assert not report.doubled
+
+    def told(sql: str) -> list[dict[str, Any]]:
+        return list(query(workspace.paths.warehouse, sql).to_pylist())
+
+    [current] = told("SELECT DISTINCT run_id, suffix_tokens FROM current_document_memorisation")
+    assert current == {"run_id": "again", "suffix_tokens": 6}
+    assert told("SELECT DISTINCT run_id FROM extraction_windows ORDER BY 1") == [
+        {"run_id": "again"},
+        {"run_id": "first"},
+    ]
+    assert told("SELECT count(*) AS n FROM document_memorisation_as_of('2020-01-01')") == [{"n": 0}]
+    assert told("SELECT * FROM lineage_gaps WHERE \"table\" LIKE '%extraction%' OR \"table\" LIKE '%memori%'") == []
+    build_warehouse(workspace.paths, include_text=False)
+    [none] = told(
+        "SELECT count(prefix_excerpt) + sum(len(suffix_pieces)) + sum(len(first_choice_pieces)) AS quoted"
+        " FROM extraction_windows"
+    )
+    assert none["quoted"] == 0
+
+
+def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace) -> None:
+    report = extract(
+        workspace, "first", lambda _: pytest.fail("nothing can be run"), asked=Asked(Lengths(50, 50), 10, False)
+    )
+    rows = report.documents.to_pylist()
+    assert {row["windows"] for row in rows} == {0}
+    assert all("do not fit into the 64 tokens" in row["reason"] for row in rows)
+    assert kept(workspace, EXTRACTION_RATES, "first").num_rows == 0
+    assert shown_of_extraction(report).values["status"] == "not_applicable"
+
+
+def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:
+    workspace.fetch(*made_documents(1, 40))
+    with pytest.raises(DataError, match=r"no longer in its sources.*build it again"):
+        documents_of("made_8", workspace.model("tiny").entry, workspace.paths)
+
+
+def test_texts_of_rows_are_documents_themselves(workspace: Workspace) -> None:
+    rows = workspace.root / "rows.jsonl"
+    lines = [f'{{"input": "text number {number}, with some more words", "label": {number % 2}}}' for number in range(6)]
+    rows.write_text("\n".join(lines), encoding="utf-8")
+    workspace.write_benchmarks(
+        rows={
+            **{"builder": "labelled", "description": "made up", "path": str(rows), "design": "selected", "seed": 1},
+            **{"words": "any", "calibration_fraction": 0},
+        }
+    )
+    workspace.build("rows")
+    documents = documents_of("rows", workspace.model("tiny").entry, workspace.paths)
+    assert sorted((one.text[:13], one.side) for one in documents) == [
+        (f"text number {number}", "audited" if number % 2 else "held_out") for number in range(6)
+    ]
+
+
+def test_an_audit_searches_where_it_is_asked_for_and_once(workspace: Workspace) -> None:
+    result = workspace.run("audit", "--model", "tiny", "--benchmark", "made_8")
+    assert result.exit_code == 0, result.stderr
+    result = workspace.run("audit", "--model", "tiny", "--benchmark", "plain_9")
+    assert result.exit_code == 0, result.stderr
+    pairs = sorted(path.name for path in workspace.paths.table("document_memorisation").iterdir())
+    assert pairs == ["partition=made_8%7Ctiny"]
+    runs = len(workspace.runs())
+    assert workspace.run("audit", "--model", "tiny", "--benchmark", "made_8").exit_code == 0
+    assert len(workspace.runs()) == runs, "everything is up to date"
+
+
+def test_a_run_over_all_pairs_leaves_out_what_is_not_asked_for(workspace: Workspace) -> None:
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.operate.dagster.in_process import run_job
+    from audit_pipeline.operate.dagster.partitions import register
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        register(instance, benchmarks=["made_8", "plain_9"], models=["tiny"])
+        run_id = run_job(
+            defs().resolve_job_def("audit_pairs"), instance, partition_range=("made_8|tiny", "plain_9|tiny")
+        )
+        told = {
+            one.partition: {name: value.value for name, value in one.metadata.items()}
+            for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+            if (one := entry.asset_materialization) is not None and one.asset_key == dg.AssetKey("extraction")
+        }
+    assert told["plain_9|tiny"]["status"] == "not asked for"
+    assert told["made_8|tiny"]["status"] == "not_applicable", "50 + 50 tokens do not fit into a tiny model"
+
+
+def test_on_request_from_the_command_line(workspace: Workspace) -> None:
+    asked = ("extract", "--model", "tiny", "--prefix", "12", "--suffix", "8")
+    result = workspace.run(*asked, "--benchmark", "plain_9", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert '"calibrated": true' in result.stdout
+    found = query(workspace.paths.warehouse, "SELECT DISTINCT benchmark, suffix_tokens FROM document_memorisation")
+    assert found.to_pylist() == [{"benchmark": "plain_9", "suffix_tokens": 8}]
+    [name, *_] = (one.name for one in documents_of("plain_9", workspace.model("tiny").entry, workspace.paths))
+    result = workspace.run(*asked, "--document", name)
+    assert result.exit_code == 0, result.stderr
+    assert "Not calibrated" in result.stdout
+    for wrong, said in (
+        (("--document", "nobody:knows:it"), "the source nobody"),
+        (("--document", name.rpartition(":")[0] + ":other"), "has no document"),
+        (("--document", "x"), "with a colon"),
+        (("--benchmark", "plain_9", "--document", name), "one of them"),
+        ((), "say which documents"),
+        (("--benchmark", "plain_9", "--held-out", str(workspace.root)), "leave"),
+    ):
+        result = workspace.run(*asked, *wrong)
+        assert (result.exit_code, said in result.stderr) == (2, True), (wrong, result.stderr)
