@@ -67,5 +67,6 @@ def occurrences_in_training(texts: Iterable[str], name: str, role: Role, paths: 
         return [epochs * in_epoch[text_sha256(text)] for text in texts]
     except KeyError:
         raise DataError(
-            f"a text is not one of those that the control {name} is trained on now: build its benchmark again"
+            f"a text is none of the control {name} as it is trained now: build its benchmark again: "
+            f"corpus-audit control {name}"
         ) from None

@@ -105,7 +105,7 @@ def test_each_number_gets_its_share_of_the_members(numbers: list[int], more: int
 
 
 def test_chance_says_which_members_get_which_number() -> None:
-    """Of a text that is a member in every draw, whatever its place in the corpus."""
+    """Every window gets every number about as often, wherever it stands in the corpus."""
     table = documents(count=3, words=10)
     drawn = [draw_texts(table, entry(members=2, held_out=2, occurrences=[1, 64], seed=seed)) for seed in range(400)]
     times = Counter((text.text, text.exposed) for texts in drawn for text in texts if text.role == "member")
