@@ -52,7 +52,8 @@ def main() -> None:
     exposed = np.array([_aurocs(control, seed, EXPOSED, paths) for seed in range(arguments.positive)])
     twin = np.array([_aurocs(control, seed, TWIN, paths) for seed in range(arguments.seeds)])
     names = [*DETECTORS, "blind_control"]
-    print(f"{control.name}: {control.members} members, {control.held_out} held out, {control.occurrences:g} times each")
+    times = f"{control.mean_occurrences:g} times each"
+    print(f"{control.name}: {control.members} members, {control.held_out} held out, {times}")
     sides = f"exposed, {arguments.positive} seeds", f"twin, {arguments.seeds} seeds: mean, interval for all at once"
     print(f"{'':18} {sides[0]:22} {sides[1]}")
     level = 1 - 0.05 / len(names)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.catalogue.contracts import digest
@@ -26,6 +27,17 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
 Count = Annotated[int, Field(ge=0, strict=True)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
+
+
+def _one_or_several(value: object) -> str:
+    return "several" if isinstance(value, list | tuple) else "one"
+
+
+# Told apart beforehand: a mistake in the one is no mistake in the other.
+Occurrences = Annotated[
+    Annotated[Positive, Tag("one")] | Annotated[tuple[AtLeastOne, ...], Field(min_length=1), Tag("several")],
+    Discriminator(_one_or_several),
+]
 
 # Bounds on what is a slip of the hand: each lies far beyond what one machine trains in a day.
 _MOST_LAYERS = 512
@@ -81,7 +93,7 @@ class ControlEntry(StrictSettings):
     members: AtLeastOne
     held_out: AtLeastOne
     surrounding: Count = 0
-    occurrences: Positive = 1.0
+    occurrences: Occurrences = 1.0
     draw: Literal["fixed", "poisson"] = "fixed"
     epochs: AtLeastOne = 1
     learning_rate: Positive = 3e-3
@@ -94,6 +106,8 @@ class ControlEntry(StrictSettings):
 
     @model_validator(mode="after")
     def _occurrences_of_the_draw(self) -> Self:
+        if isinstance(self.occurrences, tuple):
+            return self
         if self.draw == "fixed" and self.occurrences != int(self.occurrences):
             raise ValueError("occurrences: a fixed number is a whole number; draw: poisson takes a mean")
         if self.draw == "poisson" and self.occurrences > _LARGEST_MEAN:
@@ -101,8 +115,23 @@ class ControlEntry(StrictSettings):
         return self
 
     @model_validator(mode="after")
+    def _members_for_each_number(self) -> Self:
+        if not isinstance(self.occurrences, tuple):
+            return self
+        if self.draw == "poisson":
+            raise ValueError("occurrences: several numbers are fixed ones; draw: poisson takes one mean")
+        if len(set(self.occurrences)) != len(self.occurrences):
+            raise ValueError("occurrences: a number stands there twice")
+        if self.members < len(self.occurrences):
+            raise ValueError(
+                f"members: {self.members} cannot be divided among the {len(self.occurrences)} numbers of occurrences; "
+                "ask for one each at least"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _ends_some_day(self) -> Self:
-        texts = int(self.members * self.occurrences + self.surrounding) * self.epochs
+        texts = int(self.members * self.mean_occurrences + self.surrounding) * self.epochs
         if texts > _MOST_TEXTS:
             raise ValueError(
                 f"each model would be trained on {texts:,} texts (members times occurrences, and surrounding, in every "
@@ -115,6 +144,11 @@ class ControlEntry(StrictSettings):
         if len(set(self.sources)) != len(self.sources):
             raise ValueError("sources: a source is named twice")
         return self
+
+    @property
+    def mean_occurrences(self) -> float:
+        """How often a member is trained on in an epoch, on average."""
+        return mean(self.occurrences) if isinstance(self.occurrences, tuple) else self.occurrences
 
     @property
     def settings_digest(self) -> str:

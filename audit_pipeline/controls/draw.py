@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import cycle, islice
 from typing import Any
 
 import pyarrow as pa
@@ -58,7 +59,8 @@ def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     window or, for ``randomise: document``, the document with all its windows. The model is trained on the members and
     the surrounding windows; the control model (role twin) on as many windows that are neither members nor held out,
     with the same number of occurrences, and the same surrounding ones. A member whose Poisson draw is 0 is never
-    trained on: it is held out.
+    trained on: it is held out. Where the entry names several numbers of occurrences, chance divides the members among
+    them, into parts that differ by one text at most.
 
     Raises DataError where the corpus holds too few windows.
     """
@@ -145,6 +147,10 @@ def _by_unit(
 
 
 def _occurrences(entry: ControlEntry, role: str) -> list[int]:
+    """How often each text of ``role`` is trained on, in the order of drawing."""
+    if isinstance(entry.occurrences, tuple):
+        # That order is random already: dealing the numbers out in turn divides the texts by chance.
+        return list(islice(cycle(entry.occurrences), entry.members))
     if entry.draw == "fixed":
         return [int(entry.occurrences)] * entry.members
     draw = random.Random(int(digest(entry.seed, entry.name, "occurrences", role), 16))  # noqa: S311 - reproducible

@@ -1,21 +1,22 @@
 """What is kept of a trained control: its manifest and its texts.
 
-What belongs here: reading them, and checking whether they are whole. What does not: whether they are as the control's
-entry says now (current.py), training (build.py).
+What belongs here: reading them, what they say of a text, and checking whether they are whole. What does not: whether
+they are as the control's entry says now (current.py), training (build.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import CONTROL_TEXTS
+from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, text_sha256
 from audit_pipeline.catalogue.integrity import require_folder
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, read_table
+from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import DataError
 
 MANIFEST, TEXTS = "manifest.json", "texts.parquet"
@@ -51,3 +52,21 @@ def read_texts(name: str, paths: DataPaths) -> pa.Table:
     folder = paths.control_version(name, str(read_control(name, paths)["version"]))
     require_whole(folder, TEXTS)
     return read_table(folder / TEXTS, CONTROL_TEXTS, what=f"the control {name}")
+
+
+def occurrences_in_training(texts: Iterable[str], name: str, role: Role, paths: DataPaths) -> list[int]:
+    """How many times the training of a control's model held each of ``texts``, over all its epochs, in their order.
+
+    0 for a text that this model was not trained on. Raises DataError as :func:`read_control`, and for a text that is
+    not one of the control's as it is trained now.
+    """
+    epochs = read_control(name, paths)["settings"]["epochs"]
+    kept = read_texts(name, paths)
+    in_epoch = dict(zip(kept.column("sha256").to_pylist(), kept.column(role).to_pylist(), strict=True))
+    try:
+        return [epochs * in_epoch[text_sha256(text)] for text in texts]
+    except KeyError:
+        raise DataError(
+            f"a text is none of the control {name} as it is trained now: build its benchmark again: "
+            f"corpus-audit control {name}"
+        ) from None

@@ -48,6 +48,19 @@ def test_no_file_no_controls(tmp_path: Path) -> None:
     assert dict(load_controls(tmp_path)) == {} == dict(load_studies(tmp_path))
 
 
+def test_a_control_that_was_trained_by_an_earlier_version_stays_current(folder: Path) -> None:
+    control = load_controls(folder)["check"].changed(occurrences=8)
+    assert control.settings_digest == "8d1e36ca2bc878617278938702680f9c0950c8f0481748304ec75b4312e7b09b"
+
+
+def test_members_may_be_trained_on_by_several_numbers(folder: Path) -> None:
+    (folder / "controls.yaml").write_text(CONTROL.replace("seed: 1", "seed: 1\n    occurrences: [1, 2, 64]"))
+    control = load_controls(folder)["check"]
+    assert control.occurrences == (1, 2, 64)
+    assert control.mean_occurrences == pytest.approx(67 / 3)
+    assert control.changed(occurrences=3).mean_occurrences == 3
+
+
 def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> None:
     control = load_controls(folder)["check"]
     changed = control.changed(learning_rate=0.5, hidden_size=64)
@@ -77,6 +90,13 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("seed: 1", "seed: 1\n    occurrences: .inf", "occurrences: must be a finite number"),
         ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
+        ("seed: 1", "seed: 1\n    occurrences: []", "occurrences: list should have at least 1 item"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 2, 2]", "occurrences: a number stands there twice"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 0]", r"occurrences: must be greater than or equal to 1, not 0$"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 2.5]", r"occurrences: must be a valid integer, not 2\.5$"),
+        ("members: 10", "members: 2\n    occurrences: [1, 2, 4]", "members: 2 cannot be divided among the 3 numbers"),
+        ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: [1, 2]", "draw: poisson takes one mean"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 100000000]", r"trained on 500,000,005 texts"),
         ("seed: 1", "seed: -1", "seed: must be greater than or equal to 0"),
     ],
 )

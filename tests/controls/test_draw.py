@@ -82,6 +82,38 @@ def test_a_poisson_draw_has_its_mean_and_members_drawn_never_are_held_out() -> N
     assert all(text.exposed for text in texts if text.role == "member")
 
 
+@settings(max_examples=30)
+@given(
+    numbers=st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True),
+    more=st.integers(0, 20),
+    randomise=st.sampled_from(["window", "document"]),
+)
+def test_each_number_gets_its_share_of_the_members(numbers: list[int], more: int, randomise: str) -> None:
+    members = len(numbers) + more
+    one, several = (
+        draw_texts(documents(count=40), entry(members=members, occurrences=occurrences, randomise=randomise))
+        for occurrences in (1, numbers)
+    )
+    assert [(text.text, text.role) for text in several] == [(text.text, text.role) for text in one]
+    roles = by_role(several)
+    for times in ([text.exposed for text in roles["member"]], [text.twin for text in roles["twin"]]):
+        parts = Counter(times)
+        assert sorted(parts) == sorted(numbers)
+        assert sum(parts.values()) == members
+        assert max(parts.values()) - min(parts.values()) <= 1
+    assert {(text.exposed, text.twin) for text in roles["held_out"]} == {(0, 0)}
+
+
+def test_chance_says_which_members_get_which_number() -> None:
+    """Every window gets every number about as often, wherever it stands in the corpus."""
+    table = documents(count=3, words=10)
+    drawn = [draw_texts(table, entry(members=2, held_out=2, occurrences=[1, 64], seed=seed)) for seed in range(400)]
+    times = Counter((text.text, text.exposed) for texts in drawn for text in texts if text.role == "member")
+    # Each of six windows is a member in a third of the draws, with each number in a sixth: 67 of 400, deviation 7.5.
+    assert len(times) == 12
+    assert all(67 - 30 < count < 67 + 30 for count in times.values())
+
+
 def test_a_text_that_stands_twice_has_no_role() -> None:
     table = documents(count=2, words=60)
     others = pa.Table.from_pylist(

@@ -21,7 +21,7 @@ from audit_pipeline.controls.build import build_control, train_into
 from audit_pipeline.controls.config import Architecture, StudyEntry
 from audit_pipeline.controls.current import trained_version, wanted_version
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.kept import read_control, read_texts
+from audit_pipeline.controls.kept import occurrences_in_training, read_control, read_texts
 from audit_pipeline.controls.roles import EXPOSED, TWIN
 from audit_pipeline.controls.study import conditions, measure, run_study
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
@@ -123,6 +123,18 @@ def test_what_was_trained_on_is_kept_with_the_models(built: DataPaths) -> None:
         assert manifest["models"][role]["losses"][-1] < math.log(manifest["vocabulary"])
         assert load_file(folder / role / "model.safetensors")
         assert not list((folder / role).glob("*.bin")), "no pickle"
+
+
+def test_how_often_training_held_a_text_is_told_over_all_epochs(built: DataPaths) -> None:
+    """Eight epochs, each of which held every text of a model's own once."""
+    roles = {text["text"]: text["role"] for text in read_texts("c", built).to_pylist()}
+    texts = sorted(roles)
+    for role, own in ((EXPOSED, "member"), (TWIN, "twin")):
+        found = occurrences_in_training(texts, "c", role, built)
+        assert found == [8 if roles[text] == own else 0 for text in texts]
+    assert occurrences_in_training([], "c", EXPOSED, built) == []
+    with pytest.raises(DataError, match=r"a text is none of the control c .*corpus-audit control c"):
+        occurrences_in_training([*texts, "another text"], "c", TWIN, built)
 
 
 def test_a_trained_control_is_a_model_like_any_other(built: DataPaths) -> None:
