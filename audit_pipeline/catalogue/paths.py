@@ -25,9 +25,9 @@ DEFAULTS = SHIPPED if SHIPPED.is_dir() else PROJECT_ROOT
 MODEL_PAGE = "model="
 """What the names of models' pages and their JSON copies begin with."""
 _CODE_LOCATION = "audit_pipeline.definitions"
-# A file system allows 255 bytes; partition=contamination_rates%3ABENCHMARK%7CMODEL, a folder of the lineage, is the
+# A file system allows 255 bytes; partition=document_memorisation%3ABENCHMARK%7CMODEL, a folder of the lineage, is the
 # longest of all names that are made of these.
-_LONGEST = {"benchmark": 60, "model": 160}
+_LONGEST = {"benchmark": 60, "model": 158}
 
 
 @lru_cache(maxsize=4096)

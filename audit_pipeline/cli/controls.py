@@ -35,6 +35,13 @@ from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.console import say, show_table
 
 INSTRUMENT_CHECK = "instrument_check"
+MEMORISATION_CHECK = "memorisation_check"
+_BY_OCCURRENCES = """
+SELECT model, name::INTEGER AS times, reached FROM current_extraction_rates
+WHERE benchmark = $benchmark AND unit = 'occurrences' AND rule = 'probability' AND threshold = $threshold
+    AND side = 'audited'
+ORDER BY times
+"""
 _CHECKED = ("min_k", "min_k_plus_plus", "infilling")
 
 
@@ -53,6 +60,7 @@ def control(name: str, device: str | None) -> None:
     for one in audited:
         show_audited(one)
     show_checks(audited)
+    show_memorisation(audited)
 
 
 def audit_control(name: str, device: str | None) -> list[Audited]:
@@ -112,6 +120,36 @@ def show_checks(audited: Sequence[Audited]) -> None:
     models: dict[str, str] = {one.model.control.role: one.model.name for one in audited if one.model.control}
     for benchmark in dict.fromkeys(spec.name for one in audited for spec in one.benchmarks):
         _show_check(DataPaths.from_environment(), benchmark, models)
+
+
+def show_memorisation(audited: Sequence[Audited]) -> None:
+    """How often texts had to be trained on until the model gives them word for word, where documents were searched."""
+    searched = dict.fromkeys(spec.name for one in audited for spec in one.benchmarks if spec.settings.extraction)
+    models: dict[str, str] = {one.model.control.role: one.model.name for one in audited if one.model.control}
+    for benchmark in searched:
+        _show_memorised(DataPaths.from_environment(), benchmark, models)
+
+
+def _show_memorised(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
+    from audit_pipeline.metrics.claims import REPRODUCED_FROM
+    from audit_pipeline.warehouse.query import open_read_only
+
+    with open_read_only(paths.warehouse) as connection:
+        relation = connection.sql(_BY_OCCURRENCES, params={"benchmark": benchmark, "threshold": REPRODUCED_FROM})
+        rows: list[dict[str, Any]] = relation.to_arrow_table().to_pylist()
+
+    def found(role: str) -> dict[int, float]:
+        return {row["times"]: row["reached"] for row in rows if row["model"] == models.get(role)}
+
+    def told(role: str) -> str:
+        return ", ".join(f"{share:.0%}" for share in found(role).values()) or "not searched"
+
+    say(
+        f"\nMemorisation check: of texts that were {', '.join(map(str, found('exposed')))} times in training, the model "
+        f"gives word for word (p ≥ {REPRODUCED_FROM}): {told('exposed')}; the control model, which saw none of them: "
+        f"{told('twin')}",
+        memorisation=[{"benchmark": benchmark, "exposed": found("exposed"), "twin": found("twin")}],
+    )
 
 
 def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The command demo: the check of the instrument, and a first audit of a real model.
+"""The command demo: the checks of the instrument, and a first audit of a real model.
 
 What belongs here: their order, and what to do next in words. What does not: either of them (controls.py, audited.py).
 """
@@ -13,7 +13,13 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import Audited, AuditOptions, audit_pairs, publish_audited, show_audited
-from audit_pipeline.cli.controls import INSTRUMENT_CHECK, audit_control, show_checks
+from audit_pipeline.cli.controls import (
+    INSTRUMENT_CHECK,
+    MEMORISATION_CHECK,
+    audit_control,
+    show_checks,
+    show_memorisation,
+)
 from audit_pipeline.cli.shared import json_option, whole_configuration
 from audit_pipeline.operate.console import say, tell
 
@@ -26,14 +32,11 @@ def demo(model: str) -> None:
 
     The texts are real and dated; all of it takes a few minutes on two cores.
     """
-    checked: list[Audited] = []
-    if INSTRUMENT_CHECK in whole_configuration().controls.names:
-        checked = audit_control(INSTRUMENT_CHECK, None)
-    else:
-        tell(f"no instrument check: config/controls.yaml has no control '{INSTRUMENT_CHECK}'")
+    checked, memorised = _controlled(INSTRUMENT_CHECK), _controlled(MEMORISATION_CHECK)
     audited = audit_pairs(model, "demo", AuditOptions(publish=False))
-    publish_audited([*checked, audited])
+    publish_audited([*checked, *memorised, audited])
     show_checks(checked)
+    show_memorisation(memorised)
     show_audited(audited)
     paths = DataPaths.from_environment()
     say("\nNext:")
@@ -46,6 +49,14 @@ def demo(model: str) -> None:
     ):
         say(f"  {_program()}{command:<72} {what}")
     say(f"\nEverything lies under {paths.root}")
+
+
+def _controlled(name: str) -> list[Audited]:
+    """Both models of a control, audited; none where the configuration has no such control."""
+    if name in whole_configuration().controls.names:
+        return audit_control(name, None)
+    tell(f"config/controls.yaml has no control '{name}': its check is left out")
+    return []
 
 
 def _program() -> str:

@@ -6,7 +6,7 @@ search and what is concluded (extraction/).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,8 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.controls.kept import occurrences_in_training
+from audit_pipeline.controls.roles import EXPOSED
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclude import memorisation, windows_from
 from audit_pipeline.extraction.documents import Document
@@ -136,8 +138,13 @@ def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Do
     built.require_belonging(model.name, model.control.name if model.control is not None else None)
     rows = built.examples.select(["example_id", "document_id", "label", "group", "collection"]).to_pylist()
     whole = _whole_documents(built, paths)
+    texts = EXAMPLES.texts(built.examples)
+    trained: Sequence[int | None] = [None] * len(texts)
+    if built.control is not None:
+        # Of both models: the twin, which was trained on none of them, is to show nothing however often the other was.
+        trained = occurrences_in_training(texts, built.control, EXPOSED, paths)
     found: dict[str, Document] = {}
-    for row, text in zip(rows, EXAMPLES.texts(built.examples), strict=True):
+    for row, text, times in zip(rows, texts, trained, strict=True):
         of_source = whole.get(row["document_id"])
         name = row["example_id"] if of_source is None else row["document_id"]
         found[name] = Document(
@@ -147,6 +154,7 @@ def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Do
             row["group"],
             row["collection"],
             "held_out" if row["label"] == NON_MEMBER else "audited",
+            times,
         )
     return list(found.values())
 
