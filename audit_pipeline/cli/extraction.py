@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.cli.extraction_generated import GoingOn, draws_needed, going_on_options, show_long_runs
 from audit_pipeline.cli.shared import (
     DEVICE,
     FILE,
@@ -34,15 +35,22 @@ from audit_pipeline.metrics.claims import (
     NOT_CALIBRATED_IN_WORDS,
     extraction_claim,
 )
-from audit_pipeline.operate.console import Columns, Row, say, show_table, tell, tell_skipped
+from audit_pipeline.operate.console import (
+    Columns,
+    Row,
+    say,
+    show_table,
+    tell,
+    tell_skipped,
+    telling_what_takes_long,
+)
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.generate import Generated
     from audit_pipeline.extraction.held_out import Compared
     from audit_pipeline.extraction.search import Document, Extracted, Search
     from audit_pipeline.models.load import TokenizedModel
 
-    Generating = Callable[[Extracted, int], Generated]
+    Generating = Callable[[Extracted, int], Row]
 
 _SHOWN_DOCUMENTS = 20
 _DRAWS = "draws for an even chance"
@@ -71,14 +79,7 @@ _DRAWS = "draws for an even chance"
     help="Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
     "(tiled, and every 10 characters where a passage could be likely).",
 )
-@click.option(
-    "--generate",
-    "draws",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Let the model go on behind the prefixes of the strongest passages: by its first choices, and N times drawn.",
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of the draws.")
+@going_on_options
 @click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
 @TEXT_COLUMN
 @click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
@@ -92,8 +93,7 @@ def extract(
     prefix: int,
     suffix: int,
     stride: str,
-    draws: int | None,
-    seed: int,
+    going_on: GoingOn,
     out: Path | None,
     text_column: str | None,
     no_text: bool,
@@ -108,6 +108,7 @@ def extract(
     """
     from audit_pipeline.catalogue.tables import require_output
 
+    going_on.require_sense(suffix)
     paths = DataPaths.from_environment() if dry_run else data_to_write()
     configured = model_named(model)
     if out is not None:
@@ -141,8 +142,12 @@ def extract(
 
         write_windows(out, found)
     _show_documents(found, known)
-    generated = partial(search.generated, forward=forward, draws=draws, seed=seed) if draws is not None else None
-    _show_passages(found, generated, quoted=not no_text and texts_are_quoted())
+    shown, quoted = _strongest(found), not no_text and texts_are_quoted()
+    _show_passages(
+        shown, partial(going_on.of_passage, search, forward, quoted=quoted), going_on.columns(), quoted=quoted
+    )
+    if going_on.tokens is not None:
+        show_long_runs(search, forward, shown, going_on.tokens)
     _show_claims(found, known)
     if out is not None:
         say(f"{sum(len(one.windows) for one in found):,} windows in {out}", out=out)
@@ -180,26 +185,31 @@ def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str 
     )
 
 
-def _show_passages(found: Sequence[Extracted], generated: Generating | None, *, quoted: bool) -> None:
+def _strongest(found: Sequence[Extracted]) -> Sequence[Extracted]:
+    """The documents that are shown one by one, the strongest first."""
     by_strength = sorted((one for one in found if len(one.windows)), key=lambda one: -_best(one))
-    passages = [row for one in by_strength[:_SHOWN_DOCUMENTS] for row in _passages(one, generated, quoted=quoted)]
-    hits: Columns = [
-        ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_expected(row)}"),
-        ("by its first choices the model gives", lambda row: row["greedy"] or "-"),
-    ]
     if len(by_strength) > _SHOWN_DOCUMENTS:
         say(f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window.")
+    return by_strength[:_SHOWN_DOCUMENTS]
+
+
+def _show_passages(shown: Sequence[Extracted], generated: Generating, columns: Columns, *, quoted: bool) -> None:
+    passages: list[Row] = []
+    with telling_what_takes_long("going on behind passages of") as tell_what:
+        for one in shown:
+            tell_what(one.document.name)
+            passages += _passages(one, generated, quoted=quoted)
     show_table(
         "passages",
         passages,
         [
             ("document", "document"),
             ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
-            (_DRAWS, lambda row: _draws(row["log_p"])),
+            (_DRAWS, lambda row: draws_needed(row["log_p"])),
             ("tokens that are its first choice", lambda row: f"{row['matches']} of {row['tokens']}"),
             ("words before", lambda row: row["prefix"] or "-"),
             ("passage", lambda row: row["suffix"] or "-"),
-            *(hits if generated else []),
+            *columns,
         ],
     )
 
@@ -262,7 +272,7 @@ def _show_documents(found: Sequence[Extracted], held_out: Sequence[Extracted]) -
             *shares,
             ("first choices alone", _share("greedy")),
             ("longest run", lambda row: f"{row['longest_run']:,}"),
-            (_DRAWS, lambda row: _draws(row["log_p"])),
+            (_DRAWS, lambda row: draws_needed(row["log_p"])),
             *(tested if held_out else []),
         ],
     )
@@ -291,14 +301,13 @@ def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
     }
 
 
-def _passages(one: Extracted, generated: Generating | None, *, quoted: bool) -> list[Row]:
+def _passages(one: Extracted, generated: Generating, *, quoted: bool) -> list[Row]:
     from audit_pipeline.extraction.documents import excerpt
 
     windows, text = one.windows, one.document.text
     rows: list[Row] = []
     for number in one.found.strongest:
         start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
-        drawn = generated(one, number) if generated is not None else None
         rows.append(
             {
                 "document": one.document.name,
@@ -311,9 +320,7 @@ def _passages(one: Extracted, generated: Generating | None, *, quoted: bool) -> 
                 "tokens": int(windows.tokens[number]),
                 "prefix": excerpt(text[start:begin], last=True) if quoted else None,
                 "suffix": excerpt(text[begin:end]) if quoted else None,
-                "draws": drawn and drawn.draws,
-                "hits": drawn and drawn.hits,
-                "greedy": excerpt(drawn.greedy) if drawn is not None and quoted else None,
+                **generated(one, number),
             }
         )
     return rows
@@ -325,16 +332,3 @@ def _share(name: str) -> Callable[[Row], str]:
 
 def _number(name: str) -> Callable[[Row], str]:
     return lambda row: "-" if row[name] is None else f"{row[name]:.3f}"
-
-
-def _expected(row: Row) -> str:
-    """How many of the draws would be the passage on average: they are among the likeliest tokens."""
-    return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
-
-
-def _draws(log_p: float) -> str:
-    """How many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.extraction.conclude import log_draws
-
-    needed = log_draws(log_p)
-    return f"{math.exp(needed):,.0f}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"

@@ -23,6 +23,8 @@ from audit_pipeline.extraction.conclude import (
     windows_from,
 )
 from audit_pipeline.extraction.generate import Generated, generate
+from audit_pipeline.extraction.long_runs import LongRun, long_run
+from audit_pipeline.extraction.near_verbatim import Nearness, near_verbatim
 from audit_pipeline.extraction.places import grid, tiled, worth_a_look
 from audit_pipeline.extraction.windows import (
     Lengths,
@@ -127,9 +129,23 @@ class Search:
         self, one: Extracted, number: int, forward: Callable[[], ForwardPass], draws: int, seed: int
     ) -> Generated:
         """What the model gives behind the prefix of a document's window ``number``."""
+        return generate(self._model, forward(), self._window(one, number), draws, seed)
+
+    def near_verbatim(self, one: Extracted, number: int, forward: Callable[[], ForwardPass], near: Nearness) -> float:
+        """The log of a lower bound of the probability of a continuation near the suffix of a document's window
+        ``number``, never below that of the suffix itself."""
+        bound = near_verbatim(forward(), self._window(one, number), near)
+        # The two were summed over passes of their own, whose last digits differ.
+        return max(bound, float(one.windows.log_p_top[number]))
+
+    def long_run(self, document: Document, forward: Callable[[], ForwardPass], tokens: int) -> LongRun:
+        """How much the model gives of the ``tokens`` behind the first prefix of a document."""
+        return long_run(self._model, forward(), document.text, self._asked.lengths.prefix, tokens)
+
+    def _window(self, one: Extracted, number: int) -> EncodedText:
         start = int(one.windows.start[number])
         [window] = windows_at(self._model, one.document.text, [start], self._asked.lengths)
-        return generate(self._model, forward(), window, draws, seed)
+        return window
 
     def _first_windows(self) -> Iterator[list[EncodedText]]:
         return _pieces(map(self._first, self._documents))

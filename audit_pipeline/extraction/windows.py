@@ -64,7 +64,7 @@ def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], leng
         short: list[int] = []
         for start, one in zip(waiting, encode(model, [document[at : at + size] for at in waiting]), strict=True):
             ends = start + size >= len(document)
-            if _own_tokens(one) >= lengths.window + (0 if ends else _BEYOND):
+            if own_tokens(one) >= lengths.window + (0 if ends else _BEYOND):
                 found[start] = _cut(one, start, sha256, lengths)
             elif not ends:
                 short.append(start)
@@ -72,7 +72,7 @@ def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], leng
     return [found[start] for start in sorted(found)]
 
 
-def _own_tokens(text: EncodedText) -> int:
+def own_tokens(text: EncodedText) -> int:
     """How many tokens there are without those that the tokenizer puts behind the text: these stand for no character."""
     own = np.flatnonzero(text.char_end)
     return int(own[-1]) + 1 if len(own) else 0
@@ -93,6 +93,13 @@ def _cut(text: EncodedText, start: int, sha256: str, lengths: Lengths) -> Encode
         char_end=char_end,
         first_scored=lengths.prefix,
     )
+
+
+def given_and_asked(window: EncodedText) -> tuple[list[int], list[int]]:
+    """The tokens that the model is given, its start token among them, and those of the suffix."""
+    start = [] if window.start_token_id is None else [window.start_token_id]
+    ids = window.token_id.tolist()
+    return [*start, *ids[: window.first_scored]], ids[window.first_scored :]
 
 
 def run_windows(
