@@ -26,7 +26,7 @@ _NOT_KEPT = "Loads the model, and is not kept in the cache."
 @dataclass(frozen=True)
 class GoingOn:
     """How the model is asked to go on: ``draws`` with a ``seed`` behind the strongest passages; near-verbatim, with up
-    to ``differing`` tokens otherwise (``edits``: as edits), by so many ``beams``; for ``tokens`` from the beginning of
+    to ``differing`` other tokens (``edits``: edits), by so many ``beams``; for ``tokens`` from the beginning of
     a document. None: not asked for."""
 
     draws: int | None
@@ -105,7 +105,7 @@ def going_on_options(command: Callable[..., None]) -> Callable[..., None]:
         default=20,
         show_default=True,
         type=click.IntRange(min=1),
-        help="Continuations that --near-verbatim follows at a time. More take longer, and raise the bound.",
+        help="Continuations that --near-verbatim follows at a time. More take longer, and can raise the bound.",
     )
     @click.option(
         "--edits",

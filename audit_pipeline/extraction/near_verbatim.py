@@ -6,7 +6,7 @@ probability of the suffix itself (conclude.py), drawing (generate.py).
 Every token of a continuation is drawn from the ``BEST_TOKENS`` likeliest, as for ``log_p_top``. Continuations are as
 long as the suffix. Those that can no longer end near it are dropped, and of the others the likeliest are gone on with,
 the suffix itself always among them. A beam that can only end near the suffix, however it goes on, counts whole and is
-not run on: so the last tokens that may differ cost nothing, and the bound is larger for it than by finished beams.
+not run on: the bound is larger for it than the sum over finished beams that the paper takes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Beams:
     def __init__(self, forward: ForwardPass, prefix: Sequence[int]) -> None:
         self._model = forward.model
         self._ids = self._new = torch.tensor([prefix], device=forward.device)
-        # Where the check at loading did not find keys and values to be of use, beams are run anew.
+        # Without what the check at loading found to be right with keys and values, beams are run anew.
         self._cache = DynamicCache(config=forward.model.config) if forward.packed else None
 
     def logits(self) -> torch.Tensor:
