@@ -13,12 +13,11 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-import torch
 from dagster._core.execution import compute_logs
 from loopback_index import FakeIndex
 from matplotlib.figure import Figure
 from PIL import Image
-from tiny_models import forward_of, save_model, tokenized
+from tiny_models import forward_of, save_model, single_threaded, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models
@@ -97,10 +96,8 @@ def tiny(
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """One thread for tiny tensors: several would only wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with single_threaded():
+        yield
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ two. What does not: tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,17 @@ SENTENCES = (
 )
 TWINS = ("token_id", "logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
 """The statistics that are recomputed here."""
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Within it, torch computes on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def save_tokenizer(folder: Path, *, adds_bos: bool = False) -> transformers.PreTrainedTokenizerFast:

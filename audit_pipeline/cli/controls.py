@@ -144,10 +144,10 @@ def _show_memorised(paths: DataPaths, benchmark: str, models: Mapping[str, str])
     def told(role: str) -> str:
         return ", ".join(f"{share:.0%}" for share in found(role).values()) or "not searched"
 
+    times = ", ".join(map(str, found("exposed")))
     say(
-        f"\nMemorisation check: of texts that were {', '.join(map(str, found('exposed')))} times in training, the model "
-        f"gives word for word (p ≥ {REPRODUCED_FROM}): {told('exposed')}; the control model, which saw none of them: "
-        f"{told('twin')}",
+        f"\nMemorisation check: of texts that were {times} times in training, the model gives word for word "
+        f"(p ≥ {REPRODUCED_FROM}): {told('exposed')}; the control model, which saw none of them: {told('twin')}",
         memorisation=[{"benchmark": benchmark, "exposed": found("exposed"), "twin": found("twin")}],
     )
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages
+from audit_pipeline.cli.extraction_generated import GoingOn, going_on_options, show_long_runs
+from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages, strongest_of
 from audit_pipeline.cli.shared import (
     DEVICE,
     FILE,
@@ -73,14 +74,7 @@ if TYPE_CHECKING:
     help="Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
     "(tiled, and every 10 characters where a passage could be likely).",
 )
-@click.option(
-    "--generate",
-    "draws",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Let the model go on behind the prefixes of the strongest passages: by its first choices, and N times drawn.",
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of the draws.")
+@going_on_options
 @click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
 @TEXT_COLUMN
 @click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
@@ -97,8 +91,7 @@ def extract(
     prefix: int,
     suffix: int,
     stride: str,
-    draws: int | None,
-    seed: int,
+    going_on: GoingOn,
     out: Path | None,
     text_column: str | None,
     no_text: bool,
@@ -120,6 +113,7 @@ def extract(
             "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
             "--held-out and --reference-model out"
         )
+    going_on.require_sense(suffix)
     paths = DataPaths.from_environment() if dry_run else data_to_write()
     configured = model_named(model)
     if out is not None:
@@ -158,8 +152,12 @@ def extract(
 
         write_windows(out, audited)
     show_documents(found)
-    generated = partial(search.generated, forward_of=forward_of, draws=draws, seed=seed) if draws is not None else None
-    show_passages(found, generated, quoted=not no_text and texts_are_quoted())
+    shown, quoted = strongest_of(found), not no_text and texts_are_quoted()
+    show_passages(
+        shown, partial(going_on.of_passage, search, forward_of, quoted=quoted), going_on.columns(), quoted=quoted
+    )
+    if going_on.tokens is not None:
+        show_long_runs(search, forward_of, shown, going_on.tokens)
     show_claims(found)
     if out is not None:
         say(f"{sum(len(one.windows) for one in audited):,} windows in {out}", out=out)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from audit_pipeline.cli.extraction_generated import draws_needed
 from audit_pipeline.metrics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
@@ -17,41 +18,45 @@ from audit_pipeline.metrics.claims import (
     SET_APART_IN_WORDS,
     extraction_claim,
 )
-from audit_pipeline.operate.console import Columns, Row, say, show_table
+from audit_pipeline.operate.console import Columns, Row, say, show_table, telling_what_takes_long
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.generate import Generated
     from audit_pipeline.extraction.held_out import Compared
     from audit_pipeline.extraction.search import Extracted
-
-    Generating = Callable[[Extracted, int], Generated]
 
 _SHOWN_DOCUMENTS = 20
 _SHOWN_PASSAGES = 3
 _DRAWS = "draws for an even chance"
 
 
-def show_passages(found: Sequence[Extracted], generated: Generating | None, *, quoted: bool) -> None:
-    """The strongest passages of the strongest documents, and what the model gave where it was let go on."""
+def strongest_of(found: Sequence[Extracted]) -> Sequence[Extracted]:
+    """The audited documents that are shown one by one, the strongest first."""
     by_strength = sorted((one for one in _of_side(found, "audited") if one.found.strongest), key=_best, reverse=True)
-    passages = [row for one in by_strength[:_SHOWN_DOCUMENTS] for row in _passages(one, generated, quoted=quoted)]
-    hits: Columns = [
-        ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_expected(row)}"),
-        ("by its first choices the model gives", lambda row: row["greedy"] or "-"),
-    ]
     if len(by_strength) > _SHOWN_DOCUMENTS:
         say(f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window.")
+    return by_strength[:_SHOWN_DOCUMENTS]
+
+
+def show_passages(
+    shown: Sequence[Extracted], gone_on: Callable[[Extracted, int], Row], columns: Columns, *, quoted: bool
+) -> None:
+    """The strongest passages of the documents ``shown``; ``gone_on`` gives what ``columns`` show besides of each."""
+    passages: list[Row] = []
+    with telling_what_takes_long("going on behind passages of") as tell_what:
+        for one in shown:
+            tell_what(one.document.name)
+            passages += _passages(one, gone_on, quoted=quoted)
     show_table(
         "passages",
         passages,
         [
             ("document", "document"),
             ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
-            (_DRAWS, lambda row: _draws(row["log_p"])),
+            (_DRAWS, lambda row: draws_needed(row["log_p"])),
             ("tokens that are its first choice", lambda row: f"{row['matches']} of {row['tokens']}"),
             ("words before", lambda row: row["prefix"] or "-"),
             ("passage", lambda row: row["suffix"] or "-"),
-            *(hits if generated else []),
+            *columns,
         ],
     )
 
@@ -132,7 +137,7 @@ def show_documents(found: Sequence[Extracted]) -> None:
             ("first choices alone", _share("greedy")),
             *((("set apart", _share("covered_set_apart")),) if any(row["set_apart"] for row in rows) else ()),
             ("longest run", lambda row: f"{row['longest_run']:,}"),
-            (_DRAWS, lambda row: "-" if row["log_p"] is None else _draws(row["log_p"])),
+            (_DRAWS, lambda row: "-" if row["log_p"] is None else draws_needed(row["log_p"])),
             *(tested if any(test is not None for test in tests) else []),
         ],
     )
@@ -163,14 +168,13 @@ def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
     }
 
 
-def _passages(one: Extracted, generated: Generating | None, *, quoted: bool) -> list[Row]:
+def _passages(one: Extracted, gone_on: Callable[[Extracted, int], Row], *, quoted: bool) -> list[Row]:
     from audit_pipeline.extraction.documents import excerpt
 
     windows, text = one.windows, one.document.text
     rows: list[Row] = []
     for number in one.found.strongest[:_SHOWN_PASSAGES]:
         start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
-        drawn = generated(one, number) if generated is not None else None
         rows.append(
             {
                 "document": one.document.name,
@@ -183,9 +187,7 @@ def _passages(one: Extracted, generated: Generating | None, *, quoted: bool) -> 
                 "tokens": int(windows.tokens[number]),
                 "prefix": excerpt(text[start:begin], last=True) if quoted else None,
                 "suffix": excerpt(text[begin:end]) if quoted else None,
-                "draws": drawn and drawn.draws,
-                "hits": drawn and drawn.hits,
-                "greedy": excerpt(drawn.greedy) if drawn is not None and quoted else None,
+                **gone_on(one, number),
             }
         )
     return rows
@@ -197,16 +199,3 @@ def _share(name: str) -> Callable[[Row], str]:
 
 def _number(name: str) -> Callable[[Row], str]:
     return lambda row: "-" if row[name] is None else f"{row[name]:.3f}"
-
-
-def _expected(row: Row) -> str:
-    """How many of the draws would be the passage on average: they are among the likeliest tokens."""
-    return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
-
-
-def _draws(log_p: float) -> str:
-    """How many draws from the whole distribution give the passage at least once with an even chance."""
-    from audit_pipeline.extraction.conclude import log_draws
-
-    needed = log_draws(log_p)
-    return f"{math.exp(needed):,.0f}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import GenerationConfig
 
 from audit_pipeline.catalogue.contracts import BEST_TOKENS
+from audit_pipeline.extraction.windows import given_and_asked
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 _DRAWS_AT_ONCE = 64
-_AT_RANDOM = GenerationConfig(do_sample=True, top_k=BEST_TOKENS, pad_token_id=0)
-_FIRST_CHOICES = GenerationConfig(do_sample=False, pad_token_id=0)
 
 
 @dataclass(frozen=True)
@@ -38,31 +38,34 @@ def generate(model: TokenizedModel, forward: ForwardPass, window: EncodedText, d
     The same seed draws the same continuations on the same machine. Drawing is transformers' own, which shares nothing
     with the pass that the probability comes from.
     """
-    suffix = window.token_id[window.first_scored :].tolist()
-    start = [] if window.start_token_id is None else [window.start_token_id]
-    prefix = [*start, *window.token_id[: window.first_scored].tolist()]
+    prefix, suffix = given_and_asked(window)
+    greedy, hits = by_first_choices(forward, prefix, len(suffix)), 0
     with forward.running(), torch.random.fork_rng(devices=_devices(forward)):
         torch.manual_seed(seed)
-        [greedy] = _continued(forward, prefix, len(suffix), 1, _FIRST_CHOICES)
-        hits = 0
         for begin in range(0, draws, _DRAWS_AT_ONCE):
             some = min(_DRAWS_AT_ONCE, draws - begin)
-            drawn = _continued(forward, prefix, len(suffix), some, _AT_RANDOM)
+            drawn = _continued(forward, prefix, len(suffix), some, do_sample=True, top_k=BEST_TOKENS)
             hits += sum(one == suffix for one in drawn)
     return Generated(model.tokenizer.decode(greedy), hits, draws)
 
 
-def _continued(
-    forward: ForwardPass, prefix: Sequence[int], tokens: int, count: int, how: GenerationConfig
-) -> list[list[int]]:
+def by_first_choices(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
+    """The ``tokens`` that the model goes on with behind ``prefix`` when it always takes its first choice."""
+    with forward.running():
+        [found] = _continued(forward, prefix, tokens, 1, do_sample=False)
+    return found
+
+
+def _continued(forward: ForwardPass, prefix: Sequence[int], tokens: int, count: int, **how: Any) -> list[list[int]]:
     ids, network = torch.tensor([prefix] * count, device=forward.device), forward.model
+    settings = GenerationConfig(pad_token_id=0, max_new_tokens=tokens, **how)
     # transformers takes what is not set from the model's own configuration: its penalties and suppressed tokens would
     # give other draws than those whose probability is told.
     of_model = network.generation_config
-    network.generation_config = how
+    network.generation_config = settings
     try:
         found = network.generate(  # type: ignore[operator]
-            input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=how, max_new_tokens=tokens
+            input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=settings
         )
     finally:
         network.generation_config = of_model

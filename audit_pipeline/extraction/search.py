@@ -44,6 +44,8 @@ from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.generate import Generated
+    from audit_pipeline.extraction.long_runs import LongRun
+    from audit_pipeline.extraction.near_verbatim import Nearness
     from audit_pipeline.token_statistics.forward import ForwardPass
 
 ForwardOf = Callable[[TokenizedModel], "ForwardPass"]
@@ -168,14 +170,33 @@ class Search:
         """Whether anything can be said of a document."""
         return bool(windows_at(self._model, document.text, [0], self._asked.lengths))
 
+    # What lets a model go on is imported where it does: what is cached needs no torch.
+
     def generated(self, one: Extracted, number: int, forward_of: ForwardOf, draws: int, seed: int) -> Generated:
         """What the model gives behind the prefix of a document's window ``number``."""
-        # Imported where a model is run: what is cached needs no torch.
         from audit_pipeline.extraction.generate import generate  # noqa: PLC0415
 
+        return generate(self._model, forward_of(self._model), self._window(one, number), draws, seed)
+
+    def near_verbatim(self, one: Extracted, number: int, forward_of: ForwardOf, near: Nearness) -> float:
+        """The log of a lower bound of the probability of a continuation near the suffix of a document's window
+        ``number``, never below that of the suffix itself."""
+        from audit_pipeline.extraction.near_verbatim import near_verbatim  # noqa: PLC0415
+
+        bound = near_verbatim(forward_of(self._model), self._window(one, number), near)
+        # The two were summed over passes of their own, whose last digits differ.
+        return max(bound, float(one.windows.log_p_top[number]))
+
+    def long_run(self, document: Document, forward_of: ForwardOf, tokens: int) -> LongRun:
+        """How much the model gives of the ``tokens`` behind the first prefix of a document."""
+        from audit_pipeline.extraction.long_runs import long_run  # noqa: PLC0415
+
+        return long_run(self._model, forward_of(self._model), document.text, self._asked.lengths.prefix, tokens)
+
+    def _window(self, one: Extracted, number: int) -> EncodedText:
         start = int(one.windows.start[number])
         [window] = windows_at(self._model, one.document.text, [start], self._asked.lengths)
-        return generate(self._model, forward_of(self._model), window, draws, seed)
+        return window
 
     def _first_windows(self) -> Iterator[list[EncodedText]]:
         return _pieces(map(self._first, self._documents))

@@ -70,7 +70,7 @@ def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], leng
         short: list[int] = []
         for start, one in zip(waiting, encode(model, [document[at : at + size] for at in waiting]), strict=True):
             ends = start + size >= len(document)
-            if _own_tokens(one) >= lengths.window + (0 if ends else _BEYOND):
+            if own_tokens(one) >= lengths.window + (0 if ends else _BEYOND):
                 found[start] = _cut(one, start, sha256, lengths)
             elif not ends:
                 short.append(start)
@@ -86,13 +86,13 @@ def window_between(model: TokenizedModel, document: str, start: int, begin: int,
     """
     [text] = encode(model, [document[start:end]])
     first = int(np.searchsorted(text.char_end, begin - start, side="right"))
-    own, (room, _) = _own_tokens(text), window_and_stride(model)
+    own, (room, _) = own_tokens(text), window_and_stride(model)
     if first >= own or own + 1 > room or (first == 0 and text.start_token_id is None):
         return None
     return _cut(text, start, text_sha256(document), Lengths(first, own - first))
 
 
-def _own_tokens(text: EncodedText) -> int:
+def own_tokens(text: EncodedText) -> int:
     """How many tokens there are without those that the tokenizer puts behind the text: these stand for no character."""
     own = np.flatnonzero(text.char_end)
     return int(own[-1]) + 1 if len(own) else 0
@@ -113,6 +113,13 @@ def _cut(text: EncodedText, start: int, sha256: str, lengths: Lengths) -> Encode
         char_end=char_end,
         first_scored=lengths.prefix,
     )
+
+
+def given_and_asked(window: EncodedText) -> tuple[list[int], list[int]]:
+    """The tokens that the model is given, its start token among them, and those of the suffix."""
+    start = [] if window.start_token_id is None else [window.start_token_id]
+    ids = window.token_id.tolist()
+    return [*start, *ids[: window.first_scored]], ids[window.first_scored :]
 
 
 def run_windows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +79,37 @@ def test_the_model_is_let_go_on(extract: Extract) -> None:
     assert "0 of 5" in extract("--generate", "5", "--no-text").stdout
 
 
+@pytest.mark.parametrize(("also", "head"), [((), "p where up to 9 tokens differ"), (("--edits",), "p within 9 edits")])
+def test_a_bound_of_going_on_nearly_word_for_word(extract: Extract, also: tuple[str, ...], head: str) -> None:
+    rows = json.loads(extract("--json", "--near-verbatim", "9", "--beams", "3", *also).stdout)["passages"]
+    assert rows
+    for row in rows:
+        word_for_word = -math.inf if row["log_p_top_40"] is None else row["log_p_top_40"]
+        near = -math.inf if row["log_p_near_verbatim"] is None else row["log_p_near_verbatim"]
+        assert word_for_word <= near <= 0
+    assert any(row["log_p_near_verbatim"] is not None for row in rows)
+    shown = extract("--near-verbatim", "9", *also).stdout
+    assert head in shown
+    assert "≥ " in shown
+    assert {row["log_p_near_verbatim"] for row in json.loads(extract("--json").stdout)["passages"]} == {None}
+
+
+def test_going_on_from_the_beginning(extract: Extract, tmp_path: Path) -> None:
+    # Rows without a document that is as long as a window: of these nothing is shown.
+    rows = [{"id": "book", "text": TEXT}, {"id": "short", "text": "Two words."}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    said = json.loads(extract("--json", "--texts", str(tmp_path / "rows.jsonl"), "--continue", "60").stdout)
+    [row] = said["long_runs"]
+    assert (row["document"], row["tokens"], row["recalled"], row["recall"]) == ("book", 60, 0, 0.0)
+    assert row["words"] == len(TEXT[row["begin"] : row["end"]].split()) >= 20
+    assert row["left_at"] == row["begin"]
+    assert "long_runs" not in json.loads(extract("--json").stdout)
+    assert f"0 of {row['words']}" in extract("--continue", "60").stdout
+    # A stretch without room for a block.
+    [row] = json.loads(extract("--json", "--continue", "5").stdout)["long_runs"]
+    assert (row["tokens"], row["recall"]) == (5, None)
+
+
 def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:
     rows = [{"id": str(number), "text": " ".join(SENTENCES[number:] + SENTENCES[:number])} for number in range(1, 5)]
     (tmp_path / "unread.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -101,6 +133,8 @@ def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:
         (("--stride", "chars:0"), "coarse-to-fine"),
         (("--out", "windows.csv"), r".parquet"),
         (("--texts", "nowhere.txt"), "no such file"),
+        (("--edits",), "--near-verbatim"),
+        (("--near-verbatim", "10"), "smaller than --suffix"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(extract: Extract, options: tuple[str, ...], said: str) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized
+from taught import DOCUMENTS, PASSAGE, Taught
+from tiny_models import save_model, tokenized
 from tokenizers import Tokenizer, processors
-from transformers import AutoModelForCausalLM
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
@@ -22,7 +20,6 @@ from audit_pipeline.extraction.conclude import GAP, THRESHOLDS, Windows
 from audit_pipeline.extraction.documents import Document
 from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for
 from audit_pipeline.extraction.windows import Lengths, windows_at
-from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import Caches
@@ -30,49 +27,8 @@ from audit_pipeline.token_statistics.run import Progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PASSAGE = " ".join([SENTENCES[0], SENTENCES[2], SENTENCES[5], SENTENCES[1]])
-WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 PREFIX, SUFFIX = 16, 24
 TILED, FINE, GRID = (asked_for(PREFIX, SUFFIX, stride) for stride in ("tiled", "coarse-to-fine", "chars:10"))
-
-
-def filler(words: int, seed: int) -> str:
-    """Words in an order that nobody has written them in."""
-    return " ".join(random.Random(seed).choices(WORDS, k=words))
-
-
-DOCUMENTS = [
-    Document("planted", f"{filler(80, 1)} {PASSAGE} {filler(80, 2)}"),
-    Document("clean", filler(160, 3)),
-    Document("short", "Two words."),
-]
-
-
-class Taught(NamedTuple):
-    model: TokenizedModel
-    forward: ForwardPass
-
-
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
-    """A model that was trained on the passage, begun anywhere, beside words in no order."""
-    folder = tmp_path_factory.mktemp("taught")
-    save_model(folder / "llama", initializer_range=0.05, hidden_size=64)
-    model = tokenized(folder / "llama", folder / "data")
-    network = AutoModelForCausalLM.from_pretrained(folder / "llama")
-    optimizer, draw = torch.optim.AdamW(network.parameters(), lr=4e-3), random.Random(0)
-    for step in range(250):
-        begins = [draw.randrange(len(PASSAGE) * 3 // 4) for _ in range(8)]
-        texts = [*(PASSAGE[begin:] for begin in begins), *(filler(30, 100 * step + number) for number in range(8))]
-        ids = [[model.start_token_id, *text.token_id.tolist()][: CONTEXT - 2] for text in encode(model, texts)]
-        length = min(map(len, ids))
-        batch = torch.tensor([one[:length] for one in ids])
-        optimizer.zero_grad()
-        network(input_ids=batch, labels=batch).loss.backward()
-        optimizer.step()
-    network.save_pretrained(folder / "llama")
-    model = tokenized(folder / "llama", folder / "data")
-    return Taught(model, forward_of(model))
 
 
 Run = Callable[..., list[Extracted]]
