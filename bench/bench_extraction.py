@@ -1,0 +1,143 @@
+"""Extraction's windows: their speed against the bare model, what a book costs, and what coarse to fine misses.
+
+Run by hand: ``python bench/bench_extraction.py [--model smollm2-135m] [--windows 40] [--control memorisation_check]``.
+The control has to be trained (``corpus-audit control memorisation_check``); of it are the two other numbers:
+
+- a book of 100,000 tokens that nobody was trained on, coarse to fine: tokens run over tokens of the book;
+- of the windows of the whole grid (every 10 characters) over the members that the control's model reproduces, the
+  share whose suffix coarse to fine finds reproduced, too; and tokens run over tokens of the texts, both ways.
+
+The bare model runs the same batches of equal windows and takes the softmax of nothing but the suffix. Ratios are taken
+within a repeat, and the median is told.
+What belongs here: measuring. What does not: correctness (tests/extraction/, tests/golden).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from bench_token_statistics import seconds_of
+
+from audit_pipeline.catalogue.documents import read_documents
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.search import Search, asked_for
+from audit_pipeline.extraction.windows import PREFIX, SUFFIX, Lengths, windows_at
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.weights import default_device
+from audit_pipeline.operate.stages.extraction import documents_of
+from audit_pipeline.token_statistics.encode import encode
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.kept import SWEPT, Caches
+from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.windows import Window
+
+BOOK_TOKENS = 100_000
+A_BATCH = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--windows", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--control", default="memorisation_check")
+    asked = parser.parse_args()
+    paths = DataPaths.from_environment()
+    addresses = read_documents(paths, "sotu").column("text").to_pylist()
+    model, forward = _loaded(asked.model, paths)
+    speed(model, forward, max(addresses, key=len), asked.windows, asked.repeats)
+    model, forward = _loaded(f"{asked.control}_exposed", paths)
+    book(model, forward, "\n\n".join(addresses))
+    [spec] = [one for one in paths.table("examples").iterdir() if one.name.startswith(f"benchmark={asked.control}")]
+    members = [
+        one for one in documents_of(spec.name.removeprefix("benchmark="), model.entry, paths) if one.side == "audited"
+    ]
+    missed(model, forward, members)
+
+
+def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
+    model = load_tokenizer(resolve_model(name, load_models()), paths)
+    return model, forward_pass(model, paths, default_device(), print)
+
+
+def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, repeats: int) -> None:
+    """Tokens a second of the windows' pass and of the bare model, on equal batches."""
+    encoded = windows_at(model, text, range(0, 200 * count, 200), Lengths(PREFIX, SUFFIX))[:count]
+    windows = [
+        Window(number, 0, len(one.token_id), one.first_scored, has_start_token=one.start_token_id is not None)
+        for number, one in enumerate(encoded)
+    ]
+    batches = [windows[begin : begin + A_BATCH] for begin in range(0, len(windows), A_BATCH)]
+    ids = [
+        torch.tensor([[encoded[one.text].start_token_id, *encoded[one.text].token_id.tolist()] for one in batch])
+        for batch in batches
+    ]
+
+    def ours() -> None:
+        for batch in batches:
+            forward.run(encoded, batch, wanted=SWEPT["extraction"])
+
+    @torch.inference_mode()
+    def bare() -> None:
+        with forward.running():
+            for batch in ids:
+                hidden = forward.model.base_model(input_ids=batch)[0]
+                logits = forward.model.get_output_embeddings()(hidden[:, PREFIX:-1])
+                torch.log_softmax(logits.float(), -1).gather(2, batch[:, PREFIX + 1 :, None])
+
+    device = default_device()
+    tokens = sum(window.length for window in windows)
+    times = [(seconds_of(ours, device), seconds_of(bare, device)) for _ in range(repeats)]
+    ratio = statistics.median(theirs / own for own, theirs in times)
+    rates = [tokens / statistics.median(column) for column in zip(*times, strict=True)]
+    print(f"{len(windows)} windows of {PREFIX} + {SUFFIX} tokens, {model.entry.name}:")
+    print(f"  windows' pass {rates[0]:,.0f} tokens/s, bare model {rates[1]:,.0f}; ratio {ratio:.3f} (aim 0.9)")
+
+
+def book(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
+    """How many passes a text costs of which nothing was learnt."""
+    [tokens] = encode(model, [text])
+    whole = text[: int(tokens.char_end[BOOK_TOKENS - 1])]
+    with tempfile.TemporaryDirectory() as folder:
+        before = forward.tokens_run
+        [found] = Search(
+            model,
+            [Document("book", whole)],
+            asked_for(PREFIX, SUFFIX, "coarse-to-fine"),
+            Caches(DataPaths(Path(folder))),
+        ).run(lambda _: forward)
+    passes = (forward.tokens_run - before) / BOOK_TOKENS
+    print(f"a book of {BOOK_TOKENS:,} tokens: {len(found.windows):,} windows, {passes:.2f} passes (aim 2.5)")
+    print(f"  of it reproduced: {found.found.covered[0]:.2%}")
+
+
+def missed(model: TokenizedModel, forward: ForwardPass, documents: list[Document]) -> None:
+    """Which of the grid's hits coarse to fine finds, and what both cost."""
+    tokens = encode(model, [one.text for one in documents])
+    own = sum(len(one.token_id) for one in tokens)
+    hits, costs = {}, {}
+    for stride in ("chars:10", "coarse-to-fine"):
+        with tempfile.TemporaryDirectory() as folder:
+            before = forward.tokens_run
+            found = Search(model, documents, asked_for(PREFIX, SUFFIX, stride), Caches(DataPaths(Path(folder)))).run(
+                lambda _: forward
+            )
+        costs[stride] = (forward.tokens_run - before) / own
+        hits[stride] = {
+            (one.document.name, start) for one in found for start in one.windows.start[one.windows.reproduced].tolist()
+        }
+    grid, fine = hits["chars:10"], hits["coarse-to-fine"]
+    print(f"{len(documents)} texts of the control: the grid of 10 characters reproduces {len(grid)} windows")
+    print(f"  coarse to fine finds {len(grid & fine)} of them ({np.divide(len(grid & fine), len(grid)):.2%}; aim 99%)")
+    print(f"  passes: grid {costs['chars:10']:.1f}, coarse to fine {costs['coarse-to-fine']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
