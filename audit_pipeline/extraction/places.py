@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.integer]
 
 FINE_STEP = 10
 """Characters between the beginnings of fine windows (the grid of Cooper et al. 2025)."""
-SLACK = 0.4
+SLACK = 0.5
 """A half of a coarse suffix counts as likely down to so many nats a token below the threshold: a fine window has other
 tokens before it."""
 
@@ -65,6 +65,9 @@ def worth_a_look(coarse: Sequence[Coarse], threshold: float, half: int, step: in
     """
     found: set[int] = set()
     least = threshold - SLACK * half
+    if coarse and max(coarse[-1].first_half, coarse[-1].second_half) >= least:
+        # The same text, begun a little later, may be cut into fewer tokens and still have room for a window.
+        found.update(_between(coarse[-1].start, coarse[-1].half_on, step))
     for one, following in pairwise(coarse):
         if one.second_half >= least:
             found.update(_between(one.start, one.half_on, step))

@@ -45,9 +45,11 @@ def test_only_the_halves_that_are_likely_call_for_fine_windows() -> None:
     # The second half of the first window: windows that begin up to half a suffix behind it.
     assert worth_a_look(coarse((unlikely, -1.0), (unlikely, unlikely)), THRESHOLD, 25) == [10, 20, 30, 40, 50]
     # The first half of the second: those from there up to the second.
-    assert worth_a_look(coarse((unlikely, unlikely), (-1.0, unlikely)), THRESHOLD, 25) == [50, 60, 70, 80, 90]
-    # What is likely at the ends of the document has no neighbour to lie between.
-    assert worth_a_look(coarse((-1.0, unlikely), (unlikely, -1.0)), THRESHOLD, 25) == []
+    likely = coarse((unlikely, unlikely), (-1.0, unlikely), (unlikely, unlikely))
+    assert worth_a_look(likely, THRESHOLD, 25) == [50, 60, 70, 80, 90]
+    # What is likely at the beginning has no window before it; at the end there may be room for some behind the last.
+    assert worth_a_look(coarse((-1.0, unlikely), (unlikely, unlikely)), THRESHOLD, 25) == []
+    assert worth_a_look(coarse((unlikely, unlikely), (unlikely, -1.0)), THRESHOLD, 25) == [110, 120, 130, 140, 150]
 
 
 @given(st.data(), st.integers(2, 6), st.integers(2, 5))
