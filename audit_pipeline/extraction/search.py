@@ -7,12 +7,14 @@ conclude.py), files and what is printed (cli/).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclude import (
@@ -132,14 +134,16 @@ class Search:
         forward = partial(forward_of, self._model)
         for windows in self._first_windows():
             self._run(windows, forward, on_progress)
-        coarse = [self._read(self._first(document)) for document in self._documents]
+        coarse = list(self._read(map(self._first, self._documents)))
         fine = [
             self._fine(document, windows) if self._asked.fine else []
             for document, windows in zip(self._documents, coarse, strict=True)
         ]
         for windows in _pieces(fine):
             self._run(windows, forward, on_progress)
-        found = [together(first, self._read(more)) if more else first for first, more in zip(coarse, fine, strict=True)]
+        found = [
+            together(first, more) if len(more) else first for first, more in zip(coarse, self._read(fine), strict=True)
+        ]
         reference = None
         if self._reference is not None:
             reference = Reference(self._reference, partial(forward_of, self._reference), on_progress)
@@ -156,15 +160,19 @@ class Search:
             for document, windows, first, one in zip(self._documents, found, coarse, judged, strict=True)
         ]
 
-    def quoted(self, one: Extracted) -> list[Quoted]:
-        """The strongest passages of a document in words, in their order."""
-        numbers = one.found.strongest
-        starts = one.windows.start[list(numbers)].tolist()
-        rows = read_windows(
-            self._model, windows_at(self._model, one.document.text, starts, self._asked.lengths), self._caches
+    def quoted(self, found: Sequence[Extracted]) -> Iterator[dict[int, Quoted]]:
+        """The strongest passages of each document in words, by the number of their window."""
+        chosen = (list(one.found.strongest) for one in found)
+        windows = (
+            windows_at(self._model, one.document.text, one.windows.start[numbers].tolist(), self._asked.lengths)
+            for one, numbers in zip(found, chosen, strict=True)
         )
-        by_start = {row["start"]: row for row in rows.to_pylist()}
-        return [quote(one.document.text, by_start[start], self._model.tokenizer) for start in starts]
+        for one, rows in zip(found, self._rows(windows), strict=True):
+            by_start = {row["start"]: row for row in rows.to_pylist()}
+            yield {
+                number: quote(one.document.text, by_start[int(one.windows.start[number])], self._model.tokenizer)
+                for number in one.found.strongest
+            }
 
     def is_as_long_as_a_window(self, document: Document) -> bool:
         """Whether anything can be said of a document."""
@@ -231,8 +239,30 @@ class Search:
         summary = run_windows(self._model, windows, self._caches, forward, on_progress)
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
-    def _read(self, windows: Sequence[EncodedText]) -> Windows:
-        return windows_from(read_windows(self._model, windows, self._caches))
+    def _read(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
+        return map(windows_from, self._rows(of_documents))
+
+    def _rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
+        """The cached rows of each document's windows, those of many documents looked up together."""
+        for some in _groups(of_documents):
+            rows = read_windows(self._model, [window for windows in some for window in windows], self._caches)
+            texts = rows.column("text_sha256").to_pylist()
+            for windows in some:
+                sha256 = windows[0].text_sha256 if windows else ""
+                begin, end = bisect_left(texts, sha256), bisect_right(texts, sha256)
+                yield rows.slice(begin, end - begin)
+
+
+def _groups(of_documents: Iterable[list[EncodedText]]) -> Iterator[list[list[EncodedText]]]:
+    """The windows of some documents at a time."""
+    group: list[list[EncodedText]] = []
+    for windows in of_documents:
+        group.append(windows)
+        if sum(map(len, group)) >= _WINDOWS_AT_A_TIME:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def _pieces(found: Iterable[list[EncodedText]]) -> Iterator[list[EncodedText]]:

@@ -56,6 +56,18 @@ def test_one_window_by_hand() -> None:
     assert np.exp(windows.half) == pytest.approx(np.array([[0.5, 0.5], [0.5, 0.5]]))
 
 
+def test_windows_of_a_part_of_a_table_are_those_of_its_rows() -> None:
+    rows = [
+        row(0, [(10, 15), (15, 20)], [0.5, 0.4], [0, 1], [1, 1]),
+        row(7, [(20, 25)], [0.25], [2], [0.5]),
+        row(9, [(25, 30), (30, 40)], [0.5, 0.25], [0, 0], [1, 1]),
+    ]
+    table = pa.Table.from_pylist(rows, schema=EXTRACTION.schema)
+    part, own = windows_from(table.slice(1, 2)), found(*rows[1:])
+    assert part.log_p.tolist() == own.log_p.tolist()
+    assert (part.begin.tolist(), part.tokens.tolist(), part.outside.tolist()) == ([20, 25], [1, 2], [0, 0])
+
+
 def test_no_window_at_all() -> None:
     windows = found()
     assert len(windows) == 0

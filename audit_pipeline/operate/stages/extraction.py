@@ -87,7 +87,7 @@ def extract_pair(
     if no_window is None:
         search = Search(model, documents, asked, Caches(paths), reference)
         found = search.run(forward_of, on_progress)
-        quotes = [dict(zip(one.found.strongest, search.quoted(one), strict=True)) for one in found]
+        quotes = list(search.quoted(found))
         damaged = search.unreadable_parts
     else:
         found, quotes, damaged = list(map(_unsearched, documents)), [{} for _ in documents], ()
