@@ -70,8 +70,6 @@ class Windows:
 def windows_from(rows: pa.Table) -> Windows:
     """From rows of the cache (EXTRACTION) of one document, in the order of ``start``."""
     ends = rows.column("logprob").combine_chunks().offsets.to_numpy()
-    # Rows that were cut out of a table keep their places in it.
-    ends = ends - ends[0] if len(ends) else ends
     flat = {name: _flat(rows, name) for name in ("char_start", "char_end", "logprob", "rank", "log_mass_40")}
     begins, lasts, middles = ends[:-1], ends[1:], (ends[:-1] + ends[1:]) // 2
     log_p = flat["logprob"]
