@@ -4,11 +4,37 @@
 CREATE OR REPLACE TEMP TABLE page_tests AS
 SELECT tests.* FROM tests, page WHERE page.model IS NULL OR tests.model = page.model;
 
+CREATE OR REPLACE TEMP TABLE extraction_documents AS
+-- The documents that the page's model was asked to go on with; of each side those that it gives most of first.
+SELECT documents.*, log10_draws(log_p) AS log10_draws, row_number() OVER (
+    PARTITION BY benchmark, side
+    ORDER BY covered_at_0_001 DESC NULLS LAST, covered_by_first_choices DESC NULLS LAST, log_p DESC NULLS LAST,
+        document_id
+) AS place
+FROM current_document_memorisation AS documents SEMI JOIN page ON page.model = documents.model;
+
+CREATE OR REPLACE TEMP TABLE extraction_pairs AS
+-- Their benchmarks, those with most documents that are reproduced in part first.
+SELECT *, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS number FROM (
+    SELECT model, benchmark, run_id,
+        count(*) FILTER (side = 'audited' AND windows > 0) AS documents,
+        count(*) FILTER (side = 'audited' AND claim = 'reproduced') AS reproduced,
+        count(*) FILTER (side = 'held_out' AND windows > 0) AS held_out,
+        count(*) FILTER (side = 'held_out' AND claim = 'reproduced') AS held_out_reproduced,
+        count(*) FILTER (windows = 0) AS without_window, max(reason) AS reason,
+        sum(windows)::BIGINT AS windows, sum(documents.set_apart)::BIGINT AS set_apart,
+        sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
+        any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride
+    FROM extraction_documents AS documents GROUP BY ALL
+);
+
 CREATE OR REPLACE TEMP TABLE page_lineage AS
 -- The entries behind what is shown, numbered; the nearest to the answers first.
 WITH shown AS (
     SELECT "table", benchmark || '|' || model AS "partition", run_id
     FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)
+    UNION SELECT "table", benchmark || '|' || model, run_id
+        FROM current_runs SEMI JOIN extraction_pairs USING (model, benchmark, run_id)
     UNION SELECT 'corpus_tests', benchmark || '|' || model, run_id FROM page_tests
     UNION SELECT 'examples', benchmark, run_id FROM examples SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'split_quality', benchmark, run_id FROM split_quality SEMI JOIN shown_pairs USING (benchmark)

@@ -1,8 +1,5 @@
 -- What is looked at from every page: read once, for a view can take as long for one model as for all.
 
-CREATE TEMP TABLE control_models AS
-SELECT DISTINCT name AS model FROM models WHERE name IS NOT NULL AND resolved_from LIKE 'control %';
-
 CREATE TEMP TABLE gaps AS
 FROM lineage_gaps WHERE rows > 0 OR starts_with(what, 'a damaged');
 
@@ -16,6 +13,14 @@ SELECT control, benchmark, detector, parameters,
     detector = headline_detector(list(detector) OVER (PARTITION BY control), NULL) IS TRUE AS answers,
     row_number() OVER (ORDER BY control, benchmark, exposed_auroc DESC NULLS LAST, detector) AS place
 FROM instrument_check;
+
+CREATE TEMP TABLE occurrences AS
+-- Of a control's model: how many of the texts that its exposed model read so often are reproduced in part.
+SELECT controls.control, controls.role, rates.benchmark, rates.name::BIGINT AS occurrences, rates.n_documents,
+    rates.n_reached, estimate(rates.reached, rates.reached_low, rates.reached_high) AS reached,
+    rates.median_log_p / ln(10) AS log10_p
+FROM current_extraction_rates AS rates JOIN control_models AS controls USING (model)
+WHERE rates.unit = 'occurrences' AND rates.side = 'audited' AND rates.rule = 'probability' AND rates.threshold = 0.001;
 
 CREATE TEMP TABLE all_changes AS
 FROM changes_since_last_audit WHERE change NOT IN ('unchanged', 'first audit');
