@@ -171,8 +171,8 @@ def test_passages_beside_the_first_choices(calibrated: Written) -> None:
     assert [piece.differs for piece in best.pieces] == [False, True, True, False]
     quoted = section(calibrated).partition("<blockquote")[2].partition("</blockquote>")[0]
     assert quoted == (
-        ' dir="auto"><span class="before">… the end of its prefix</span> →  one<u> two</u><ins> too</ins>'
-        "<u>\n</u><ins> four</ins> three …"
+        ' dir="auto"><span class="before">… the end of its prefix</span> →  one <u>two</u><ins> too</ins>'
+        "<u>↵</u><ins> four</ins> three …"
     )
     assert "48 of 50 tokens are its first choice" in section(calibrated)
     assert "characters 350 to 450" in section(calibrated)

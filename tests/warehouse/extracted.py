@@ -54,7 +54,8 @@ class Extracted:
     def row(self, held_out: int) -> Row:
         """As DOCUMENT_MEMORISATION, but for model, benchmark and run."""
         strongest = max((one.p for one in self.windows if one.set_apart is None), default=None)
-        searched, tested = bool(self.windows), self.side == "audited" and held_out > 0
+        searched = bool(self.windows)
+        tested = searched and self.side == "audited" and held_out > 0
         names = ("covered_at_0_001", "covered_at_0_01", "covered_at_0_1", "covered_at_0_5", "covered_by_first_choices")
         return {
             **{"document_id": self.document, "title": self.title, "group": self.group, "collection": self.collection},

@@ -20,5 +20,5 @@ WITH listed AS (
 SELECT model, benchmark, unit, cut(name, 300) AS name, side, documents, characters, rates,
     count(*) OVER (PARTITION BY benchmark) AS in_all
 FROM listed
-QUALIFY row_number() OVER (PARTITION BY benchmark ORDER BY unit <> 'benchmark', name, side) <= 40
-ORDER BY benchmark, unit <> 'benchmark', name, side;
+QUALIFY row_number() OVER (PARTITION BY benchmark ORDER BY unit <> 'benchmark', side, name) <= 40
+ORDER BY benchmark, unit <> 'benchmark', side, name;
