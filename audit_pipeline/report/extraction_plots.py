@@ -60,6 +60,6 @@ def _with_axes(lines: Sequence[Line]) -> tuple[Figure, matplotlib.axes.Axes]:
             if one.low is not None and one.high is not None:
                 axes.plot([place, place], [one.low, one.high], color=PALETTE[number], linewidth=1.6, alpha=0.45)
     axes.set_xticks(range(len(labels)), labels)
-    axes.set_xlabel("times that the model read the text")
+    axes.set_xlabel("times that the trained model read the text")
     figure.legend(loc="outside upper center", ncols=2, handlelength=1.8)
     return figure, axes

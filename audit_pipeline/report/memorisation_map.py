@@ -1,4 +1,5 @@
-"""The memorisation map: a document as a strip from its first to its last character, as dark as the model's grip on it.
+"""The memorisation map: a document as a strip from its first to its last character, shaded by how likely
+the model gives each place of it.
 
 What belongs here: from the bins of a document to the shapes of its strip, and what their shades mean. What does not:
 which documents are shown and how their windows are binned (sections/25_extraction/), colours (templates/style.css.j2).

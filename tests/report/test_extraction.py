@@ -18,6 +18,7 @@ from audit_pipeline.metrics.claims import (
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
 )
+from audit_pipeline.report import write as report_module
 from audit_pipeline.report.extraction_words import extraction_words, log10_draws
 from audit_pipeline.report.memorisation_map import SHADES, shade, strip_shapes
 from audit_pipeline.report.numbers import draws, share, visible
@@ -319,3 +320,10 @@ def test_readings_against_reproduction(folder: Folder) -> None:
     drawn = [label for label in page.having("aria-label") if "control check on notes_32" in label]
     assert len(drawn) == 2
     assert "control model 64 20 1 5.0% [0.0, 15.0]" in page.text
+
+
+def test_a_page_that_is_too_large_has_less_of_it(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract(audited(folder), BOOK)
+    monkeypatch.setattr(report_module, "MAX_BYTES", 10)
+    report = written(folder).reports[TINY]
+    assert (report.extraction, report.left_out.extraction, len(report.lineage)) == ([], 1, 1)
