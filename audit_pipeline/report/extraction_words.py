@@ -60,7 +60,5 @@ def _headline(documents: int, reproduced: int, held_out: int, held_out_reproduce
     if not documents:
         return f"No document was searched: {reason or 'there is none'}."
     those = things(documents, "document", "documents")
-    beside = f", beside {count(held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
-    if reproduced:
-        return f"Of {count(reproduced)} of {those} the model gives a passage word for word{beside}."
-    return f"Of none of {those} the model was found to give a passage word for word{beside}."
+    beside = f", and of {count(held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
+    return f"The model was found to give passages of {count(reproduced)} of {those} word for word{beside}."

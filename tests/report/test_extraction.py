@@ -83,7 +83,9 @@ def calibrated(folder: Folder) -> Written:
 
 def test_what_is_said_first(calibrated: Written) -> None:
     text = calibrated.pages[TINY].text
-    headline = "Of 1 of 2 documents the model gives a passage word for word, beside 1 of 2 that are held out."
+    headline = (
+        "The model was found to give passages of 1 of 2 documents word for word, and of 1 of 2 that are held out."
+    )
     assert text.count(headline) == 2, "on the first screen, too"
     assert EXTRACTION_IN_WORDS["reproduced"] in text
     assert f"{CALIBRATED_IN_WORDS} With 2 held-out documents no p-value is below 0.333." in text
@@ -183,7 +185,7 @@ def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None
     extract(audited(folder), OTHER)
     found = written(folder)
     text = found.pages[TINY].text
-    assert "Of none of 1 document the model was found to give a passage word for word." in text
+    assert "The model was found to give passages of 0 of 1 document word for word." in text
     assert EXTRACTION_IN_WORDS["not reproduced"] in text
     assert NOT_CALIBRATED_IN_WORDS in text
     assert "p-value" not in section(found)
@@ -203,7 +205,7 @@ def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> N
     extract(folder, BOOK)
     found = written(folder)
     assert set(found.summary.pages) == {TINY}
-    assert "Of 1 of 1 document the model gives a passage word for word." in found.pages[TINY].text
+    assert "The model was found to give passages of 1 of 1 document word for word." in found.pages[TINY].text
     assert "Nothing has been audited yet" not in found.pages[TINY].text
     (row,) = found.reports[TINY].extraction
     assert row.lineage in {entry.number for entry in found.reports[TINY].lineage}
@@ -270,12 +272,15 @@ def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
 @pytest.mark.parametrize(
     ("counted", "headline", "claim"),
     [
-        ((3, 2, 4, 0), "Of 2 of 3 documents the model gives a passage word for word, beside 0 of 4 that are held out.",
-         "reproduced"),
-        ((1, 0, 0, 0), "Of none of 1 document the model was found to give a passage word for word.", "not reproduced"),
+        (
+            (3, 2, 4, 0),
+            "The model was found to give passages of 2 of 3 documents word for word, and of 0 of 4 that are held out.",
+            "reproduced",
+        ),
+        ((1, 0, 0, 0), "The model was found to give passages of 0 of 1 document word for word.", "not reproduced"),
         ((0, 0, 0, 0), "No document was searched: a window does not fit.", None),
     ],
-)  # fmt: skip
+)
 def test_headlines(counted: tuple[int, int, int, int], headline: str, claim: str | None) -> None:
     words = extraction_words(*counted, 0, "a window does not fit")
     assert (words.headline, words.claim) == (headline, claim)
