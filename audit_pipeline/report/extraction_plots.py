@@ -46,19 +46,20 @@ def _with_axes(lines: Sequence[Line]) -> tuple[Figure, matplotlib.axes.Axes]:
     axes = figure.add_subplot()
     labels = sorted({one.label for _, points in lines for one in points}, key=int)
     for number, (name, points) in enumerate(lines):
+        colour = PALETTE[number % len(PALETTE)]
         places = [labels.index(one.label) for one in points]
         axes.plot(
             places,
             [np.nan if one.value is None else one.value for one in points],
             marker="o",
             markersize=4,
-            color=PALETTE[number],
-            linestyle=LINE_STYLES[number],
+            color=colour,
+            linestyle=LINE_STYLES[number % len(LINE_STYLES)],
             label=plain(name),
         )
         for place, one in zip(places, points, strict=True):
             if one.low is not None and one.high is not None:
-                axes.plot([place, place], [one.low, one.high], color=PALETTE[number], linewidth=1.6, alpha=0.45)
+                axes.plot([place, place], [one.low, one.high], color=colour, linewidth=1.6, alpha=0.45)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlabel("times that the trained model read the text")
     figure.legend(loc="outside upper center", ncols=2, handlelength=1.8)

@@ -98,8 +98,7 @@ def read_site(connection: Connection) -> Site:
     connection.execute(_sql("site"))
     answers = rows_of(connection, "FROM answers")
     with_results = {
-        row["model"]
-        for row in rows_of(connection, "SELECT model FROM tests UNION SELECT model FROM current_document_memorisation")
+        row["model"] for row in rows_of(connection, "SELECT model FROM tests UNION SELECT model FROM extraction_counts")
     }
     return Site(
         answers=answers,

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from datetime import timedelta
+from urllib.parse import unquote
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -196,7 +197,8 @@ def test_a_model_that_was_not_asked_has_no_section(calibrated: Written) -> None:
     for name in (SMALL, "across"):
         assert calibrated.reports[name].extraction == []
         assert 'id="extraction"' not in calibrated.pages[name].html
-        assert "word for word" not in calibrated.pages[name].text
+    assert "word for word" not in calibrated.pages[SMALL].text
+    assert "tiny-125m on notes_32: The model was found to give" in calibrated.pages["across"].text
 
 
 def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> None:
@@ -206,7 +208,9 @@ def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> N
     found = written(folder)
     assert set(found.summary.pages) == {TINY}
     assert "The model was found to give passages of 1 of 1 document word for word." in found.pages[TINY].text
-    assert "Nothing has been audited yet" not in found.pages[TINY].text
+    for name in (TINY, "across"):
+        assert "Nothing has been audited yet" not in found.pages[name].text
+    assert found.paths[TINY].name in {unquote(link) for link in found.pages["across"].having("href")}
     (row,) = found.reports[TINY].extraction
     assert row.lineage in {entry.number for entry in found.reports[TINY].lineage}
     tables = {entry.table for entry in found.reports[TINY].lineage}

@@ -18,10 +18,6 @@
 -- calibration_in_words: whether there are held-out documents beside, and what follows
 -- is_current: whether the benchmark is still as it was when its documents were searched
 -- lineage: number of the lineage entry behind it, in this report
-WITH worded AS (
-    SELECT *, extraction_words(documents, reproduced, held_out, held_out_reproduced, set_apart, reason) AS said
-    FROM extraction_pairs
-)
 SELECT pairs.number, pairs.model, pairs.benchmark, said.headline AS headline, said.claim AS claim,
     said.claim_in_words AS claim_in_words, said.set_apart_in_words AS set_apart_in_words,
     said.calibration_in_words AS calibration_in_words, pairs.documents, pairs.reproduced, pairs.held_out,
@@ -30,7 +26,7 @@ SELECT pairs.number, pairs.model, pairs.benchmark, said.headline AS headline, sa
     CASE WHEN pairs.held_out > 0 THEN 1 / (pairs.held_out + 1) END AS smallest_p,
     coalesce(runs.benchmark_digest = benchmarks.digest, TRUE) AS is_current, entries.number AS lineage,
     count(*) OVER () AS in_all
-FROM worded AS pairs
+FROM extraction_pairs AS pairs
 LEFT JOIN (SELECT * FROM runs WHERE "table" = 'document_memorisation') AS runs USING (model, benchmark, run_id)
 LEFT JOIN benchmarks USING (benchmark)
 LEFT JOIN entries ON entries."table" = 'document_memorisation'

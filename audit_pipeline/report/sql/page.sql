@@ -15,18 +15,8 @@ FROM current_document_memorisation AS documents SEMI JOIN page ON page.model = d
 
 CREATE OR REPLACE TEMP TABLE extraction_pairs AS
 -- Their benchmarks, those with most documents that are reproduced in part first.
-SELECT *, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS number FROM (
-    SELECT model, benchmark, run_id,
-        count(*) FILTER (side = 'audited' AND windows > 0) AS documents,
-        count(*) FILTER (side = 'audited' AND claim = 'reproduced') AS reproduced,
-        count(*) FILTER (side = 'held_out' AND windows > 0) AS held_out,
-        count(*) FILTER (side = 'held_out' AND claim = 'reproduced') AS held_out_reproduced,
-        count(*) FILTER (windows = 0) AS without_window, max(reason) AS reason,
-        sum(windows)::BIGINT AS windows, sum(documents.set_apart)::BIGINT AS set_apart,
-        sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
-        any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride
-    FROM extraction_documents AS documents GROUP BY ALL
-);
+SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS number
+FROM extraction_counts AS counted SEMI JOIN page ON page.model = counted.model;
 
 CREATE OR REPLACE TEMP TABLE page_lineage AS
 -- The entries behind what is shown, numbered; the nearest to the answers first.
