@@ -91,7 +91,7 @@ SET_APART_IN_WORDS = (
 
 NOT_CALIBRATED_IN_WORDS = (
     "Not calibrated: nothing here says how often documents that the model cannot have seen reach the same numbers. "
-    "Name such documents with --held-out."
+    "Name such documents: with --held-out, or as the non-members of a benchmark."
 )
 
 CALIBRATED_IN_WORDS = (

@@ -22,11 +22,12 @@ from duckdb.func import SPECIAL
 from audit_pipeline.evidence.audited_side import IN_WORDS as AGAINST_HELD_OUT
 from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.evidence.options import command_of
-from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, few_texts, rests_on
+from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, few_texts, rests_on
 from audit_pipeline.metrics.metrics import roc_points
 from audit_pipeline.report.answer import answer_words
 from audit_pipeline.report.choice import rule_place, why_it_answers
 from audit_pipeline.report.documents import penalty, smallest_q
+from audit_pipeline.report.extraction_words import extraction_words, log10_draws
 from audit_pipeline.report.facts import facts
 from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments
 from audit_pipeline.report.limits import LIMITS
@@ -149,6 +150,12 @@ def _whole_set(
     return {"outcome": outcome, "headline": headline}
 
 
+def _extraction(
+    documents: int, reproduced: int, held_out: int, held_out_reproduced: int, set_apart: int, reason: str | None
+) -> Row:
+    return asdict(extraction_words(documents, reproduced, held_out, held_out_reproduced, set_apart, reason))
+
+
 def _test_rests_on(test: str, level: str, stated_by: str | None, blind: float | None) -> str | None:
     """Whose word a test's claim level rests on: of a test set's order always that of whoever ran the test."""
     if test != "dataset_inference":
@@ -249,6 +256,13 @@ FUNCTIONS: Mapping[str, Function] = {
         instrument_words,
         [f"STRUCT(detector VARCHAR, exposed {_ESTIMATE}, twin {_ESTIMATE}, answers BOOLEAN)[]"],
         "VARCHAR",
+    ),
+    "log10_draws": Function(log10_draws, ["DOUBLE"], "DOUBLE"),
+    "extraction_words": Function(
+        _extraction,
+        [*("BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "VARCHAR")],
+        f"STRUCT(headline VARCHAR, claim {_enum(get_args(ExtractionClaim))}, claim_in_words VARCHAR,"
+        " set_apart_in_words VARCHAR, calibration_in_words VARCHAR)",
     ),
     "question": Function(question, ["VARCHAR"], "VARCHAR"),
     "status_words": Function(_status_words, ["VARCHAR"], "VARCHAR"),

@@ -24,9 +24,11 @@ from markupsafe import Markup
 
 from audit_pipeline.metrics.claims import level_in_words
 from audit_pipeline.report.documents import needed
+from audit_pipeline.report.memorisation_map import SHADES, STRIP_HEIGHT, STRIP_WIDTH, strip_shapes
 from audit_pipeline.report.numbers import (
     count,
     day,
+    draws,
     duration,
     interval,
     level,
@@ -36,12 +38,14 @@ from audit_pipeline.report.numbers import (
     probability,
     score,
     setting,
+    share,
     side,
     signed,
     things,
+    visible,
 )
 from audit_pipeline.report.page import ReportPage
-from audit_pipeline.report.pictures import SIDE_NAMES, roc_pictures, spread_pictures, study_pictures
+from audit_pipeline.report.pictures import SIDE_NAMES, curve_pictures, roc_pictures, spread_pictures, study_pictures
 from audit_pipeline.report.section_files import sections
 from audit_pipeline.report.summary import is_evidence, is_shown_first
 from audit_pipeline.report.words import STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
@@ -112,6 +116,7 @@ def _environment() -> jinja2.Environment:
         count=count,
         counted=counted_words,
         day=day,
+        draws=draws,
         duration=duration,
         ends=ends,
         interval=interval,
@@ -123,10 +128,12 @@ def _environment() -> jinja2.Environment:
         rule=rule_words,
         score=score,
         setting=setting,
+        share=share,
         side=side,
         signed=signed,
         spoken=spoken,
         stated=level_in_words,
+        visible=visible,
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
     )
@@ -137,6 +144,10 @@ def _environment() -> jinja2.Environment:
         heat=heat_levels,
         things=things,
         needed=needed,
+        strip_shapes=strip_shapes,
+        strip_size=(STRIP_WIDTH, STRIP_HEIGHT),
+        shades=SHADES,
+        curve_pictures=curve_pictures,
         roc_pictures=roc_pictures,
         spread_pictures=spread_pictures,
         study_pictures=study_pictures,

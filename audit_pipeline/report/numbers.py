@@ -23,6 +23,27 @@ def percent(value: float | None) -> str:
     return DASH if value is None or math.isnan(value) else f"{100 * value:.1f}%"
 
 
+def share(value: float | None) -> str:
+    """A share of characters in percent with two decimals; a dash where it is not defined, and less than a hundredth of
+    a percent is told from nothing."""
+    if value is None or math.isnan(value):
+        return DASH
+    return "<0.01%" if 0 < value < 0.00005 else f"{100 * value:.2f}%"
+
+
+def draws(log10: float | None) -> str:
+    """A number of draws, given as its decimal logarithm: whole, or a power of ten where it has many digits; a dash
+    where there is none."""
+    if log10 is None or math.isnan(log10):
+        return DASH
+    return count(max(1, round(10**log10))) if log10 < 6 else f"10{str(round(log10)).translate(_RAISED)}"
+
+
+def visible(piece: str) -> str:
+    """A token as it stands in a line: the end of a line as an arrow, other blanks alone as a sign for them."""
+    return piece.replace("\n", "↵") if piece.strip() or "\n" in piece else "␣"
+
+
 def level(value: float | None) -> str:
     """A rate that was aimed at, without decimals that say nothing: 5%, 0.1%; a dash where there is none."""
     return DASH if value is None or math.isnan(value) else f"{100 * value:.2g}%"

@@ -66,7 +66,7 @@ class Site:
 
     ``answers``: of every pair. ``controls`` are the models that were trained here; they have a page of their own and
     stand in the instrument check, but no answer among those of the others, unless there are no others. ``models``:
-    those that have a page: with an answer, or with a test of a whole set.
+    those that have a page: with an answer, with a test of a whole set, or asked to go on with documents.
     """
 
     answers: Sequence[Row]
@@ -97,11 +97,13 @@ def read_site(connection: Connection) -> Site:
     """What all pages share, of a connection that is prepared."""
     connection.execute(_sql("site"))
     answers = rows_of(connection, "FROM answers")
-    tested = {row["model"] for row in rows_of(connection, "SELECT DISTINCT model FROM tests")}
+    with_results = {
+        row["model"] for row in rows_of(connection, "SELECT model FROM tests UNION SELECT model FROM extraction_counts")
+    }
     return Site(
         answers=answers,
         controls=frozenset(row["model"] for row in rows_of(connection, "FROM control_models")),
-        models=sorted({row["model"] for row in answers} | tested),
+        models=sorted({row["model"] for row in answers} | with_results),
         findings=rows_of(connection, "SELECT count(*) AS n FROM leaderboard")[0]["n"],
         gaps=rows_of(connection, "SELECT count(*) AS n FROM gaps")[0]["n"],
     )

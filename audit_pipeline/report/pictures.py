@@ -1,7 +1,7 @@
 """The pictures of a page, drawn from its rows alone.
 
 What belongs here: from rows of sections to SVG. What does not: drawing (roc_plots.py, spread_plots.py,
-interval_plots.py), HTML (html.py).
+interval_plots.py, extraction_plots.py), HTML (html.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from audit_pipeline.report.drawing import as_svg
+from audit_pipeline.report.extraction_plots import probability_curves, reached_curves
 from audit_pipeline.report.interval_plots import study_panels
 from audit_pipeline.report.known import Sides
 from audit_pipeline.report.numbers import level, number
@@ -75,6 +76,31 @@ def study_pictures(study: Row) -> Sequence[Markup]:
         )
         for panel in study["panels"]
     ]
+
+
+def curve_pictures(control: Row) -> Sequence[Markup]:
+    """What the models of a control give word for word, over how many times its exposed model read a text."""
+    lines = [("trained on the texts", control["exposed"]), ("control model", control["twin"])]
+    about = f"over how many times they were read, control {control['control']} on {control['benchmark']}"
+    return (
+        _markup(
+            reached_curves([(label, [_reached(point) for point in points]) for label, points in lines]),
+            f"Texts that are reproduced in part {about}",
+        ),
+        _markup(
+            probability_curves([(label, [_log10_p(point) for point in points]) for label, points in lines]),
+            f"Probability of a text's strongest passage {about}",
+        ),
+    )
+
+
+def _reached(point: Row) -> IntervalRow:
+    reached = point["reached"]
+    return IntervalRow(str(point["occurrences"]), reached["value"], reached["low"], reached["high"])
+
+
+def _log10_p(point: Row) -> IntervalRow:
+    return IntervalRow(str(point["occurrences"]), point["log10_p"], None, None)
 
 
 def _what(finding: Row) -> str:

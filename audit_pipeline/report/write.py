@@ -42,6 +42,9 @@ from audit_pipeline.warehouse.query import one_line, open_read_only
 ACROSS = "contamination_report.html"
 SCHEMA = "report.schema.json"
 MAX_BYTES = 3_000_000
+_SHORTENED = (("evidence", "section", 0), ("extraction", "extraction", 0), ("lineage", "lineage", 1))
+"""The sections that a page has less of where it would be too large, first to last: the column of other sections that
+names their rows, and how many of them stay."""
 
 
 @dataclass(frozen=True)
@@ -155,13 +158,12 @@ def _put(path: Path, content: bytes) -> None:
 
 
 def _fitting(page: ReportPage, made: Callable[[ReportPage], bytes]) -> tuple[ReportPage, bytes]:
-    """The page, with less evidence, and then fewer lineage entries, where it would be too large to open anywhere."""
+    """The page, with less evidence, then less of extraction and of lineage, where it would be too large to open."""
     html = made(page)
-    while len(html) > MAX_BYTES and (page.sections["evidence"] or len(page.sections["lineage"]) > 1):
-        page = (
-            _halved(page, "evidence", "section") if page.sections["evidence"] else _halved(page, "lineage", "lineage")
-        )
-        html = made(page)
+    for section, column, least in _SHORTENED:
+        while len(html) > MAX_BYTES and len(page.sections[section]) > least:
+            page = _halved(page, section, column)
+            html = made(page)
     return page, html
 
 

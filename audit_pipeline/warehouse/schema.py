@@ -80,6 +80,7 @@ DEFINED: tuple[View | Macro, ...] = (
     _view("leaderboard", "leaderboard_history"),
     _view("scores_with_examples", "scores", "examples"),
     _view("findings", "evaluations", "lineage"),
+    _view("control_models"),
     _view("instrument_check", "evaluations"),
     _view("lineage_gaps", "runs"),
     _view("lineage_of_finding", "evaluations", "lineage"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.evidence.audited_side import IN_WORDS as AGAINST_HELD_OUT
 from tests.warehouse.conftest import BENCHMARKS, CONTROLS, DAY, MODELS, Folder
+from tests.warehouse.extracted import Extracted, Window, rate_row, write_extraction
 
 SHELF = "shelf"
 MODEL, OLDER = MODELS
@@ -396,7 +398,53 @@ def write_everything(folder: Folder) -> None:
     write_rows(
         folder, "highlights", pair, run, [highlight("notes_32", run, place, row) for place, row in enumerate(lit, 1)]
     )
+    write_shelf_extraction(folder)
     folder.write_outcome("speeches_64", "not-<there>", "run-9", DAY + timedelta(days=2), "failed", f"it said {HOSTILE}")
+
+
+def write_shelf_extraction(folder: Folder) -> None:
+    """What the model gives word for word of the shelf's books and of fifteen held-out ones: less and less of each."""
+    chance = random.Random(11)
+    found: list[Extracted] = []
+    for place, book in enumerate((*BOOKS, *("",) * 15)):
+        audited = place < len(BOOKS)
+        characters = 4000 + 900 * place
+        hot = {1140 + 190 * number for number in range(9 - 2 * place)} if audited else set()
+        windows = [
+            Window(
+                begin, begin + 210, chance.uniform(0.002, 0.9) if begin - 250 in hot else 10 ** -chance.uniform(8, 70)
+            )
+            for begin in range(250, characters - 210, 190)
+        ]
+        strongest = max(windows, key=lambda one: one.p)
+        words = TEXTS.get(book, ("en", "it was the best of times and the worst of times in the house by the sea"))[1]
+        tokens = list(words[:60]) if " " not in words else [f" {word}" for word in words.split()[:20]]
+        windows[windows.index(strongest)] = replace(
+            strongest,
+            **{"strength": 1, "prefix": folder.words(20), "pieces": tuple(tokens), "matches": 50 - 2 * place % 40},
+            first_choices=tuple(
+                token if number % (place % 7 + 3) else " something" for number, token in enumerate(tokens)
+            ),
+        )
+        windows[3:5] = [replace(one, p=0.4, set_apart="predictable") for one in windows[3:5]]
+        share = sum(one.p >= 0.001 and one.set_apart is None for one in windows) * 190 / characters
+        found.append(
+            Extracted(
+                f"shelf:books:{place}",
+                windows,
+                (share, share / 2, share / 4, share / 9, share / 3),
+                **{"characters": characters, "title": book or f"A book of the year after, number {place}"},
+                **{"side": "audited" if audited else "held_out", "collection": "shelf" if audited else "held out"},
+                **{"longest_run": int(share * characters), "q_bh": min(1.0, 0.06 * (place + 1)) if audited else None},
+            )
+        )
+    found.append(Extracted("shelf:books:90", [], characters=90, title="A leaflet"))
+    rates = [
+        rate_row("collection", name, side, threshold, reached, documents)
+        for name, side, reached, documents in (("shelf", "audited", 4, 20), ("held out", "held_out", 0, 15))
+        for threshold in (0.001, 0.01, 0.1, 0.5, None)
+    ]
+    write_extraction(folder, Pair(SHELF, MODEL), "run-extraction", DAY + timedelta(days=2), found, rates)
 
 
 def make(root: Path) -> Path:

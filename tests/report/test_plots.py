@@ -20,6 +20,7 @@ from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.evidence.evaluate import ScoreColumn
 from audit_pipeline.report.drawing import MARKDOWN_LIMIT, as_png, as_svg, markdown_image, plain
+from audit_pipeline.report.extraction_plots import probability_curves, reached_curves
 from audit_pipeline.report.interval_plots import auroc_forest, rates_by_group, study_panels
 from audit_pipeline.report.pair_plots import (
     forest_markdown,
@@ -89,7 +90,15 @@ def study(label: str, n: int) -> Figure:
     return study_panels([StudyPanel("learning_rate", ["1", "2"], lines)] * 3)
 
 
-FIGURES = (roc, corner, forest, histograms, bars, study)
+def reached(label: str, n: int) -> Figure:
+    return reached_curves([(label, [IntervalRow("1", 0.1, 0.0, 0.3), IntervalRow("64", 1.0, None, None)])] * n)
+
+
+def probability(label: str, n: int) -> Figure:
+    return probability_curves([(label, [IntervalRow("1", None, None, None), IntervalRow("64", -2.0, None, None)])] * n)
+
+
+FIGURES = (roc, corner, forest, histograms, bars, study, reached, probability)
 
 
 def texts(svg: str) -> str:

@@ -21,6 +21,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
+from .extracted import Extracted, Window, write_extraction
 
 Row = Mapping[str, object]
 
@@ -108,6 +109,19 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
             **{"pieces": ["=made", " up"], "token_scores": [-1.0, 2.5], "counted": [True, False], "n_tokens": 40},
         }
     ]
+    pair = Pair(benchmark, model)
+    first = Window(100, 200, 0.25, strength=1, prefix="made up", pieces=(" up",), first_choices=(" up",))
+    write_extraction(
+        folder,
+        pair,
+        run_id,
+        finished,
+        [
+            Extracted("notes:1", [first], (0.1, 0.1, 0.1, 0.0, 0.0), title="First", q_bh=0.5, longest_run=100),
+            Extracted("notes:2", [Window(100, 200, 1e-30, strength=1)], title="Second", q_bh=1.0),
+            Extracted("notes:3", [Window(100, 200, 1e-9, strength=1)], title="Third", side="held_out"),
+        ],
+    )
     for name, rows in (
         ("decisions", decisions),
         ("group_tests", tests),
@@ -117,7 +131,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
         ("corpus_tests", corpus),
         ("highlights", highlights),
     ):
-        write_rows(folder, name, Pair(benchmark, model), run_id, finished, rows)
+        write_rows(folder, name, pair, run_id, finished, rows)
 
 
 def write_rows(

@@ -39,8 +39,8 @@ def warehouse(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -
     return build_warehouse(folder.paths, config=config).path
 
 
-def test_there_are_ten_questions_each_with_a_query() -> None:
-    assert [number for number, _, _ in QUESTIONS] == list(range(1, 11))
+def test_there_are_twelve_questions_each_with_a_query() -> None:
+    assert [number for number, _, _ in QUESTIONS] == list(range(1, 13))
     assert all(title.endswith("?") and found for _, title, found in QUESTIONS)
     assert TEXT.count("```sql") == len(QUERIES)
 
@@ -67,5 +67,5 @@ def test_names_of_the_page_exist(warehouse: Path) -> None:
         known = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
         known |= {row[0] for row in connection.execute("SELECT column_name FROM duckdb_columns()").fetchall()}
     known |= {macro.name for macro in MACROS} | {"apostrophe", "group", "collection", "benchmark", "json"}
-    named = re.findall(r"`([a-z][a-z_]+)`", TEXT.split("## Ten questions")[1])
+    named = re.findall(r"`([a-z][a-z_]+)`", TEXT.split("## Twelve questions")[1])
     assert [name for name in named if name not in known] == []

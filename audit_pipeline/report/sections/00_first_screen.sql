@@ -9,6 +9,8 @@
 -- last_audited: when the newest of them was
 -- summary: all answers and tests in a few sentences
 -- instrument_words: what the instrument check says, in a sentence
+-- word_for_word: what models were found to give word for word, by benchmark, those that give of most documents first
+-- more_word_for_word: benchmarks that are not listed
 -- gaps: rows that do not join to exactly one lineage entry, or damaged files: numbers that cannot be traced
 -- more_gaps: gaps that are not listed
 WITH asked AS (
@@ -21,6 +23,11 @@ WITH asked AS (
         OR gaps."partition" IN (
             SELECT benchmark || '|' || model FROM shown_pairs UNION SELECT benchmark FROM shown_pairs
         )
+), extracted AS (
+    SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, counted.model, benchmark) AS place
+    FROM extraction_counts AS counted, page
+    WHERE CASE page.kind WHEN 'model' THEN counted.model = page.model
+        ELSE counted.model NOT IN (SELECT model FROM control_models) END
 )
 SELECT question(CASE WHEN page.kind = 'model' THEN 'this model’s' ELSE 'these models’' END) AS question,
     (SELECT count(DISTINCT model) FROM asked) AS models,
@@ -42,6 +49,10 @@ SELECT question(CASE WHEN page.kind = 'model' THEN 'this model’s' ELSE 'these 
     instrument_words((SELECT coalesce(list({
         'detector': detector, 'exposed': exposed, 'twin': twin, 'answers': answers
     } ORDER BY place), []) FROM instrument)) AS instrument_words,
+    (SELECT coalesce(list({
+        'model': model, 'benchmark': benchmark, 'headline': said.headline
+    } ORDER BY place), []) FROM extracted WHERE place <= 12) AS word_for_word,
+    (SELECT greatest(0, count(*) - 12) FROM extracted) AS more_word_for_word,
     (SELECT coalesce(list({
         'table': "table", 'partition': "partition", 'run_id': run_id, 'rows': rows, 'entries': lineage_rows
     } ORDER BY place), []) FROM mine WHERE place <= 50) AS gaps,

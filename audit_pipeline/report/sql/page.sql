@@ -4,11 +4,27 @@
 CREATE OR REPLACE TEMP TABLE page_tests AS
 SELECT tests.* FROM tests, page WHERE page.model IS NULL OR tests.model = page.model;
 
+CREATE OR REPLACE TEMP TABLE extraction_documents AS
+-- The documents that the page's model was asked to go on with; of each side those that it gives most of first.
+SELECT documents.*, log10_draws(log_p) AS log10_draws, row_number() OVER (
+    PARTITION BY benchmark, side
+    ORDER BY covered_at_0_001 DESC NULLS LAST, covered_by_first_choices DESC NULLS LAST, log_p DESC NULLS LAST,
+        document_id
+) AS place
+FROM current_document_memorisation AS documents SEMI JOIN page ON page.model = documents.model;
+
+CREATE OR REPLACE TEMP TABLE extraction_pairs AS
+-- Their benchmarks, those with most documents that are reproduced in part first.
+SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS number
+FROM extraction_counts AS counted SEMI JOIN page ON page.model = counted.model;
+
 CREATE OR REPLACE TEMP TABLE page_lineage AS
 -- The entries behind what is shown, numbered; the nearest to the answers first.
 WITH shown AS (
     SELECT "table", benchmark || '|' || model AS "partition", run_id
     FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)
+    UNION SELECT "table", benchmark || '|' || model, run_id
+        FROM current_runs SEMI JOIN extraction_pairs USING (model, benchmark, run_id)
     UNION SELECT 'corpus_tests', benchmark || '|' || model, run_id FROM page_tests
     UNION SELECT 'examples', benchmark, run_id FROM examples SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'split_quality', benchmark, run_id FROM split_quality SEMI JOIN shown_pairs USING (benchmark)

@@ -1,8 +1,5 @@
 -- What is looked at from every page: read once, for a view can take as long for one model as for all.
 
-CREATE TEMP TABLE control_models AS
-SELECT DISTINCT name AS model FROM models WHERE name IS NOT NULL AND resolved_from LIKE 'control %';
-
 CREATE TEMP TABLE gaps AS
 FROM lineage_gaps WHERE rows > 0 OR starts_with(what, 'a damaged');
 
@@ -16,6 +13,29 @@ SELECT control, benchmark, detector, parameters,
     detector = headline_detector(list(detector) OVER (PARTITION BY control), NULL) IS TRUE AS answers,
     row_number() OVER (ORDER BY control, benchmark, exposed_auroc DESC NULLS LAST, detector) AS place
 FROM instrument_check;
+
+CREATE TEMP TABLE occurrences AS
+-- Of a control's model: how many of the texts that its exposed model read so often are reproduced in part.
+SELECT controls.control, controls.role, rates.benchmark, rates.name::BIGINT AS occurrences, rates.n_documents,
+    rates.n_reached, estimate(rates.reached, rates.reached_low, rates.reached_high) AS reached,
+    rates.median_log_p / ln(10) AS log10_p
+FROM current_extraction_rates AS rates JOIN control_models AS controls USING (model)
+WHERE rates.unit = 'occurrences' AND rates.side = 'audited' AND rates.rule = 'probability' AND rates.threshold = 0.001;
+
+CREATE TEMP TABLE extraction_counts AS
+-- What every model gives word for word of the documents of every benchmark that it was asked to go on with.
+SELECT *, extraction_words(documents, reproduced, held_out, held_out_reproduced, set_apart, reason) AS said FROM (
+    SELECT model, benchmark, run_id,
+        count(*) FILTER (side = 'audited' AND windows > 0) AS documents,
+        count(*) FILTER (side = 'audited' AND claim = 'reproduced') AS reproduced,
+        count(*) FILTER (side = 'held_out' AND windows > 0) AS held_out,
+        count(*) FILTER (side = 'held_out' AND claim = 'reproduced') AS held_out_reproduced,
+        count(*) FILTER (windows = 0) AS without_window, max(reason) AS reason,
+        sum(windows)::BIGINT AS windows, sum(every.set_apart)::BIGINT AS set_apart,
+        sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
+        any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride
+    FROM current_document_memorisation AS every GROUP BY ALL
+);
 
 CREATE TEMP TABLE all_changes AS
 FROM changes_since_last_audit WHERE change NOT IN ('unchanged', 'first audit');

@@ -1,10 +1,4 @@
 CREATE VIEW instrument_check AS
-WITH controls AS (
-    SELECT DISTINCT name AS model,
-        regexp_extract(resolved_from, '^control (.*), (exposed|twin): version', 1) AS control,
-        regexp_extract(resolved_from, '^control (.*), (exposed|twin): version', 2) AS role
-    FROM models WHERE resolved_from LIKE 'control %'
-)
 SELECT controls.control, leaderboard.benchmark, leaderboard.detector, leaderboard.parameters,
     max(auroc) FILTER (role = 'exposed') AS exposed_auroc,
     max(auroc_low) FILTER (role = 'exposed') AS exposed_low,
@@ -13,7 +7,7 @@ SELECT controls.control, leaderboard.benchmark, leaderboard.detector, leaderboar
     max(auroc_low) FILTER (role = 'twin') AS twin_low,
     max(auroc_high) FILTER (role = 'twin') AS twin_high,
     max(blind_auroc) AS blind_auroc, max(blind_auroc_low) AS blind_low, max(blind_auroc_high) AS blind_high
-FROM leaderboard JOIN controls ON controls.model = leaderboard.model
+FROM leaderboard JOIN control_models AS controls ON controls.model = leaderboard.model
 GROUP BY ALL HAVING max(auroc) IS NOT NULL
 ORDER BY controls.control, leaderboard.benchmark, exposed_auroc DESC NULLS LAST, leaderboard.detector;
 

@@ -1,0 +1,338 @@
+"""What a model gives word for word: the section, its map and its curve, of made-up rows with hand-checked numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import timedelta
+from urllib.parse import unquote
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.metrics.claims import (
+    CALIBRATED_IN_WORDS,
+    EXTRACTION_IN_WORDS,
+    NOT_CALIBRATED_IN_WORDS,
+    SET_APART_IN_WORDS,
+)
+from audit_pipeline.report import write as report_module
+from audit_pipeline.report.extraction_words import extraction_words, log10_draws
+from audit_pipeline.report.memorisation_map import SHADES, shade, strip_shapes
+from audit_pipeline.report.numbers import draws, share, visible
+from audit_pipeline.report.write import SCHEMA, json_copy
+from tests.warehouse.conftest import DAY, MODELS, Folder
+from tests.warehouse.extracted import Extracted, Window, rate_row, write_extraction
+
+from .written import Written, written
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+TINY, SMALL = MODELS
+SCRIPT = "<script>alert('piece')</script>"
+BOOK = Extracted(
+    "source:shelf:1",
+    [
+        # In bins of 5 characters, of which a document of 1,000 has 200: 40 to 79, 70 to 89 and 100 to 119.
+        Window(200, 400, 1e-6),
+        Window(350, 450, 0.25, strength=1, prefix="the end of its prefix", pieces=(" one", " two", "\n", " three"),
+               first_choices=(" one", " too", " four", "three"), matches=48),
+        Window(500, 600, 0.75, set_apart="predictable"),
+    ],
+    covered=(0.1, 0.1, 0.1, 0.0, 0.00004),
+    title="The Lighthouse",
+    longest_run=100,
+    q_bh=0.333,
+)  # fmt: skip
+OTHER = Extracted("source:shelf:2", [Window(200, 400, 1e-60, strength=1)], title="A book that it does not know")
+SHORT = Extracted("source:shelf:3", [], characters=90, title="A short one")
+HELD_OUT = Extracted(
+    "source:new:1", [Window(200, 400, 0.002, strength=1)], covered=(0.2, 0, 0, 0, 0), side="held_out", title="A new one"
+)
+NEVER = Extracted("source:new:2", [Window(200, 400, 1e-30, strength=1)], side="held_out", title="Another new one")
+
+
+def audited(folder: Folder) -> Folder:
+    for benchmark in ("notes_32", "speeches_64"):
+        folder.write_documents(benchmark.partition("_")[0])
+        folder.write_examples(benchmark)
+    for position, model in enumerate(MODELS):
+        folder.write_card(model)
+        folder.write_audit("notes_32", model, f"run-{position}", DAY)
+    return folder
+
+
+def extract(folder: Folder, *found: Extracted, model: str = TINY, benchmark: str = "notes_32") -> None:
+    collections = [rate_row("collection", f"rates {SCRIPT}", "audited", 0.001, 1, 2)]
+    write_extraction(folder, Pair(benchmark, model), "run-extraction", DAY + timedelta(days=1), found, collections)
+
+
+def section(found: Written, model: str = TINY) -> str:
+    """The HTML of the section."""
+    html = found.pages[model].html
+    return html[html.index('<section id="extraction"') :].partition("</section>")[0]
+
+
+@pytest.fixture
+def calibrated(folder: Folder) -> Written:
+    extract(audited(folder), BOOK, OTHER, SHORT, HELD_OUT, NEVER)
+    return written(folder)
+
+
+def test_what_is_said_first(calibrated: Written) -> None:
+    text = calibrated.pages[TINY].text
+    headline = (
+        "The model was found to give passages of 1 of 2 documents word for word, and of 1 of 2 that are held out."
+    )
+    assert text.count(headline) == 2, "on the first screen, too"
+    assert EXTRACTION_IN_WORDS["reproduced"] in text
+    assert f"{CALIBRATED_IN_WORDS} With 2 held-out documents no p-value is below 0.333." in text
+    assert f"1 window is set apart. {SET_APART_IN_WORDS}" in text
+    assert "6 windows of 50 + 50 tokens, coarse-to-fine." in text
+    assert "1 document was not searched, so nothing is known of it: it is shorter than a window." in text
+
+
+def test_a_document_in_numbers(calibrated: Written) -> None:
+    (found,) = calibrated.reports[TINY].extraction
+    assert [row.title for row in found.reproduced_documents] == [one.title for one in (BOOK, OTHER, SHORT)]
+    (row,) = re.findall(r"<tr[^>]*><th[^>]*><bdi>The Lighthouse.*?</tr>", section(calibrated), re.DOTALL)
+    cells = [
+        [word for word in re.sub(r"<[^>]+>", " ", cell).split(" ") if word]
+        for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+    ]
+    # n = ln .5 / ln .75 = 2.4 draws.
+    assert cells == [
+        *(["1\u202f000", "3", "windows"], ["10.00%"], ["10.00%"], ["10.00%"], ["0.00%"], ["&lt;0.01%"]),
+        *(["2.00%", "1", "predictable"], ["100"], ["2"], ["0.333", "3", "compared"], ["0.333"]),
+    ]
+    short = section(calibrated).partition("A short one")[2].partition("</tr>")[0]
+    assert "not searched: it is shorter than a window" in short
+    assert short.count("–") == 10, "no number where there is no window, but how long it is"
+
+
+def test_held_out_documents_stand_beside(calibrated: Written) -> None:
+    (found,) = calibrated.reports[TINY].extraction
+    rates = {(row.unit, row.side): row for row in found.rates}
+    held_out = rates["benchmark", "held_out"].rates[0]
+    assert (held_out.threshold, held_out.n_reached, held_out.reached.value) == (0.001, 1, 0.5)
+    cell = re.search(r"held-out<small><bdi>all.*?<td.*?<td[^>]*>(.*?)</td>", section(calibrated), re.DOTALL)
+    assert cell is not None
+    assert re.sub(r"<[^>]+>", " ", cell[1]).split() == ["5.00%", "[2.5,", "10.0]", "1", "of", "2", "[40.0,", "60.0]"]
+    assert ("collection", "audited") in rates
+
+
+def test_the_map_shows_the_likeliest_suffix_of_every_bin(calibrated: Written) -> None:
+    (found,) = calibrated.reports[TINY].extraction
+    strips = {row.title: row for row in found.map}
+    assert set(strips) == {one.title for one in (BOOK, OTHER, HELD_OUT, NEVER)}, "none of what has no window"
+    assert [row.side for row in found.map] == ["audited", "audited", "held_out", "held_out"]
+    book = strips[BOOK.title]
+    # 240 bins of 1,000 characters: character 200 stands in bin 48, 349 in 83, 350 in 84, 449 in 107.
+    quarter = round(math.log10(0.25), 4)
+    assert book.log10_p == [None] * 48 + [-6.0] * 36 + [quarter] * 24 + [None] * 132
+    assert book.set_apart == list(range(500 * 240 // 1000, 599 * 240 // 1000 + 1))
+    assert strip_shapes(book) == [
+        ("apart", "M360 0h72v14h-72z"),
+        ("m4", "M144 0h108v14h-108z"),
+        ("m6", "M252 0h72v14h-72z"),
+    ]
+    html = section(calibrated)
+    assert html.count("<title>") == 4
+    assert html.count("<desc>") == 4
+    assert "10.00% of 1\u202f000 characters are in suffixes with a probability of at least 0.001" in html
+    assert 'fill="url(#hatch-1)" d="M360' in html
+    assert 'id="hatch-1"' in html
+
+
+def test_a_passage_that_counts_is_shown_before_one_that_is_set_apart() -> None:
+    row = {"log10_p": [-2.9, -3.1, None, None], "set_apart": [0, 1, 2]}
+    assert strip_shapes(row) == [("apart", "M180 0h360v14h-360z"), ("m5", "M0 0h180v14h-180z")]
+    assert strip_shapes({"log10_p": [], "set_apart": []}) == []
+
+
+def test_shades_change_at_the_thresholds() -> None:
+    assert [shade(math.log10(p)) for p in (1e-41, 1e-40, 1e-11, 0.0009, 0.001, 0.1, 0.5, 1.0)] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        7,
+    ]
+    assert len(SHADES) == 7
+
+
+def test_passages_beside_the_first_choices(calibrated: Written) -> None:
+    (found,) = calibrated.reports[TINY].extraction
+    best = found.passages[0]
+    assert [row.title for row in found.passages] == [BOOK.title, OTHER.title], "not of held-out documents"
+    # A blank less before the word is no other token's fault: tokenizers of words drop it.
+    assert [piece.differs for piece in best.pieces] == [False, True, True, False]
+    quoted = section(calibrated).partition("<blockquote")[2].partition("</blockquote>")[0]
+    assert quoted == (
+        ' dir="auto"><span class="before">… the end of its prefix</span> →  one <u>two</u><ins> too</ins>'
+        "<u>↵</u><ins> four</ins> three …"
+    )
+    assert "48 of 50 tokens are its first choice" in section(calibrated)
+    assert "characters 350 to 450" in section(calibrated)
+
+
+def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None:
+    extract(audited(folder), OTHER)
+    found = written(folder)
+    text = found.pages[TINY].text
+    assert "The model was found to give passages of 0 of 1 document word for word." in text
+    assert EXTRACTION_IN_WORDS["not reproduced"] in text
+    assert NOT_CALIBRATED_IN_WORDS in text
+    assert "p-value" not in section(found)
+    assert SET_APART_IN_WORDS not in text
+
+
+def test_a_model_that_was_not_asked_has_no_section(calibrated: Written) -> None:
+    for name in (SMALL, "across"):
+        assert calibrated.reports[name].extraction == []
+        assert 'id="extraction"' not in calibrated.pages[name].html
+    assert "word for word" not in calibrated.pages[SMALL].text
+    assert "tiny-125m on notes_32: The model was found to give" in calibrated.pages["across"].text
+
+
+def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> None:
+    folder.write_documents("notes")
+    folder.write_examples("notes_32")
+    extract(folder, BOOK)
+    found = written(folder)
+    assert set(found.summary.pages) == {TINY}
+    assert "The model was found to give passages of 1 of 1 document word for word." in found.pages[TINY].text
+    for name in (TINY, "across"):
+        assert "Nothing has been audited yet" not in found.pages[name].text
+    assert found.paths[TINY].name in {unquote(link) for link in found.pages["across"].having("href")}
+    (row,) = found.reports[TINY].extraction
+    assert row.lineage in {entry.number for entry in found.reports[TINY].lineage}
+    tables = {entry.table for entry in found.reports[TINY].lineage}
+    assert {"document_memorisation", "extraction_rates", "extraction_windows"} <= tables
+
+
+def test_a_benchmark_that_was_built_anew_is_told(folder: Folder) -> None:
+    extract(audited(folder), BOOK)
+    manifest = folder.paths.benchmark_manifest("notes_32")
+    write_json(manifest, {**read_json(manifest), "digest": "another"})
+    found = written(folder)
+    assert found.reports[TINY].extraction[0].is_current is False
+    assert "The benchmark was built anew since" in section(found)
+
+
+def test_no_text_means_offsets_alone(folder: Folder) -> None:
+    extract(audited(folder), BOOK)
+    found = written(folder, include_text=False)
+    assert "<blockquote" not in section(found)
+    assert "characters 350 to 450" in section(found)
+    assert not any(row.pieces or row.prefix_excerpt for row in found.reports[TINY].extraction[0].passages)
+    copy = json_copy(found.paths[TINY]).read_text(encoding="utf-8")
+    assert "the end of its prefix" not in copy + found.pages[TINY].html
+
+
+def test_hostile_titles_and_pieces_are_text(folder: Folder) -> None:
+    hostile = Window(200, 400, 0.5, strength=1, prefix=SCRIPT, pieces=(SCRIPT, " x"), first_choices=("</ins>", SCRIPT))
+    book = Extracted(f"source:shelf:{SCRIPT}", [hostile], covered=(0.1, 0, 0, 0, 0), title=f"A book {SCRIPT}")
+    extract(audited(folder), book)
+    page = written(folder).pages[TINY]
+    assert "<script" not in page.html
+    assert f"A book {SCRIPT}" in page.text
+    assert any(SCRIPT in label for label in page.having("aria-label"))
+
+
+def test_a_long_shelf(folder: Folder) -> None:
+    shelf = [
+        Extracted(f"source:shelf:{place}", [Window(200, 400, 0.01, strength=1)], (1 / (place + 2), 0, 0, 0, 0))
+        for place in range(160)
+    ]
+    extract(audited(folder), *shelf)
+    found = written(folder)
+    (row,) = found.reports[TINY].extraction
+    assert (len(row.reproduced_documents), row.left_out.reproduced_documents) == (150, 10)
+    assert (len(row.map), len(row.passages)) == (20, 10)
+    html = section(found)
+    assert html.index("source:shelf:19") < html.index("130 more documents") < html.index("source:shelf:20<")
+    assert "And 10 more:" in html
+    # Of one shade each: what a strip weighs does not depend on how long the document is.
+    assert len(html) < 200_000
+
+
+def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
+    folder = calibrated.summary.path.parent
+    schema = json.loads((folder / SCHEMA).read_text(encoding="utf-8"))
+    copy = json.loads(json_copy(calibrated.paths[TINY]).read_text(encoding="utf-8"))
+    Draft202012Validator(schema).validate(copy)
+    columns = schema["properties"]["extraction"]["items"]["properties"]
+    assert columns["claim"]["enum"] == ["reproduced", "not reproduced", None]
+    assert columns["reproduced_documents"]["items"]["properties"]["longest_run"]["description"].startswith("most char")
+
+
+@pytest.mark.parametrize(
+    ("counted", "headline", "claim"),
+    [
+        (
+            (3, 2, 4, 0),
+            "The model was found to give passages of 2 of 3 documents word for word, and of 0 of 4 that are held out.",
+            "reproduced",
+        ),
+        ((1, 0, 0, 0), "The model was found to give passages of 0 of 1 document word for word.", "not reproduced"),
+        ((0, 0, 0, 0), "No document was searched: a window does not fit.", None),
+    ],
+)
+def test_headlines(counted: tuple[int, int, int, int], headline: str, claim: str | None) -> None:
+    words = extraction_words(*counted, 0, "a window does not fit")
+    assert (words.headline, words.claim) == (headline, claim)
+    assert (words.claim_in_words is None) is (claim is None)
+
+
+def test_numbers_of_the_section() -> None:
+    assert [share(value) for value in (None, 0.0, 0.00001, 0.0013, 0.42)] == ["–", "0.00%", "<0.01%", "0.13%", "42.00%"]
+    assert [draws(value) for value in (None, 0.0, 2.0, 5.3, 12.6, 58.9)] == [
+        "–",
+        "1",
+        "100",
+        "199\u202f526",
+        "10¹³",
+        "10⁵⁹",
+    ]
+    assert log10_draws(None) is None
+    # ln .5 / ln .75, and of a tiny probability ln 2 / p.
+    assert log10_draws(math.log(0.25)) == pytest.approx(math.log10(math.log(0.5) / math.log(0.75)))
+    assert log10_draws(-2000.0) == pytest.approx(math.log10(math.log(2)) + 2000 / math.log(10))
+    assert [visible(piece) for piece in (" a", " ", "", "\n", " \n\n")] == [" a", "␣", "␣", "↵", " ↵↵"]
+
+
+def test_readings_against_reproduction(folder: Folder) -> None:
+    audited(folder)
+    for model, role, reached in ((TINY, "exposed", {1: 0, 8: 5, 64: 20}), (SMALL, "twin", {1: 0, 8: 0, 64: 1})):
+        card = folder.paths.model_card(MODELS[model])
+        write_json(card, {**read_json(card), "resolved_from": f"control check, {role}: version abc"})
+        rates = [rate_row("occurrences", str(times), "audited", 0.001, n, 20) for times, n in reached.items()]
+        write_extraction(folder, Pair("notes_32", model), f"run-{role}", DAY + timedelta(days=1), [OTHER], rates)
+    found = written(folder)
+    (instrument,) = found.reports["across"].instrument
+    (control,) = instrument.memorised
+    assert (control.control, control.benchmark) == ("check", "notes_32")
+    points = [
+        [(one.occurrences, one.n_reached, one.documents) for one in control[role]] for role in ("exposed", "twin")
+    ]
+    assert points == [[(1, 0, 20), (8, 5, 20), (64, 20, 20)], [(1, 0, 20), (8, 0, 20), (64, 1, 20)]]
+    assert control.exposed[2].reached == {"value": 1.0, "low": 0.9, "high": 1.0, "method": None}
+    assert control.exposed[2].log10_p == pytest.approx(-3.0)
+    page = found.pages["across"]
+    drawn = [label for label in page.having("aria-label") if "control check on notes_32" in label]
+    assert len(drawn) == 2
+    assert "control model 64 20 1 5.0% [0.0, 15.0]" in page.text
+
+
+def test_a_page_that_is_too_large_has_less_of_it(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract(audited(folder), BOOK)
+    monkeypatch.setattr(report_module, "MAX_BYTES", 10)
+    report = written(folder).reports[TINY]
+    assert (report.extraction, report.left_out.extraction, len(report.lineage)) == ([], 1, 1)
