@@ -36,7 +36,7 @@ _PAIRS = """
 SELECT configured_models.name AS model, configured_benchmarks.benchmark
 FROM configured_models CROSS JOIN configured_benchmarks
 WHERE NOT configured_models.on_request AND NOT configured_benchmarks.on_request
-UNION SELECT model, benchmark FROM runs WHERE model IS NOT NULL AND "table" <> 'corpus_tests'
+UNION SELECT model, benchmark FROM runs WHERE model IS NOT NULL AND "table" NOT IN ('corpus_tests', 'unlearning')
 UNION SELECT model, benchmark FROM outcomes
 ORDER BY model, benchmark
 """
