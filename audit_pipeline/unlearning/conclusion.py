@@ -133,7 +133,7 @@ def _explained(found: Mapping[Key, Row], outcome: Outcome, retrained: bool) -> I
 def _why_undetermined(found: Mapping[Key, Row]) -> str:
     after = found[("privleak", "after", "both")]
     if after["ci_low"] is None or found[("privleak", "before", "both")]["ci_high"] is None:
-        return f"There is no interval: {after['reason'] or after['method']}."
+        return f"Nothing follows without an interval ({after['reason'] or after['method']})."
     if _unlike_retrained(found):
         return (
             "The texts can no longer be told from held-out ones, but they are not as likely as in the retrained model, "
