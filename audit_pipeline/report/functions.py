@@ -43,6 +43,8 @@ from audit_pipeline.report.words import (
     verdict_words,
     what_else_changed,
 )
+from audit_pipeline.unlearning.compared import metric_place
+from audit_pipeline.unlearning.conclusion import Outcome, conclude
 
 Row = Mapping[str, Any]
 
@@ -80,6 +82,10 @@ _ONE_OF_SEVERAL = (
 )
 _TEST = "STRUCT(test VARCHAR, design VARCHAR, outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)"
 _STUDY_ROW = "STRUCT(setting VARCHAR, value VARCHAR, detector VARCHAR, auroc DOUBLE, ci_low DOUBLE, ci_high DOUBLE)"
+_COMPARED = (
+    "STRUCT(metric VARCHAR, role VARCHAR, side VARCHAR, value DOUBLE, ci_low DOUBLE, ci_high DOUBLE, n BIGINT,"
+    " method VARCHAR, reason VARCHAR)"
+)
 _PANEL = (
     "STRUCT(setting VARCHAR, places VARCHAR[],"
     f" lines STRUCT(detector VARCHAR, points STRUCT(place VARCHAR, auroc {_ESTIMATE})[])[])"
@@ -147,6 +153,10 @@ def _whole_set(
         origin=ScoreOrigin(handed_over, stated_by),
     )
     return {"outcome": outcome, "headline": headline}
+
+
+def _unlearning(rows: Sequence[Row], before: str, after: str) -> Row:
+    return asdict(conclude(rows, before=before, after=after))
 
 
 def _test_rests_on(test: str, level: str, stated_by: str | None, blind: float | None) -> str | None:
@@ -240,6 +250,12 @@ FUNCTIONS: Mapping[str, Function] = {
         [*("VARCHAR", "VARCHAR", "DOUBLE", "BIGINT", "VARCHAR", "VARCHAR", "BOOLEAN", "VARCHAR")],
         f"STRUCT(outcome {_enum(get_args(TestOutcome))}, headline VARCHAR)",
     ),
+    "unlearning_words": Function(
+        _unlearning,
+        [f"{_COMPARED}[]", "VARCHAR", "VARCHAR"],
+        f"STRUCT(outcome {_enum(get_args(Outcome))}, headline VARCHAR, explanation VARCHAR[])",
+    ),
+    "unlearning_place": Function(metric_place, ["VARCHAR"], "INTEGER"),
     "summary_of": Function(
         summary_of,
         ["STRUCT(outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)[]", "BIGINT", f"{_TEST}[]"],

@@ -38,6 +38,22 @@ MIN_40, MIN_K = "min_40", "min_k"
 OF_DOCUMENTS = ("verbatim_coverage", "verbatim_log_p", "verbatim_reproduced")
 """The values of a document whose means are compared, side by side."""
 
+METRIC_IN_WORDS: Mapping[str, str] = {
+    "privleak": "PrivLeak",
+    "auroc_min_40": "AUROC of Min-40%, texts to be forgotten as members",
+    "forget_quality": "forget quality: p-value of no difference from the retrained model",
+    "suspicious": "share suspicious: called a member before, and hardly moved since",
+    "member_before": "share called a member before",
+    "unchanged": "share whose Min-K% hardly moved",
+    "exact_memorization": "exact memorisation: share of tokens that are the model's first choice",
+    "extraction_strength": "extraction strength: share of tokens behind the last that is no first choice",
+    "mean_log_probability": "mean log-probability of a token",
+    "verbatim_coverage": "verbatim: share of characters given with a probability of at least .001",
+    "verbatim_log_p": "verbatim: log-probability of a document's strongest window",
+    "verbatim_reproduced": "verbatim: share of documents with a passage that is reproduced",
+}
+"""Every metric of a comparison for people, in the order in which they are shown."""
+
 NO_RETRAINED = "no retrained model was named"
 
 Side = tuple[ComparedSide, Bools]
@@ -93,6 +109,12 @@ class DocumentValues:
     groups: Sequence[str]
     values: Mapping[ComparedModel, Values]
     reason: str | None
+
+
+def metric_place(metric: str) -> int:
+    """The place of a metric among those that are shown; those of another version come last."""
+    known = list(METRIC_IN_WORDS)
+    return known.index(metric) if metric in known else len(known)
 
 
 def compare_texts(texts: TextValues) -> list[Finding]:
