@@ -113,8 +113,8 @@ def _unlike_retrained(found: Mapping[Key, Row]) -> bool:
 def _explained(found: Mapping[Key, Row], outcome: Outcome, retrained: bool) -> Iterable[str]:
     before, after = (found[("privleak", role, "both")] for role in ("before", "after"))
     yield (
-        f"PrivLeak {_with_interval(before)} before, {_with_interval(after)} after; 0 is as good as the reference, "
-        "-100: every text to be forgotten stands out as known, above 0: they stand out as unusually unlikely."
+        f"PrivLeak {_with_interval(before)} before, {_with_interval(after)} after; 0: as in the reference; -100: every "
+        "text to be forgotten stands out as known; above 0: they stand out as unusually unlikely."
     )
     if outcome == "undetermined":
         yield _why_undetermined(found)

@@ -49,7 +49,7 @@ def test_the_outcome_follows_from_what_the_model_still_tells(
     told = " ".join(found.explanation)
     assert (STATED_IN_WORDS in told) == (retrained is None)
     assert ("Forget quality" in told) == (retrained is not None)
-    assert "0 is as good as the reference" in told
+    assert "0: as in the reference" in told
     assert "Suspicious" in told
 
 
