@@ -13,16 +13,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Outcome = Literal["forgotten", "only looks forgotten", "over-forgotten", "still known", "never known", "undetermined"]
+Outcome = Literal[
+    "forgotten",
+    "partly forgotten",
+    "only looks forgotten",
+    "over-forgotten",
+    "still known",
+    "never known",
+    "undetermined",
+]
 
 OUTPUTS = ("exact_memorization", "extraction_strength", "verbatim_coverage")
-"""How much of a text the model says: a clear fall of one of them is a change that a user sees."""
+"""How much of a text the model says. A clear fall of one of them is a change that a user sees; where the texts to be
+forgotten stand clearly above held-out ones, something is left of them."""
 P_LEVEL = 0.05
 
 _HEADLINES: Mapping[Outcome, str] = {
     "forgotten": (
         "Forgotten, as far as these numbers can tell: {before} told the texts to be forgotten from the held-out ones, "
         "and {after} does so no more than {reference}."
+    ),
+    "partly forgotten": (
+        "Forgotten in part only: by its probabilities {after} tells the texts from the held-out ones no more than "
+        "{reference}, but it still says more of them than of held-out ones."
     ),
     "only looks forgotten": (
         "It only looks forgotten: {after} says less of the texts than {before} did, but by its probabilities they can "
@@ -95,7 +108,24 @@ def _outcome(found: Mapping[Key, Row]) -> Outcome:
     fell = found[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0 or _unlike_retrained(found):
         return "undetermined"
-    return "forgotten"
+    return "partly forgotten" if _says_more(found) else "forgotten"
+
+
+def _says_more(found: Mapping[Key, Row]) -> bool:
+    """Whether the model after says clearly more of the texts to be forgotten than of held-out ones, by any measure.
+
+    Clearly: the intervals are apart. A measure by which the retrained model does so, too, says nothing: the sides
+    differ.
+    """
+    more = {role: {one for one in OUTPUTS if _is_above(found, one, role)} for role in ("after", "retrained")}
+    return bool(more["after"] - more["retrained"])
+
+
+def _is_above(found: Mapping[Key, Row], metric: str, role: str) -> bool:
+    forget, holdout = (found.get((metric, role, side)) for side in ("forget", "holdout"))
+    if forget is None or holdout is None or forget["ci_low"] is None or holdout["ci_high"] is None:
+        return False
+    return bool(forget["ci_low"] > holdout["ci_high"])
 
 
 def _says_less(found: Mapping[Key, Row]) -> bool:

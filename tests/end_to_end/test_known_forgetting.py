@@ -1,8 +1,8 @@
 """Models that forgot, or only look so, in ways that are known: the comparison has to say which is which.
 
 A tiny model is trained on two sets of texts, and one of them is then to be forgotten: by gradient ascent that stops in
-time, by one that does not, and by further training on other texts, after which the model merely says less of them. The
-retrained model was trained from nothing without them.
+time, by one that does not, and by further training on other texts, after which the model merely says less of them. Only
+a model that is trained from nothing without them has forgotten for certain; a second one is the reference.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ENTRY = ControlEntry(
     architecture=Architecture(hidden_size=64, layers=2, heads=2, intermediate_size=128, context=128, vocabulary=320),
     seed=5,
 )
-MODELS = ("base", "retrained", "quieter", "untouched", "forgetful", "damaged")
+MODELS = ("base", "retrained", "anew", "quieter", "untouched", "ascended", "reminded", "damaged")
 SETS = ("secret", "kept", "unseen", "others", "never", "unseen too")
 
 
@@ -102,14 +102,18 @@ def taught(folder: Path) -> dict[str, Path]:
     """The folders of all models, by name."""
     lessons = Lessons()
     base = lessons.learn(lessons.new(5), "secret", "kept")
+    # Which texts tell when to stop must not be those that the result is measured by.
+    ascended = lessons.ascend(base, steps=400, rate=0.001, until_like="unseen too")
     models = {
         "base": base,
         "retrained": lessons.learn(lessons.new(6), "kept"),
         # Few steps at a small rate: it says less of the secret texts, and knows them still.
         "quieter": lessons.learn(base, "others", epochs=3, learning_rate=0.001),
         "untouched": lessons.learn(base, "others", epochs=1, learning_rate=1e-7),
-        # Which texts tell when to stop must not be those that the result is measured by.
-        "forgetful": lessons.ascend(base, steps=400, rate=0.001, until_like="unseen too"),
+        "anew": lessons.learn(lessons.new(7), "kept"),
+        "ascended": ascended,
+        # It reads none of the secret texts again.
+        "reminded": lessons.learn(ascended, "kept", "others", epochs=10, learning_rate=0.003),
         "damaged": lessons.ascend(base, steps=200, rate=0.003),
     }
     for name, model in models.items():
@@ -152,7 +156,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
             workspace.assess(benchmark)
         for model in MODELS:
             workspace.audit(model, "secret")
-        for model in ("base", "forgetful", "retrained"):
+        for model in ("base", "ascended", "retrained"):
             workspace.audit(model, "never")
         yield workspace
 
@@ -169,7 +173,10 @@ def concluded(workspace: Workspace, after: str, benchmark: str = "secret", retra
 @pytest.mark.parametrize(
     ("after", "outcome"),
     [
-        ("forgetful", "forgotten"),
+        ("anew", "forgotten"),
+        # As unlikely as texts that nobody read, and still there: a little training on other texts brings them back.
+        ("ascended", "partly forgotten"),
+        ("reminded", "only looks forgotten"),
         ("quieter", "only looks forgotten"),
         ("damaged", "over-forgotten"),
         ("untouched", "still known"),
@@ -180,13 +187,9 @@ def test_the_comparison_says_what_was_done(audited: Workspace, after: str, outco
     assert found.outcome == outcome, found
 
 
-def test_the_retrained_model_itself_has_forgotten(audited: Workspace) -> None:
-    assert concluded(audited, "retrained").outcome == "forgotten"
-
-
 @pytest.mark.parametrize("retrained", [None, "retrained"])
 def test_texts_that_were_never_read_cannot_be_forgotten(audited: Workspace, retrained: str | None) -> None:
-    assert concluded(audited, "forgetful", "never", retrained).outcome == "never known"
+    assert concluded(audited, "ascended", "never", retrained).outcome == "never known"
 
 
 def test_the_page_of_the_model_says_it(audited: Workspace) -> None:

@@ -16,6 +16,7 @@ Model = Mapping[str, np.ndarray]
 KNOWN = model(1, known=2.0, spoken=0.9)
 SILENCED = model(2, known=2.0, spoken=0.3)
 NEVER = model(3, known=0.0)
+LEFT_OVER = model(12, known=0.0, spoken=0.4)
 PUSHED = model(4, known=-2.0, spoken=0.05)
 RETRAINED = model(5, known=0.0)
 
@@ -33,6 +34,7 @@ def concluded(
     ("before", "after", "outcome"),
     [
         (KNOWN, NEVER, "forgotten"),
+        (KNOWN, LEFT_OVER, "partly forgotten"),
         (KNOWN, SILENCED, "only looks forgotten"),
         (KNOWN, PUSHED, "over-forgotten"),
         (KNOWN, KNOWN, "still known"),
@@ -63,6 +65,12 @@ def test_texts_as_likely_as_held_out_ones_may_still_not_be_as_the_retrained_mode
     found = concluded(KNOWN, half, RETRAINED)
     assert found.outcome == "undetermined"
     assert any("not as likely as in the retrained model" in one for one in found.explanation)
+
+
+def test_what_the_retrained_model_says_more_of_is_nothing_left_over() -> None:
+    """The texts to be forgotten may be easier to say than held-out ones for whoever never read them."""
+    easier = model(8, known=0.0, spoken=0.4)
+    assert concluded(KNOWN, LEFT_OVER, easier).outcome == "forgotten"
 
 
 def test_too_few_texts_settle_nothing() -> None:
