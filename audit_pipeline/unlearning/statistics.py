@@ -4,7 +4,7 @@ What belongs here: arrays in, numbers out. What does not: which texts and models
 (conclusion.py).
 
 Exact memorisation and extraction strength are as open-unlearning computes them (Dorna et al. 2025), PrivLeak as MUSE
-does (Shi et al. 2025), forget quality after TOFU (Maini et al. 2024). docs/unlearning.md says where ours differ.
+does (Shi et al. 2025), forget quality after TOFU (Maini et al. 2024, TOFU). docs/unlearning.md says where ours differ.
 """
 
 from __future__ import annotations
