@@ -214,16 +214,22 @@ def _forget_quality(texts: TextValues) -> Iterator[Finding]:
 
 
 def _unchanged(texts: TextValues) -> Iterator[Finding]:
-    """Shares of texts whose Min-K% hardly moved, that were members before, and both."""
-    before, after = (texts.values[role][MIN_K] for role in ("before", "after"))
-    still, threshold = hardly_moved(before, after), texts.threshold
-    moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
-    yield from _shares("unchanged", "change", still, texts, ~np.zeros_like(still), moved, None)
-    member = np.zeros_like(still) if threshold.value is None else before >= threshold.value
-    asked = ~threshold.chosen_on
+    """Shares of texts that were members before, whose Min-K% hardly moved, and both: after, and in the retrained model.
+
+    What hardly moves in the retrained model shows how much the rule finds where nothing was ever read.
+    """
+    before, threshold = texts.values["before"][MIN_K], texts.threshold
+    member = np.zeros(len(before), dtype=np.bool_) if threshold.value is None else before >= threshold.value
+    every, asked = np.ones(len(before), dtype=np.bool_), ~threshold.chosen_on
     words = f"texts called members before ({threshold.words})"
     yield from _shares("member_before", "before", member, texts, asked, words, threshold.reason)
-    yield from _shares("suspicious", "change", still & member, texts, asked, f"{words}, {moved}", threshold.reason)
+    moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
+    other: dict[ComparedModel, ComparedModel] = {"change": "after", "retrained": "retrained"}
+    for role, model in other.items():
+        if model in texts.values:
+            still = hardly_moved(before, texts.values[model][MIN_K])
+            yield from _shares("unchanged", role, still, texts, every, moved, None)
+            yield from _shares("suspicious", role, still & member, texts, asked, f"{words}, {moved}", threshold.reason)
 
 
 def _shares(

@@ -186,9 +186,11 @@ def _suspicious(found: Mapping[Key, Row]) -> str:
             f"them were known before is not said: {forget['reason']}. Unchanged may mean never known."
         )
     beside = "" if holdout["value"] is None else f", {_percent(holdout['value'])} of the held-out ones"
+    never = _value(found, "suspicious", "retrained", "forget")
+    read_by_nobody = "" if never is None else f"; by the same rule {_percent(never)} of them in the retrained model"
     return (
         f"Suspicious (called a member before, and hardly moved since): {_percent(forget['value'])} of {forget['n']} "
-        f"texts to be forgotten{beside}."
+        f"texts to be forgotten{beside}{read_by_nobody}. A score may be as near in a model that never read the text."
     )
 
 

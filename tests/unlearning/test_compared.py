@@ -84,6 +84,14 @@ def test_a_suspicious_text_was_a_member_before_and_hardly_moved() -> None:
     assert found["suspicious", "change", "holdout"].value == 0
 
 
+def test_what_the_rule_finds_in_the_retrained_model_stands_beside() -> None:
+    found = by_key(compare_texts(texts(before=BEFORE, after=AFTER, retrained=BEFORE)))
+    assert found["unchanged", "retrained", "forget"].value == 1
+    assert found["suspicious", "retrained", "forget"].value == found["member_before", "before", "forget"].value
+    without = by_key(compare_texts(texts(before=BEFORE, after=AFTER)))
+    assert ("suspicious", "retrained", "forget") not in without
+
+
 def test_texts_that_chose_the_threshold_are_not_counted_by_it() -> None:
     found = by_key(compare_texts(texts(chosen_on=30, before=BEFORE, after=AFTER)))
     assert [found["suspicious", "change", side].n for side in ("forget", "holdout")] == [SIDE, SIDE - 30]
