@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,22 @@ import dagster as dg
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from tiny_models import forward_of
 
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from assets import controls
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, build_benchmark, refresh_source
+from audit_pipeline.operate.stages.evaluations import evaluate_pair
+from audit_pipeline.operate.stages.scores import score_pair
+from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
 from audit_pipeline.sources.registry import all_sources
@@ -158,6 +164,20 @@ class Workspace:
         for spec in resolve(name):
             built = read_built(self.paths, spec.name)
             assess_split(built, self.paths, LineageStep.now("built", "split_quality", SPLIT_VERSION))
+
+    def audit(self, model: str, benchmark: str) -> None:
+        """Run a model over a benchmark or family that is built and assessed, score and conclude, as the assets do.
+
+        Without Dagster, and so in a fraction of the time of the command audit.
+        """
+        tokenized = self.model(model)
+        forward = cache(lambda: forward_of(tokenized))
+        for spec in resolve(benchmark):
+            pair, run = Pair(spec.name, model), f"audited-{spec.name}-{model}"
+            step = partial(LineageStep.now, run, code_version="1")
+            run_tokens(pair, tokenized, self.paths, forward, step("token_statistics"), kinds=("base",), logits_budget=0)
+            score_pair(pair, tokenized, self.paths, step("scores"))
+            evaluate_pair(pair, tokenized, self.paths, step("evaluations"))
 
     def model(self, name: str) -> TokenizedModel:
         return load_tokenizer(load_models()[name], self.paths)

@@ -43,6 +43,7 @@ WALLS = {
     "evidence": {*ours_but("errors", "catalogue", "fetch", "metrics", "separability", "evidence"), *TORCH, "dagster"},
     "benchmarks": {*only("sources", "connectors")},
     "sources": {*only("connectors", "warehouse", "report", "operate")},
+    "unlearning": {*only("operate", "warehouse", "report", "scoring", "sources", "connectors"), *TORCH, "dagster"},
     "warehouse": {*only("connectors", "report", "operate"), *TORCH, "dagster"},
     "report": {*only("connectors", "sources", "operate"), *TORCH, "dagster"},
 }

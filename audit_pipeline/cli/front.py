@@ -25,6 +25,7 @@ from audit_pipeline.cli import (
     listing,
     published,
     scoring,
+    unlearning,
     upkeep,
 )
 from audit_pipeline.cli.library_output import held_back
@@ -120,5 +121,6 @@ for _command in (
     conclusions.power,
     corpus_tests.canaries,
     corpus_tests.test,
+    unlearning.compare,
 ):
     main.add_command(_command)

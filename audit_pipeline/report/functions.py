@@ -44,6 +44,8 @@ from audit_pipeline.report.words import (
     verdict_words,
     what_else_changed,
 )
+from audit_pipeline.unlearning.compared import metric_place
+from audit_pipeline.unlearning.conclusion import Outcome, conclude
 
 Row = Mapping[str, Any]
 
@@ -81,6 +83,10 @@ _ONE_OF_SEVERAL = (
 )
 _TEST = "STRUCT(test VARCHAR, design VARCHAR, outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)"
 _STUDY_ROW = "STRUCT(setting VARCHAR, value VARCHAR, detector VARCHAR, auroc DOUBLE, ci_low DOUBLE, ci_high DOUBLE)"
+_COMPARED = (
+    "STRUCT(metric VARCHAR, role VARCHAR, side VARCHAR, value DOUBLE, ci_low DOUBLE, ci_high DOUBLE, n BIGINT,"
+    " method VARCHAR, reason VARCHAR)"
+)
 _PANEL = (
     "STRUCT(setting VARCHAR, places VARCHAR[],"
     f" lines STRUCT(detector VARCHAR, points STRUCT(place VARCHAR, auroc {_ESTIMATE})[])[])"
@@ -154,6 +160,10 @@ def _extraction(
     documents: int, reproduced: int, held_out: int, held_out_reproduced: int, set_apart: int, reason: str | None
 ) -> Row:
     return asdict(extraction_words(documents, reproduced, held_out, held_out_reproduced, set_apart, reason))
+
+
+def _unlearning(rows: Sequence[Row], before: str, after: str) -> Row:
+    return asdict(conclude(rows, before=before, after=after))
 
 
 def _test_rests_on(test: str, level: str, stated_by: str | None, blind: float | None) -> str | None:
@@ -247,6 +257,12 @@ FUNCTIONS: Mapping[str, Function] = {
         [*("VARCHAR", "VARCHAR", "DOUBLE", "BIGINT", "VARCHAR", "VARCHAR", "BOOLEAN", "VARCHAR")],
         f"STRUCT(outcome {_enum(get_args(TestOutcome))}, headline VARCHAR)",
     ),
+    "unlearning_words": Function(
+        _unlearning,
+        [f"{_COMPARED}[]", "VARCHAR", "VARCHAR"],
+        f"STRUCT(outcome {_enum(get_args(Outcome))}, headline VARCHAR, explanation VARCHAR[])",
+    ),
+    "unlearning_place": Function(metric_place, ["VARCHAR"], "INTEGER"),
     "summary_of": Function(
         summary_of,
         ["STRUCT(outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)[]", "BIGINT", f"{_TEST}[]"],

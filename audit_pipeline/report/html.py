@@ -49,6 +49,7 @@ from audit_pipeline.report.pictures import SIDE_NAMES, curve_pictures, roc_pictu
 from audit_pipeline.report.section_files import sections
 from audit_pipeline.report.summary import is_evidence, is_shown_first
 from audit_pipeline.report.words import STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
+from audit_pipeline.unlearning.compared import METRIC_IN_WORDS
 
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
 TEMPLATE = "page.html.j2"
@@ -136,6 +137,7 @@ def _environment() -> jinja2.Environment:
         visible=visible,
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
+        unlearning=lambda name: METRIC_IN_WORDS.get(name, spoken(name)),
     )
     environment.tests.update(shown_first=is_shown_first, evidence=is_evidence)
     environment.globals.update(

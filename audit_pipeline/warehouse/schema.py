@@ -75,6 +75,7 @@ DEFINED: tuple[View | Macro, ...] = (
     View("current_runs", current_runs_view(OF_RUNS), ("runs",)),
     *(View(f"current_{table.name}", current_view(table), (table.name,)) for table in _WITH_CURRENT),
     _view("current_corpus_tests", "corpus_tests"),
+    _view("current_unlearning", "unlearning"),
     _view("split_summary", "split_quality", "lineage"),
     _view("leaderboard_history", "evaluations", "lineage"),
     _view("leaderboard", "leaderboard_history"),

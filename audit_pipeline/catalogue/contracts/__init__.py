@@ -19,6 +19,7 @@ from audit_pipeline.catalogue.contracts.findings import *
 from audit_pipeline.catalogue.contracts.record import *
 from audit_pipeline.catalogue.contracts.scores import *
 from audit_pipeline.catalogue.contracts.statistics import *
+from audit_pipeline.catalogue.contracts.unlearning import *
 from audit_pipeline.catalogue.contracts.warehouse import *
 from audit_pipeline.catalogue.sql import EXCERPT_CHARACTERS as EXCERPT_CHARACTERS
 from audit_pipeline.catalogue.sql import EXCERPT_WORDS as EXCERPT_WORDS

@@ -26,6 +26,8 @@ WITH shown AS (
     UNION SELECT "table", benchmark || '|' || model, run_id
         FROM current_runs SEMI JOIN extraction_pairs USING (model, benchmark, run_id)
     UNION SELECT 'corpus_tests', benchmark || '|' || model, run_id FROM page_tests
+    UNION SELECT 'unlearning', benchmark || '|' || compared.model, run_id
+        FROM current_unlearning AS compared, page WHERE compared.model = page.model
     UNION SELECT 'examples', benchmark, run_id FROM examples SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'split_quality', benchmark, run_id FROM split_quality SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'documents', source, run_id FROM documents

@@ -1,0 +1,50 @@
+"""What became of texts that a model was made to forget.
+
+What belongs here: the declaration of the table. What does not: the numbers (unlearning/).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts.columns import BENCHMARK, MODEL, RUN_ID
+from audit_pipeline.catalogue.table import Column, Table
+
+ComparedModel = Literal["before", "after", "retrained", "change"]
+ComparedSide = Literal["forget", "holdout", "both"]
+
+# A run compares one pair of models on one pair of sides: its view says which runs are the latest of theirs.
+UNLEARNING = Table(
+    "unlearning",
+    "texts that a model was made to forget, before and after, of every run; current_unlearning holds the "
+    "latest of each comparison",
+    key=("run_id", "benchmark", "model", "metric", "role", "side"),
+    per="pair",
+    kept="runs",
+    made_from=("examples", "token_statistics", "decisions", "document_memorisation"),
+    columns=(
+        MODEL.but("the model after forgetting"),
+        BENCHMARK.but("the benchmark of the texts to be forgotten"),
+        Column("before", pa.string(), "the model before forgetting"),
+        Column(
+            "holdout",
+            pa.string(),
+            "the benchmark of the held-out texts; where it is that of the texts to be forgotten: its non-members",
+        ),
+        Column("retrained", pa.string(), "a model trained without these texts; null: none was named", null=True),
+        Column("metric", pa.string(), "privleak, forget_quality, … (docs/unlearning.md)"),
+        Column(
+            "role", pa.string(), "before | after | retrained: the model that it is of; change: from before to after"
+        ),
+        Column("side", pa.string(), "forget | holdout | both (of one side against the other)"),
+        Column("value", pa.float64(), "the metric; null where it was not computed, reason says why", null=True),
+        Column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
+        Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
+        Column("n", pa.int64(), "texts, groups or documents that it is of"),
+        Column("method", pa.string(), "how value and interval were computed; empty where there is no value"),
+        Column("reason", pa.string(), "why there is no value; null where there is one", null=True),
+        RUN_ID,
+    ),
+)

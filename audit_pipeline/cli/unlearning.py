@@ -1,0 +1,112 @@
+"""The command compare: a model before and after it was made to forget texts.
+
+What belongs here: options, their order of calls, and what is printed. What does not: any work (unlearning/). Heavy
+packages are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from audit_pipeline.catalogue.contracts import EXAMPLES
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.catalogue.store import partitions
+from audit_pipeline.cli.shared import data_to_write, json_option, model_named, tell_step
+from audit_pipeline.config.hints import only_partition
+from audit_pipeline.operate.console import Row, say, show_table, tell
+
+if TYPE_CHECKING:
+    from audit_pipeline.benchmarks.built import BuiltBenchmark
+    from audit_pipeline.unlearning.compared import Finding
+
+
+@click.command()
+@click.option("--before", required=True, help="The model before forgetting: a name in config/models.yaml, or a path.")
+@click.option("--after", required=True, help="The model after forgetting.")
+@click.option(
+    "--forget",
+    required=True,
+    help="The benchmark of the texts to be forgotten. Without --holdout: its members against its non-members.",
+)
+@click.option(
+    "--holdout",
+    help="The benchmark of texts that neither model was trained on: all texts of --forget against all of this one.",
+)
+@click.option("--retrained", help="A model that was trained without the texts to be forgotten, to compare with.")
+@json_option
+def compare(before: str, after: str, forget: str, holdout: str | None, retrained: str | None) -> None:
+    """Compare a model before and after it was made to forget texts.
+
+    Says what was forgotten, and what only looks forgotten, each number beside the same for held-out texts. No model is
+    run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
+    """
+    from audit_pipeline.models.load import load_tokenizer
+
+    paths = data_to_write()
+    named = [model_named(name) for name in (before, after)]
+    other = None if retrained is None else model_named(retrained)
+    own = _built(forget, paths)
+    held_out = own if holdout is None else _built(holdout, paths)
+
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.operate.dagster.audit import publish
+    from audit_pipeline.unlearning import compare as unlearning
+    from audit_pipeline.unlearning.conclusion import conclude
+
+    first, second = (load_tokenizer(entry, paths) for entry in named)
+    third = None if other is None else load_tokenizer(other, paths)
+    done = unlearning.compare(unlearning.Asked(first, second, third, own, held_out), paths)
+    if done.left_out:
+        tell(f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out")
+    unlearning.keep(done, paths, run_id=f"compare-{uuid.uuid4()}")
+    publish(defs(), paths, tell_step, include_text=texts_are_quoted())
+    _show(done.findings)
+    rows = [asdict(one) for one in done.findings]
+    found = conclude(rows, before=first.entry.name, after=second.entry.name)
+    words = "\n".join(["", found.headline, *found.explanation])
+    say(words, outcome=found.outcome, headline=found.headline, explanation=list(found.explanation))
+    say(f"Report: {paths.report}", report=paths.report)
+
+
+def _built(given: str, paths: DataPaths) -> BuiltBenchmark:
+    from audit_pipeline.benchmarks.built import read_built
+
+    return read_built(paths, only_partition(given, [name for name, _ in partitions(paths, EXAMPLES)]))
+
+
+def _show(findings: Sequence[Finding]) -> None:
+    """Every number, one side beside the other."""
+    rows: dict[tuple[str, str], dict[str, object]] = {}
+    for one in findings:
+        row = rows.setdefault((one.metric, one.role), {"metric": one.metric, "role": one.role})
+        row[one.side] = {name: value for name, value in asdict(one).items() if name not in ("metric", "role", "side")}
+    heads = (("to be forgotten", "forget"), ("held out", "holdout"), ("one against the other", "both"))
+    sides = [(head, partial(_cell, side)) for head, side in heads]
+    show_table("unlearning", list(rows.values()), [("metric", "metric"), ("model", "role"), *sides])
+    for reason, metrics in _reasons(findings).items():
+        say(f"Without a value: {', '.join(metrics)}: {reason}")
+
+
+def _cell(side: str, row: Row) -> str:
+    found = row.get(side)
+    if found is None:
+        return ""
+    if found["value"] is None:
+        return "–"
+    if found["ci_low"] is None:
+        return f"{found['value']:.3g}"
+    return f"{found['value']:.3g} [{found['ci_low']:.3g}, {found['ci_high']:.3g}]"
+
+
+def _reasons(findings: Sequence[Finding]) -> dict[str, list[str]]:
+    reasons: dict[str, dict[str, None]] = {}
+    for one in findings:
+        if one.reason is not None:
+            reasons.setdefault(one.reason, {})[one.metric] = None
+    return {reason: list(metrics) for reason, metrics in reasons.items()}

@@ -1,0 +1,148 @@
+"""A comparison before and after, from what is kept of models and benchmarks to its rows, and keeping them.
+
+What belongs here: the order of read, compute and write. What does not: any statistic (compared.py), any sentence
+(conclusion.py), running a model: what is missing is named, with the command that makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import (
+    DECISIONS,
+    DOCUMENT_MEMORISATION,
+    TOKEN_STATISTICS,
+    UNLEARNING,
+    ComparedModel,
+    Pair,
+)
+from audit_pipeline.catalogue.lineage import LineageStep, entries_of
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.errors import DataError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.unlearning.compared import Finding, TextValues, compare_documents, compare_texts
+from audit_pipeline.unlearning.documents import read_documents
+from audit_pipeline.unlearning.texts import read_sides, read_threshold, read_values
+
+CODE_VERSION = "1"
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is compared; ``holdout`` is ``forget`` where its non-members are the held-out texts."""
+
+    before: TokenizedModel
+    after: TokenizedModel
+    retrained: TokenizedModel | None
+    forget: BuiltBenchmark
+    holdout: BuiltBenchmark
+
+    @property
+    def models(self) -> Mapping[ComparedModel, TokenizedModel]:
+        """The models by what they are in the comparison."""
+        known: dict[ComparedModel, TokenizedModel | None] = {
+            "before": self.before,
+            "after": self.after,
+            "retrained": self.retrained,
+        }
+        return {role: model for role, model in known.items() if model is not None}
+
+    @property
+    def benchmarks(self) -> Sequence[BuiltBenchmark]:
+        """The benchmark of the texts to be forgotten and, where it is another, that of the held-out ones."""
+        return list({one.name: one for one in (self.forget, self.holdout)}.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What a comparison came to; ``left_out``: texts that a model scores no token of."""
+
+    asked: Asked
+    findings: Sequence[Finding]
+    left_out: int
+
+
+def compare(asked: Asked, paths: DataPaths) -> Comparison:
+    """Compare the models on the texts of both sides, from cached statistics and tables alone.
+
+    Raises DataError where a model is named twice or reads texts in another way than the others, a side is empty, or a
+    model has not been run on the texts.
+    """
+    _require_comparable(asked.models)
+    sides = read_sides(asked.forget, asked.holdout)
+    threshold = read_threshold(asked.before, asked.benchmarks[::-1], paths)
+    values = {role: read_values(model, sides, threshold.share, paths) for role, model in asked.models.items()}
+    kept = np.all([np.isfinite(column) for of in values.values() for column in of.values()], axis=0)
+    known = sides.take(kept)
+    texts = TextValues(
+        known.forget,
+        known.groups,
+        {role: {name: column[kept] for name, column in of.items()} for role, of in values.items()},
+        threshold.on(known),
+    )
+    documents = read_documents(asked.models, asked.benchmarks, paths)
+    return Comparison(asked, [*compare_texts(texts), *compare_documents(documents)], int((~kept).sum()))
+
+
+def keep(comparison: Comparison, paths: DataPaths, *, run_id: str) -> None:
+    """Write the rows of a comparison, with their lineage."""
+    asked = comparison.asked
+    compared = {
+        "model": asked.after.entry.name,
+        "benchmark": asked.forget.name,
+        "before": asked.before.entry.name,
+        "holdout": asked.holdout.name,
+        "retrained": None if asked.retrained is None else asked.retrained.entry.name,
+        "run_id": run_id,
+    }
+    store.write(
+        paths,
+        LineageStep.now(run_id, "unlearning", CODE_VERSION),
+        UNLEARNING,
+        Pair(asked.forget.name, asked.after.entry.name),
+        table_from_rows([{**compared, **asdict(one)} for one in comparison.findings], UNLEARNING),
+        upstream=_upstream(asked, paths),
+        model_fingerprint=asked.after.identity.model_fingerprint,
+        tokenizer_fingerprint=asked.after.identity.tokenizer_fingerprint,
+        benchmark_digest=asked.forget.digest,
+    )
+
+
+def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
+    names = [model.entry.name for model in models.values()]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"{name} is named twice: a model is compared with another one")
+    first, *others = models.values()
+    for other in others:
+        if _reads(other) != _reads(first):
+            raise DataError(
+                f"{first.entry.name} and {other.entry.name} do not read texts in the same way (tokenizer, start token, "
+                "window): token by token, they cannot be compared; mend their entries in config/models.yaml"
+            )
+
+
+def _reads(model: TokenizedModel) -> tuple[object, ...]:
+    """All that decides which tokens of a text are scored, and what stands before them."""
+    entry = model.entry
+    start = model.start_token_id if entry.start_token_policy == "always" else None
+    return model.identity.tokenizer_fingerprint, entry.start_token_policy, start, entry.window, entry.stride
+
+
+def _upstream(asked: Asked, paths: DataPaths) -> Mapping[str, str]:
+    """The data versions of what was read, by table and partition, as far as the lineage knows them."""
+    read = {f"examples/{one.name}": one.digest for one in asked.benchmarks}
+    for model in asked.models.values():
+        for benchmark in asked.benchmarks:
+            partition = Pair(benchmark.name, model.entry.name).partition
+            for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
+                newest = max(entries_of(paths, table.name, partition), key=lambda one: one["finished_at"], default=None)
+                if newest is not None:
+                    read[f"{table.name}/{partition}"] = newest["data_version"]
+    return read

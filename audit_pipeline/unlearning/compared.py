@@ -1,0 +1,258 @@
+"""From what each model makes of the texts to the rows of a comparison.
+
+What belongs here: which statistic is computed of which model and side, and what it is called. What does not: the
+statistics (statistics.py), reading what they are made of (texts.py, documents.py), words (conclusion.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from audit_pipeline.catalogue.contracts import ComparedModel, ComparedSide
+from audit_pipeline.evidence.comparison import compared
+from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.metrics.declared import AUROC
+from audit_pipeline.metrics.intervals import GroupBootstrap
+from audit_pipeline.metrics.metrics import rank, weighted_metrics
+from audit_pipeline.metrics.rates import grouped_rate, interval_in_words
+from audit_pipeline.unlearning.statistics import (
+    LEAST_RATIO,
+    STATED_REFERENCE,
+    Bools,
+    Measured,
+    group_means,
+    hardly_moved,
+    mean_of,
+    privleak,
+    privleak_of_both,
+    same_distribution,
+)
+
+MEANS = ("exact_memorization", "extraction_strength", "mean_log_probability")
+"""The values of a text whose means are compared, side by side."""
+MIN_40, MIN_K = "min_40", "min_k"
+"""Two Min-K% scores of a text: of 40% (PrivLeak), and of the share that the threshold was chosen for."""
+OF_DOCUMENTS = ("verbatim_coverage", "verbatim_log_p", "verbatim_reproduced")
+"""The values of a document whose means are compared, side by side."""
+
+METRIC_IN_WORDS: Mapping[str, str] = {
+    "privleak": "PrivLeak",
+    "auroc_min_40": "AUROC of Min-40%, texts to be forgotten as members",
+    "forget_quality": "forget quality: p-value of no difference from the retrained model",
+    "suspicious": "share suspicious: called a member before, and hardly moved since",
+    "member_before": "share called a member before",
+    "unchanged": "share whose Min-K% hardly moved",
+    "exact_memorization": "exact memorisation: share of tokens that are the model's first choice",
+    "extraction_strength": "extraction strength: share of tokens behind the last that is no first choice",
+    "mean_log_probability": "mean log-probability of a token",
+    "verbatim_coverage": "verbatim: share of characters given with a probability of at least .001",
+    "verbatim_log_p": "verbatim: log-probability of a document's strongest window",
+    "verbatim_reproduced": "verbatim: share of documents with a passage that is reproduced",
+}
+"""Every metric of a comparison for people, in the order in which they are shown."""
+
+NO_RETRAINED = "no retrained model was named"
+
+Side = tuple[ComparedSide, Bools]
+Values = Mapping[str, Floats]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One number of a comparison: a row of UNLEARNING but for what was compared."""
+
+    metric: str
+    role: ComparedModel
+    side: ComparedSide
+    value: float | None
+    ci_low: float | None
+    ci_high: float | None
+    n: int
+    method: str
+    reason: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Threshold:
+    """From which Min-K% score on the model before calls a text a member.
+
+    ``value`` is None, and ``reason`` says why, where there is none. ``chosen_on`` [n] are the texts that chose it.
+    """
+
+    value: float | None
+    reason: str | None
+    words: str
+    chosen_on: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class TextValues:
+    """n texts and what every model makes of them.
+
+    ``forget`` [n] says which are to be forgotten; the others are held out. ``values`` are [n] each, by model and name.
+    """
+
+    forget: Bools
+    groups: Sequence[str]
+    values: Mapping[ComparedModel, Values]
+    threshold: Threshold
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentValues:
+    """n documents and what was extracted of them; where ``reason`` says why nothing can be compared, n is 0."""
+
+    forget: Bools
+    groups: Sequence[str]
+    values: Mapping[ComparedModel, Values]
+    reason: str | None
+
+
+def metric_place(metric: str) -> int:
+    """The place of a metric among those that are shown; those of another version come last."""
+    known = list(METRIC_IN_WORDS)
+    return known.index(metric) if metric in known else len(known)
+
+
+def compare_texts(texts: TextValues) -> list[Finding]:
+    """Every number that the texts' token statistics give.
+
+    Raises DataError where there are no texts to be forgotten, or none held out.
+    """
+    return [
+        *_leaks(texts),
+        *_forget_quality(texts),
+        *_unchanged(texts),
+        *(row for metric in MEANS for row in _means(metric, texts.values, texts.forget, texts.groups)),
+    ]
+
+
+def compare_documents(documents: DocumentValues) -> list[Finding]:
+    """Every number that extraction gives, before and after."""
+    if documents.reason is not None:
+        # One row a metric says so: who asks for a metric finds the reason.
+        return [_missing(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
+    return [
+        row for metric in OF_DOCUMENTS for row in _means(metric, documents.values, documents.forget, documents.groups)
+    ]
+
+
+def _sides(forget: Bools) -> tuple[Side, Side]:
+    return ("forget", forget), ("holdout", ~forget)
+
+
+def _means(
+    metric: str, values: Mapping[ComparedModel, Values], forget: Bools, groups: Sequence[str]
+) -> Iterator[Finding]:
+    columns: dict[ComparedModel, Floats] = {role: of[metric] for role, of in values.items()}
+    columns["change"] = columns["after"] - columns["before"]
+    for role, column in columns.items():
+        for side, chosen in _sides(forget):
+            kept = chosen & np.isfinite(column)
+            if kept.any():
+                yield _measured(metric, role, side, mean_of(column[kept], _of(groups, kept)), int(kept.sum()))
+            else:
+                yield _missing(metric, role, side, 0, "there is nothing on this side to take a mean of")
+
+
+def _leaks(texts: TextValues) -> Iterator[Finding]:
+    """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
+    labels = texts.forget.astype(np.int8)
+    rankings = {role: rank(of[MIN_40], labels) for role, of in texts.values.items()}
+    aurocs = {role: float(weighted_metrics(one, names=(AUROC.name,))[0, 0]) for role, one in rankings.items()}
+    bootstrap = GroupBootstrap(texts.groups, labels)
+    draws = bootstrap.metrics(list(rankings.values()), (AUROC.name,))[:, :, 0]
+    resampled = dict(zip(rankings, draws, strict=True))
+    n = len(labels)
+    for role, auroc in aurocs.items():
+        interval = bootstrap.auroc_interval(auroc, resampled[role])
+        measured = Measured(auroc, interval, bootstrap.auroc_method(auroc))
+        yield _measured("auroc_min_40", role, "both", measured, n)
+    change = compared(
+        aurocs["after"] - aurocs["before"],
+        resampled["after"] - resampled["before"],
+        bootstrap,
+        meaning="AUROC after less AUROC before, on the same resamples",
+    )
+    yield _measured("auroc_min_40", "change", "both", Measured(change.difference, change.interval, change.method), n)
+    for role in ("before", "after"):
+        auroc = aurocs[role]
+        if "retrained" not in aurocs:
+            how = f"reference .5, as stated; AUROC: {bootstrap.auroc_method(auroc)}"
+            interval = bootstrap.auroc_interval(auroc, resampled[role])
+            yield _measured("privleak", role, "both", privleak(auroc, interval, STATED_REFERENCE, how), n)
+        elif aurocs["retrained"] == 1:
+            reason = "the retrained model tells all forget texts from the held-out ones: there is nothing to divide by"
+            yield _missing("privleak", role, "both", n, reason)
+        else:
+            drawn = resampled[role], resampled["retrained"]
+            yield _measured(
+                "privleak", role, "both", privleak_of_both(auroc, aurocs["retrained"], *drawn, bootstrap), n
+            )
+
+
+def _forget_quality(texts: TextValues) -> Iterator[Finding]:
+    """The p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
+    score = "mean_log_probability"
+    for role in ("before", "after"):
+        for side, chosen in _sides(texts.forget):
+            groups = _of(texts.groups, chosen)
+            n = len(set(groups))
+            if "retrained" not in texts.values:
+                yield _missing("forget_quality", role, side, n, NO_RETRAINED)
+                continue
+            own, other = (group_means(texts.values[one][score][chosen], groups) for one in (role, "retrained"))
+            p_value, statistic = same_distribution(own, other)
+            method = (
+                "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
+                f"log-probability of each group of texts; largest distance {statistic:.3g}"
+            )
+            yield Finding("forget_quality", role, side, p_value, None, None, n, method, None)
+
+
+def _unchanged(texts: TextValues) -> Iterator[Finding]:
+    """Shares of texts that were members before, whose Min-K% hardly moved, and both: after, and in the retrained model.
+
+    What hardly moves in the retrained model shows how much the rule finds where nothing was ever read.
+    """
+    before, threshold = texts.values["before"][MIN_K], texts.threshold
+    member = np.zeros(len(before), dtype=np.bool_) if threshold.value is None else before >= threshold.value
+    every, asked = np.ones(len(before), dtype=np.bool_), ~threshold.chosen_on
+    words = f"texts called members before ({threshold.words})"
+    yield from _shares("member_before", "before", member, texts, asked, words, threshold.reason)
+    moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
+    other: dict[ComparedModel, ComparedModel] = {"change": "after", "retrained": "retrained"}
+    for role, model in other.items():
+        if model in texts.values:
+            still = hardly_moved(before, texts.values[model][MIN_K])
+            yield from _shares("unchanged", role, still, texts, every, moved, None)
+            yield from _shares("suspicious", role, still & member, texts, asked, f"{words}, {moved}", threshold.reason)
+
+
+def _shares(
+    metric: str, role: ComparedModel, hits: Bools, texts: TextValues, asked: Bools, words: str, reason: str | None
+) -> Iterator[Finding]:
+    for side, of_side in _sides(texts.forget):
+        chosen = of_side & asked
+        n = int(chosen.sum())
+        if reason is not None or not n:
+            yield _missing(metric, role, side, n, reason or "every text of this side chose the threshold")
+            continue
+        rate = grouped_rate(hits[chosen], _of(texts.groups, chosen))
+        method = f"share of {words}; {interval_in_words(rate)}"
+        yield Finding(metric, role, side, rate.value, rate.low, rate.high, n, method, None)
+
+
+def _measured(metric: str, role: ComparedModel, side: ComparedSide, found: Measured, n: int) -> Finding:
+    return Finding(metric, role, side, found.value, found.interval.low, found.interval.high, n, found.method, None)
+
+
+def _missing(metric: str, role: ComparedModel, side: ComparedSide, n: int, reason: str) -> Finding:
+    return Finding(metric, role, side, None, None, None, n, "", reason)
+
+
+def _of(groups: Sequence[str], chosen: Bools) -> list[str]:
+    return [group for group, one in zip(groups, chosen, strict=True) if one]

@@ -1,0 +1,85 @@
+"""What was extracted of the documents of a comparison, with one model and with another: read from its table.
+
+What belongs here: reading the rows and saying why they cannot be compared. What does not: extraction itself
+(extraction/), means over documents (compared.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, ComparedModel, Pair
+from audit_pipeline.catalogue.lineage import entries_of, latest_run
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.unlearning.compared import OF_DOCUMENTS, DocumentValues, Values
+
+Row = Mapping[str, Any]
+Found = Mapping[ComparedModel, list[Row]]
+
+_HOW = ("prefix_tokens", "suffix_tokens", "stride")
+
+
+def read_documents(
+    models: Mapping[ComparedModel, TokenizedModel],
+    benchmarks: Sequence[BuiltBenchmark],
+    paths: DataPaths,
+) -> DocumentValues:
+    """The documents of both sides of which every model's extraction has a window.
+
+    Of one benchmark the audited documents against its held-out ones, of two all documents of the first against all of
+    the second. Where extraction was not run, or in another way, there are none, and the reason says so.
+    """
+    rows: list[tuple[bool, Mapping[ComparedModel, Row]]] = []
+    for benchmark in benchmarks:
+        found: dict[ComparedModel, list[Row]] = {}
+        for role, model in models.items():
+            pair = Pair(benchmark.name, model.entry.name)
+            if not any(entries_of(paths, DOCUMENT_MEMORISATION.name, pair.partition)):
+                again = f"corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
+                return _nothing(f"extraction was not run: {again}")
+            written = latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
+            if written.model_fingerprint not in (None, model.identity.model_fingerprint):
+                return _nothing(f"extraction of {pair.model} on {pair.benchmark} was run with other weights")
+            what = f"what was extracted of {pair.benchmark} with {pair.model}"
+            found[role] = store.read(paths, DOCUMENT_MEMORISATION, pair, run_id=written.run_id, what=what).to_pylist()
+        together = _of_all_models(found)
+        if together is None:
+            return _nothing(f"extraction of {benchmark.name} was run with other windows on one model than on another")
+        is_first = benchmark is benchmarks[0]
+        alone = len(benchmarks) == 1
+        rows += [(one["after"]["side"] == "audited" if alone else is_first, one) for one in together]
+    if not rows:
+        return _nothing("no document is as long as a window")
+    sides = np.array([is_forget for is_forget, _ in rows])
+    groups = [one["after"]["group"] for _, one in rows]
+    return DocumentValues(sides, groups, {role: _values([one[role] for _, one in rows]) for role in models}, None)
+
+
+def _of_all_models(found: Found) -> list[Mapping[ComparedModel, Row]] | None:
+    """The rows of each document by model, of those with a window; None where the models' windows are not alike."""
+    by_document = {role: {row["document_id"]: row for row in rows if row["windows"]} for role, rows in found.items()}
+    if len({tuple(row[name] for name in _HOW) for rows in by_document.values() for row in rows.values()}) > 1:
+        return None
+    common = sorted(set.intersection(*(set(rows) for rows in by_document.values())))
+    return [{role: rows[document] for role, rows in by_document.items()} for document in common]
+
+
+def _values(rows: Sequence[Row]) -> Values:
+    reproduced = [float(row["claim"] == "reproduced") for row in rows]
+    columns = (_floats(rows, "covered_at_0_001"), _floats(rows, "log_p"), np.array(reproduced))
+    return dict(zip(OF_DOCUMENTS, columns, strict=True))
+
+
+def _floats(rows: Sequence[Row], name: str) -> Floats:
+    return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
+
+
+def _nothing(reason: str) -> DocumentValues:
+    return DocumentValues(np.empty(0, dtype=np.bool_), [], {}, reason)

@@ -1,0 +1,137 @@
+"""Statistics of forgetting: how much of a text a model holds, and how far two models agree on it.
+
+What belongs here: arrays in, numbers out. What does not: which texts and models (read.py), rows (compared.py), words
+(conclusion.py).
+
+Exact memorisation and extraction strength are as open-unlearning computes them (Dorna et al. 2025), PrivLeak as MUSE
+does (Shi et al. 2025), forget quality after TOFU (Maini et al. 2024, TOFU). docs/unlearning.md says where ours differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import ks_2samp
+
+from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.metrics.intervals import (
+    NO_INTERVAL,
+    RESAMPLES,
+    GroupBootstrap,
+    Interval,
+    percentile_interval,
+)
+
+Bools = npt.NDArray[np.bool_]
+
+LEAST_RATIO = 1.15
+"""A Min-K% score that changes by less than this factor has hardly moved (Shi et al. 2024, section 7)."""
+STATED_REFERENCE = 0.5
+"""1 - AUROC of a model that cannot tell the two sides apart: the reference of PrivLeak without a retrained model."""
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number with its 95% interval, which is missing where ``method`` says so."""
+
+    value: float
+    interval: Interval
+    method: str
+
+
+def exact_memorization(matches: Bools) -> float:
+    """The share of the scored tokens that are the model's first choice; ``matches`` [n >= 1] says which are."""
+    return float(matches.mean())
+
+
+def extraction_strength(matches: Bools) -> float:
+    """The share of the scored tokens that stand behind the last one that is not the model's first choice.
+
+    1 - k/n, with k the shortest beginning behind which every one of the n >= 1 tokens is a first choice. 0 where the
+    last token is none: open-unlearning returns 1/n then.
+    """
+    wrong = np.flatnonzero(~matches)
+    return 1.0 if not len(wrong) else 1 - (int(wrong[-1]) + 1) / len(matches)
+
+
+def hardly_moved(before: Floats, after: Floats) -> Bools:
+    """Of each text whether its Min-K% score changed by less than the factor 1.15: |ln(after / before)| < ln 1.15: [n].
+
+    Scores are means of log-probabilities, so at most 0; one that is 0 has moved unless the other is 0, too.
+    """
+    same = before == after
+    both = (before < 0) & (after < 0)
+    ratio = np.divide(after, before, out=np.ones(len(before)), where=both)
+    return np.asarray(same | (both & (np.abs(np.log(ratio)) < np.log(LEAST_RATIO))))
+
+
+def group_means(values: Floats, groups: Sequence[str]) -> Floats:
+    """The mean of ``values`` [n] in each group, by the groups' names: [groups]."""
+    _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
+    return np.asarray(np.bincount(places, weights=values) / np.bincount(places))
+
+
+def mean_of(values: Floats, groups: Sequence[str], *, seed: int = 0) -> Measured:
+    """The mean of ``values`` [n >= 1], with the percentile interval of resampled groups [n]."""
+    _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
+    sizes, sums = np.bincount(places), np.bincount(places, weights=values)
+    mean, n_groups = float(values.mean()), len(sizes)
+    if n_groups < 2:
+        return Measured(mean, NO_INTERVAL, "mean over texts; no interval: all texts are of one group")
+    if (values == values[0]).all():
+        return Measured(mean, NO_INTERVAL, "mean over texts; no interval: all texts have the same value")
+    generator, rows = np.random.default_rng(seed), max(1, _BLOCK // n_groups)
+    drawn = []
+    for start in range(0, RESAMPLES, rows):
+        counts = generator.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=min(rows, RESAMPLES - start))
+        drawn.append((counts @ sums) / (counts @ sizes))
+    how = f"95% percentile interval from {RESAMPLES} bootstrap resamples of {n_groups} groups (seed {seed})"
+    return Measured(mean, percentile_interval(np.concatenate(drawn)), f"mean over texts; {how}")
+
+
+def privleak(auroc: float, interval: Interval, reference: float, how: str) -> Measured:
+    """100 (A - A') / A' with A = 1 - AUROC (the forget texts are the members) and A' = ``reference`` > 0.
+
+    ``interval`` is the AUROC's, and ``how`` it was computed: PrivLeak is a straight line in the AUROC.
+    """
+    low, high = (None if end is None else _leak(end, reference) for end in (interval.high, interval.low))
+    return Measured(_leak(auroc, reference), Interval(low, high), how)
+
+
+def privleak_of_both(
+    auroc: float, retrained: float, resampled: Floats, resampled_retrained: Floats, bootstrap: GroupBootstrap
+) -> Measured:
+    """PrivLeak against the retrained model's A' = 1 - ``retrained`` > 0, whose own uncertainty is in the interval.
+
+    ``resampled`` and ``resampled_retrained`` are AUROCs on the same resamples [r] of ``bootstrap``. Where the AUROC is
+    0 or 1, no resample of it differs: then A' is taken as it is, and the interval is the AUROC's exact bound.
+    """
+    meaning, reference = "reference: the retrained model, on the same resamples", 1 - retrained
+    if auroc in (0.0, 1.0):
+        how = f"reference: the retrained model, as it is; AUROC: {bootstrap.auroc_method(auroc)}"
+        return privleak(auroc, bootstrap.auroc_interval(auroc, resampled), reference, how)
+    if not bootstrap.problem and resampled_retrained.max() == 1:
+        how = "no interval: in some resamples the retrained model tells all texts apart"
+        return Measured(_leak(auroc, reference), NO_INTERVAL, f"{meaning}; {how}")
+    interval = percentile_interval(_leak(resampled, 1 - resampled_retrained))
+    return Measured(_leak(auroc, reference), interval, f"{meaning}; {bootstrap.percentile_method}")
+
+
+def same_distribution(one: Floats, other: Floats) -> tuple[float, float]:
+    """The two-sided p-value and the statistic of the two-sample Kolmogorov-Smirnov test of [n] and [m] values."""
+    found = ks_2samp(one, other)
+    return float(found.pvalue), float(found.statistic)
+
+
+@overload
+def _leak(auroc: float, reference: float) -> float: ...
+@overload
+def _leak(auroc: Floats, reference: Floats) -> Floats: ...
+def _leak(auroc: float | Floats, reference: float | Floats) -> float | Floats:
+    return 100 * ((1 - auroc) / reference - 1)

@@ -1,0 +1,168 @@
+"""The texts of a comparison, what each model makes of them, and the threshold of the model before: all read, none run.
+
+What belongs here: reading examples, cached token statistics and decisions, and saying what is missing. What does not:
+numbers of a whole side (compared.py), what was extracted of documents (documents.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import DECISIONS, EXAMPLES, MEMBER, NON_MEMBER, Pair, texts_read
+from audit_pipeline.catalogue.lineage import entries_of, latest_run
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
+from audit_pipeline.detectors.min_k import lowest_means
+from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.audited_side import as_compared
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.unlearning.compared import MEANS, MIN_40, MIN_K, Threshold, Values
+from audit_pipeline.unlearning.statistics import Bools, exact_memorization, extraction_strength
+
+RULES = ("marginal", "certified")
+"""Whose threshold calls a text a member: the first of these that there is."""
+ALPHA = 0.05
+_SHARE = 0.4
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """The texts to be forgotten and the held-out ones, one behind the other: ``forget`` [n] says which is which.
+
+    ``examples`` have the columns of EXAMPLES, with the labels and splits that their benchmarks gave them.
+    """
+
+    examples: pa.Table
+    forget: Bools
+
+    @property
+    def groups(self) -> list[str]:
+        groups: list[str] = self.examples["group"].to_pylist()
+        return groups
+
+    def take(self, kept: Bools) -> Sides:
+        """Those of the texts that a mask chooses."""
+        return Sides(self.examples.filter(pa.array(kept)), self.forget[kept])
+
+
+def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
+    """The texts of both sides.
+
+    Of one benchmark, its members (or audited texts, where nothing to evaluate is labelled) against its non-members, as
+    its metrics compare them; of two, all texts of the one against all of the other. Raises DataError where a side is
+    empty, or a text stands on both.
+    """
+    parts = _of_one(forget.examples) if forget.name == holdout.name else (forget.examples, holdout.examples)
+    for part, benchmark, words in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
+        if not len(part):
+            raise DataError(f"{benchmark.name} has no texts to {words}: name others with --forget and --holdout")
+    both = set(texts_read(parts[0])) & set(texts_read(parts[1]))
+    if both:
+        raise DataError(f"{len(both)} texts are both in {forget.name} and in {holdout.name}: a text has one side")
+    sides = np.repeat([True, False], [len(part) for part in parts])
+    return Sides(pa.concat_tables([part.select(EXAMPLES.names) for part in parts]), sides)
+
+
+def _of_one(examples: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The members and the non-members that metrics compare, in their own rows: where audited texts stand in the
+    members' place, their labels are written anew for it."""
+    evaluated = as_compared(examples)
+    evaluated = evaluated.filter(pc.equal(evaluated["split"], "evaluation"))
+    members, others = (evaluated.filter(pc.equal(evaluated["label"], one)) for one in (MEMBER, NON_MEMBER))
+    ids = examples["example_id"]
+    return tuple(examples.filter(pc.is_in(ids, value_set=side["example_id"])) for side in (members, others))
+
+
+def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> Values:
+    """What a model makes of each text, [n] each, NaN where no token is scored; ``share`` is that of the Min-K% score.
+
+    Raises DataError, naming the command, where the model has not been run on all of the texts.
+    """
+    texts = texts_read(sides.examples)
+    index = StatisticsIndex(read_statistics(model, texts, paths))
+    contexts = sides.examples["context"].to_pylist()
+    found = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
+    missing = np.array([one is None for one in found])
+    if missing.any():
+        lacking = sides.take(missing).examples["benchmark"].value_counts().to_pylist()
+        name, count = lacking[0]["values"], lacking[0]["counts"]
+        raise DataError(
+            f"{model.entry.name} has not been run on {count} texts of {name}: "
+            f"corpus-audit audit --model {model.entry.name} --benchmark {name}"
+        )
+    rows = np.array([_values_of(one, share) for one in found if one is not None])
+    return dict(zip((*MEANS, MIN_40, MIN_K), rows.T, strict=True))
+
+
+def _values_of(text: TextStatistics, share: float) -> tuple[float, ...]:
+    if not len(text):
+        return (np.nan,) * (len(MEANS) + 2)
+    matches = text.argmax_id == text.token_id
+    return (
+        exact_memorization(matches),
+        extraction_strength(matches),
+        float(text.logprob.mean(dtype=np.float64)),
+        *lowest_means(text.logprob, (_SHARE, share)),
+    )
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A threshold of Min-K% that an audit chose: ``benchmark`` is the one whose calibration texts chose it.
+
+    ``value`` and ``benchmark`` are None, and ``reason`` says why, where there is none; ``share`` is K.
+    """
+
+    share: float
+    value: float | None
+    benchmark: str | None
+    words: str
+    reason: str | None
+
+    def on(self, sides: Sides) -> Threshold:
+        """The threshold beside the texts that chose it."""
+        examples = sides.examples
+        calibrating = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
+        chosen = pc.and_(pc.fill_null(calibrating, False), pc.equal(examples["benchmark"], self.benchmark or ""))
+        return Threshold(self.value, self.reason, self.words, chosen.to_numpy(zero_copy_only=False))
+
+
+def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> Calibrated:
+    """The threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
+    reasons = []
+    for benchmark in benchmarks:
+        found = _chosen_on(benchmark, model, paths)
+        if isinstance(found, Calibrated):
+            return found
+        reasons.append(found)
+    return Calibrated(float(DETECTOR.default["k"]), None, None, "", "; ".join(reasons))
+
+
+def _chosen_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Calibrated | str:
+    """The threshold that an audit of the model chose on a benchmark, or why there is none."""
+    pair = Pair(benchmark.name, model.entry.name)
+    again = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
+    if not any(entries_of(paths, DECISIONS.name, pair.partition)):
+        return f"{pair.model} has no thresholds on {pair.benchmark}: {again}"
+    written = latest_run(paths, DECISIONS.name, pair.partition)
+    if (written.benchmark_digest, written.model_fingerprint) != (benchmark.digest, model.identity.model_fingerprint):
+        return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build: {again}"
+    what = f"the thresholds of {pair.model} on {pair.benchmark}"
+    rows = store.read(paths, DECISIONS, pair, run_id=written.run_id, what=what).to_pylist()
+    own = {row["rule"]: row for row in rows if row["detector"] == DETECTOR.name and row["alpha"] == ALPHA}
+    for row in (own[rule] for rule in RULES if rule in own):
+        if row["threshold"] is not None:
+            share = float(json.loads(row["parameters"])["k"])
+            words = f"{row['rule']} threshold at {ALPHA:.0%} on {pair.benchmark}"
+            return Calibrated(share, float(row["threshold"]), pair.benchmark, words, None)
+    return f"{pair.benchmark}: {own[RULES[0]]['reason'] if own else 'min_k was not scored'}"

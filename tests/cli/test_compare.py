@@ -1,0 +1,129 @@
+"""The command compare: from two audits to a table, a report and words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from made_workspace import Workspace, count_loads, made_text, make_workspace, quick_folder
+from tiny_models import save_model
+
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.warehouse.query import query
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+
+
+def write_rows(folder: Path, side: str, label: int | None, count: int) -> None:
+    rows = [{"input": made_text(f"{side} {number}", 12), "label": label} for number in range(count)]
+    path = folder / f"{side}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def labelled(workspace: Workspace, *files: str, **changes: object) -> dict[str, object]:
+    return {
+        **{"builder": "labelled", "description": "made up", "path": str(workspace.root / "rows"), "files": list(files)},
+        **{"design": "selected", "words": [12], "seed": 5, **changes},
+    }
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    """Two random models, both audited on 30 + 50 texts, of which 40% chose thresholds, and on 10 held-out ones."""
+    root = tmp_path_factory.mktemp("compare")
+    with pytest.MonkeyPatch.context() as patch, quick_folder(root) as folder:
+        models = {name: save_model(root / name, seed=seed) for seed, name in enumerate(("base", "edited"))}
+        workspace = make_workspace(folder / "made", patch, **models)
+        rows = workspace.root / "rows"
+        rows.mkdir()
+        for side, label, count in (("secret", MEMBER, 30), ("unseen", NON_MEMBER, 50), ("others", NON_MEMBER, 10)):
+            write_rows(rows, side, label, count)
+        workspace.write_benchmarks(
+            shelf=labelled(workspace, "secret.jsonl", "unseen.jsonl", calibration_fraction=0.4),
+            others=labelled(workspace, "others.jsonl", calibration_fraction=0, label_column=None, design="unlabelled"),
+        )
+        for benchmark in ("shelf", "others"):
+            workspace.build(benchmark)
+            workspace.assess(benchmark)
+            for model in models:
+                workspace.audit(model, benchmark)
+        yield workspace
+
+
+def asked(workspace: Workspace, *more: str) -> dict[str, Any]:
+    done = workspace.run("compare", "--before", "base", "--after", "edited", "--forget", "shelf", *more, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_members_are_compared_with_non_members_and_no_model_is_loaded(
+    audited: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = count_loads(monkeypatch)
+    done = audited.run("compare", "--before", "base", "--after", "edited", "--forget", "shelf")
+    assert done.exit_code == 0, done.output
+    assert loaded == []
+    # Two models that never read anything.
+    assert "Nothing shows that there was anything to forget: base does not tell" in done.stdout
+    assert "forget_quality: no retrained model was named" in done.stdout
+    assert "extraction was not run: corpus-audit extract --model base --benchmark shelf_12" in done.stdout
+    rows = query(audited.paths.warehouse, "FROM current_unlearning").to_pylist()
+    compared = {(row["before"], row["model"], row["benchmark"], row["holdout"], row["retrained"]) for row in rows}
+    assert compared == {("base", "edited", "shelf_12", "shelf_12", None)}
+    counts = {(row["metric"], row["side"]): row["n"] for row in rows}
+    # 40% of either side chose the threshold.
+    assert (counts["exact_memorization", "forget"], counts["exact_memorization", "holdout"]) == (18, 30)
+    assert counts["suspicious", "holdout"] == 30
+    assert query(audited.paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    (entry,) = query(audited.paths.warehouse, "FROM lineage WHERE \"table\" = 'unlearning'").to_pylist()
+    upstream = set(json.loads(entry["upstream_data_versions"]))
+    read = {"token_statistics/shelf_12|base", "token_statistics/shelf_12|edited", "decisions/shelf_12|base"}
+    assert {"examples/shelf_12", *read} <= upstream
+    page = next(audited.paths.reports.glob("*edited*.html")).read_text(encoding="utf-8")
+    assert "Nothing shows that there was anything to forget" in page
+
+
+def test_all_texts_of_one_benchmark_are_compared_with_all_of_another(audited: Workspace) -> None:
+    found = asked(audited, "--holdout", "others")
+    rows = {(row["metric"], row["role"]): row for row in found["unlearning"]}
+    assert (rows["exact_memorization", "after"]["forget"]["n"], rows["unchanged", "change"]["holdout"]["n"]) == (80, 10)
+    # The threshold is that of the benchmark that has one, and the texts that chose it are not counted.
+    assert rows["suspicious", "change"]["forget"]["n"] == 60
+    assert found["outcome"] == "never known"
+    again = asked(audited, "--holdout", "others")
+    assert again["unlearning"] == found["unlearning"]
+    held = query(audited.paths.warehouse, "FROM current_unlearning WHERE holdout = 'others_12'").to_pylist()
+    assert len({row["run_id"] for row in held}) == 1, "the latest of two runs"
+    every = query(audited.paths.warehouse, "FROM unlearning WHERE holdout = 'others_12'").to_pylist()
+    assert len(every) == 2 * len(held)
+
+
+def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> None:
+    audited.write_config("models", {"models": {**audited_models(audited), "new": {"path": str(other_model(audited))}}})
+    for arguments, told in (
+        (
+            ("--after", "new"),
+            "new has not been run on 48 texts of shelf_12: corpus-audit audit --model new --benchmark",
+        ),
+        (("--after", "edited", "--retrained", "base"), "base is named twice"),
+        (("--after", "edited", "--holdout", "shelfs"), "there is no benchmark 'shelfs'; did you mean"),
+        (("--after", "edited", "--forget", "others"), "others_12 has no texts to be forgotten"),
+    ):
+        done = audited.run("compare", "--before", "base", "--forget", "shelf", *arguments)
+        assert done.exit_code == 2
+        assert told in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def audited_models(workspace: Workspace) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((workspace.config / "models.yaml").read_text(encoding="utf-8"))["models"]
+    return found
+
+
+def other_model(workspace: Workspace) -> Path:
+    return save_model(workspace.root / "new", seed=7)

@@ -1,0 +1,146 @@
+"""What is read for a comparison: which texts stand on which side, and what was extracted of their documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, EXAMPLES, Pair
+from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import table_from_rows, write_table
+from audit_pipeline.errors import DataError
+from audit_pipeline.unlearning.compared import DocumentValues
+from audit_pipeline.unlearning.documents import read_documents
+from audit_pipeline.unlearning.texts import Calibrated, read_sides
+
+Text = tuple[str, int | None, str]
+"""A text's words, label and split."""
+MODELS: Any = {
+    name: SimpleNamespace(entry=SimpleNamespace(name=name), identity=SimpleNamespace(model_fingerprint=f"of {name}"))
+    for name in ("before", "after")
+}
+
+
+def built(folder: Path, name: str, texts: Sequence[Text]) -> BuiltBenchmark:
+    paths = DataPaths(folder)
+    rows = [
+        {
+            **{"example_id": f"{name} {text}", "benchmark": name, "document_id": text, "text": text, "context": None},
+            **{"label": label, "split": split, "published": None, "words": 1, "language": "en"},
+            **{"collection": "c", "group": text, "run_id": "run"},
+        }
+        for text, label, split in texts
+    ]
+    write_table(paths.examples(name), table_from_rows(rows, EXAMPLES))
+    return BuiltBenchmark(name, {"digest": name}, paths)
+
+
+def sides_of(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> tuple[list[str], list[str]]:
+    sides = read_sides(forget, holdout)
+    texts = sides.examples["text"].to_pylist()
+    of_both = [text for text, one in zip(texts, sides.forget, strict=True) if one]
+    return of_both, [text for text in texts if text not in of_both]
+
+
+def test_of_one_benchmark_members_stand_against_non_members_that_chose_nothing(tmp_path: Path) -> None:
+    known = (("m", 1, "evaluation"), ("n", 0, "evaluation"), ("c", 0, "calibration"), ("u", None, "evaluation"))
+    one = built(tmp_path, "one", known)
+    assert sides_of(one, one) == (["m"], ["n"])
+
+
+def test_of_a_shelf_audited_texts_stand_against_held_out_ones(tmp_path: Path) -> None:
+    shelf = built(tmp_path, "shelf", (("a", None, "evaluation"), ("c", 0, "calibration"), ("d", 0, "calibration")))
+    assert sides_of(shelf, shelf) == (["a"], ["c", "d"])
+    threshold = Calibrated(0.2, -1.0, "shelf", "words", None).on(read_sides(shelf, shelf))
+    assert threshold.chosen_on.tolist() == [False, True, True], "the held-out texts chose the threshold"
+    elsewhere = Calibrated(0.2, -1.0, "another", "words", None).on(read_sides(shelf, shelf))
+    assert not elsewhere.chosen_on.any()
+
+
+def test_of_two_benchmarks_all_texts_of_one_stand_against_all_of_the_other(tmp_path: Path) -> None:
+    one = built(tmp_path, "one", (("m", 1, "evaluation"), ("n", 0, "calibration")))
+    two = built(tmp_path, "two", (("x", None, "evaluation"), ("y", 0, "calibration")))
+    assert sides_of(one, two) == (["m", "n"], ["x", "y"])
+
+
+def test_a_side_without_texts_and_a_text_on_both_are_refused(tmp_path: Path) -> None:
+    members = built(tmp_path, "members", (("m", 1, "evaluation"),))
+    with pytest.raises(DataError, match="members has no texts to compare them with"):
+        read_sides(members, members)
+    unlabelled = built(tmp_path, "unlabelled", (("u", None, "evaluation"),))
+    with pytest.raises(DataError, match="unlabelled has no texts to be forgotten"):
+        read_sides(unlabelled, unlabelled)
+    again = built(tmp_path, "again", (("m", 0, "evaluation"),))
+    with pytest.raises(DataError, match="1 texts are both in members and in again"):
+        read_sides(members, again)
+
+
+def extract(
+    folder: Path, model: str, coverage: Mapping[str, float | None], *, tokens: int = 50, fingerprint: str = ""
+) -> None:
+    """Rows of documents with this coverage; None: too short for a window. Names that begin with h are held out."""
+    empty = dict.fromkeys(name for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).null)
+    rows = [
+        {
+            **empty,
+            **{"model": model, "benchmark": "b", "document_id": name, "group": name, "collection": "c"},
+            **{"side": "held_out" if name.startswith("h") else "audited", "characters": 900, "windows": 3},
+            **{"prefix_tokens": 50, "suffix_tokens": tokens, "stride": "tiled", "reproduced": 0, "set_apart": 0},
+            **{
+                "predictable": 0,
+                "longest_run": 0,
+                "run_id": "run",
+                "claim": "reproduced" if share else "not reproduced",
+            },
+            **{"covered_at_0_001": share, "log_p": -3.0},
+            **({"windows": 0, "claim": None} if share is None else {}),
+        }
+        for name, share in coverage.items()
+    ]
+    store.write(
+        DataPaths(folder),
+        LineageStep.now("run", "extraction", "1"),
+        DOCUMENT_MEMORISATION,
+        Pair("b", model),
+        table_from_rows(rows, DOCUMENT_MEMORISATION),
+        upstream={},
+        model_fingerprint=fingerprint or f"of {model}",
+    )
+
+
+def documents(folder: Path) -> DocumentValues:
+    paths = DataPaths(folder)
+    return read_documents(MODELS, [BuiltBenchmark("b", {}, paths)], paths)
+
+
+def test_documents_that_every_model_was_asked_about_are_compared(tmp_path: Path) -> None:
+    extract(tmp_path, "before", {"one": 0.5, "two": 0.0, "short": None, "held": 0.0})
+    extract(tmp_path, "after", {"two": 0.1, "one": 0.2, "short": None, "held": 0.0, "new": 0.9})
+    found = documents(tmp_path)
+    assert (found.reason, found.groups, found.forget.tolist()) == (None, ["held", "one", "two"], [False, True, True])
+    assert found.values["before"]["verbatim_coverage"].tolist() == [0.0, 0.5, 0.0]
+    assert found.values["after"]["verbatim_coverage"].tolist() == [0.0, 0.2, 0.1]
+    assert found.values["after"]["verbatim_reproduced"].tolist() == [0, 1, 1]
+
+
+def test_why_documents_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    extract(tmp_path / "none", "before", {"one": 0.5})
+    assert documents(tmp_path / "none").reason == (
+        "extraction was not run: corpus-audit extract --model after --benchmark b"
+    )
+    extract(tmp_path / "other", "before", {"one": 0.5})
+    extract(tmp_path / "other", "after", {"one": 0.5}, tokens=20)
+    assert "with other windows" in str(documents(tmp_path / "other").reason)
+    extract(tmp_path / "weights", "before", {"one": 0.5})
+    extract(tmp_path / "weights", "after", {"one": 0.5}, fingerprint="of an earlier model")
+    assert documents(tmp_path / "weights").reason == "extraction of after on b was run with other weights"
+    for model in ("before", "after"):
+        extract(tmp_path / "short", model, {"one": None})
+    assert documents(tmp_path / "short").reason == "no document is as long as a window"
