@@ -269,8 +269,9 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         ("token_statistics", "cache_intact"): True,
         ("scores", "no_score_failed"): True,
         ("evaluations", "metrics_in_range"): True,
-        **{(name, "every_pair_ran"): True for name in ("token_statistics", "scores", "evaluations")},
+        **{(name, "every_pair_ran"): True for name in ("token_statistics", "extraction", "scores", "evaluations")},
     }
+    assert {found["extraction", pair]["status"] for pair in PAIRS} == {"not asked for"}
     for table, schema in (("scores", SCORES), ("evaluations", EVALUATIONS)):
         written = read_all(built.paths.table(table), schema).to_pylist()
         assert {f"{row['benchmark']}|{row['model']}" for row in written} == set(PAIRS)
