@@ -45,8 +45,9 @@ class ExtractionRate:
 def extraction_rates(found: Sequence[Extracted], benchmark: str, *, seed: int = 0) -> list[ExtractionRate]:
     """The rates of every group, collection and number of occurrences, and of all together, each side by itself.
 
-    The share of characters has a percentile interval over resampled documents, none where there is one document; the
-    share of documents has Clopper and Pearson's. Documents without a window are in none.
+    The share of characters has a percentile interval over resampled documents, none where all documents have the same
+    share: resamples of them say nothing then. The share of documents has Clopper and Pearson's. Documents without a
+    window are in none.
     """
     units = _by_unit([one for one in found if len(one.windows)], benchmark)
     return [rate for (unit, name, side), some in units for rate in _of_unit(unit, name, side, some, seed)]
@@ -82,7 +83,7 @@ def _of_unit(unit: str, name: str, side: Side, some: Sequence[Extracted], seed: 
             documents=len(some),
             characters=int(characters.sum()),
             covered=float(covered[:, number].sum() / max(characters.sum(), 1)),
-            covered_interval=percentile_interval(resampled[:, number]) if len(some) > 1 else NO_INTERVAL,
+            covered_interval=percentile_interval(resampled[:, number]) if np.ptp(shares[:, number]) else NO_INTERVAL,
             n_reached=n_reached,
             reached_low=float(low),
             reached_high=float(high),

@@ -67,7 +67,8 @@ def test_shares_of_characters_and_of_documents() -> None:
     assert at(rates, "benchmark", "shelf", 0.5)["audited"].n_reached == 1
     assert at(rates, "collection", "novels", 0.01)["audited"].covered == pytest.approx(20 / 200)
     assert at(rates, "group", "c", 0.001)["audited"].covered == pytest.approx(0.1)
-    # Of one document there is nothing to resample.
+    # Of one document there is nothing to resample, and where none has such a passage resamples say nothing.
+    assert at(rates, "collection", "novels", None)["audited"].covered_interval.low is None
     assert at(rates, "group", "c", 0.001)["audited"].covered_interval.low is None
     assert at(rates, "benchmark", "shelf", None)["audited"].n_reached == 0
 

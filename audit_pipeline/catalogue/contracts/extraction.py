@@ -175,7 +175,12 @@ EXTRACTION_RATES = Table(
         Column("n_documents", pa.int32(), "documents with a window"),
         Column("characters", pa.int64(), "of them together"),
         Column("covered", pa.float64(), "share of these characters in such suffixes, windows set apart left out"),
-        Column("covered_low", pa.float64(), "lower end of its 95% interval, by document", null=True),
+        Column(
+            "covered_low",
+            pa.float64(),
+            "lower end of its 95% interval, by document; null where all have the same share",
+            null=True,
+        ),
         Column("covered_high", pa.float64(), "upper end of its 95% interval", null=True),
         Column("n_reached", pa.int32(), "documents with at least one such window"),
         Column("reached", pa.float64(), "their share"),
