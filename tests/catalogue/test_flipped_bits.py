@@ -21,7 +21,7 @@ from tiny_models import forward_of
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.rolling import roll, rolled_day
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, Pair
+from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, UNLEARNING, Pair
 from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.lineage import LineageStep, latest_run
@@ -152,6 +152,7 @@ def made(workspace: Workspace) -> Kept:
         )
         score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))
+        _write_comparison(pair, paths)
     record_outcome(paths, PAIRS[0], "scores", "failed", "the device is gone", "failed")
     corpus = workspace.root / "corpus.txt"
     corpus.write_text("one text\nanother text\n")
@@ -160,6 +161,17 @@ def made(workspace: Workspace) -> Kept:
     _write_control(paths)
     roll(paths, date(2026, 3, 1))
     return Kept(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
+
+
+def _write_comparison(pair: Pair, paths: DataPaths) -> None:
+    """A row of what was forgotten, as the command compare writes it."""
+    row = {
+        **{"model": pair.model, "benchmark": pair.benchmark, "before": "other", "holdout": pair.benchmark},
+        **{"retrained": None, "metric": "privleak", "role": "after", "side": "both", "value": -12.5},
+        **{"ci_low": -30.0, "ci_high": 4.5, "n": 24, "method": "made up", "reason": None, "run_id": "run"},
+    }
+    step = LineageStep.now("run", "unlearning", "1")
+    store.write(paths, step, UNLEARNING, pair, table_from_rows([row], UNLEARNING), upstream={})
 
 
 def _write_control(paths: DataPaths) -> None:

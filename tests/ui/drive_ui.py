@@ -44,7 +44,7 @@ SENSORS = ("new_models", "changed_benchmarks", "publish_what_is_new", "alert_run
 SCHEDULE = "weekly_audit"
 BENCHMARKS = ("made_8", "made_12", "made_16")
 MODELS = ("tiny-a", "tiny-b")
-GROUPS = ("sources", "benchmarks", "references", "controls", "token_statistics", "scores", "reports")
+GROUPS = ("sources", "benchmarks", "references", "controls", "token_statistics", "extraction", "scores", "reports")
 GRAPH = f"/asset-groups?expanded={','.join(f'global@global:{group}' for group in GROUPS)}"
 LOCATION = "/locations/__repository__@corpus_audit"
 AUDITED = ("token_statistics", "scores", "evaluations")
