@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 PAIR = Pair("made_8", "tiny")
 ASKED = Asked(Lengths(12, 8), None, fine=True)
-PER_SIDE = 12
+PER_SIDE = 4
 
 
 @pytest.fixture
