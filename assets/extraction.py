@@ -15,7 +15,7 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.extraction.search import COARSE_TO_FINE, asked_for
 from audit_pipeline.extraction.windows import PREFIX, SUFFIX
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
-from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, for_each_pair
+from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
 from audit_pipeline.operate.dagster.partitions import pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.extraction import (
@@ -23,6 +23,7 @@ from audit_pipeline.operate.stages.extraction import (
     extract_pair,
     is_asked_for,
     shown_of_extraction,
+    version_of,
 )
 
 
@@ -48,8 +49,8 @@ class ExtractionConfig(dg.Config):
     code_version=EXTRACTION_VERSION,
     partitions_def=pair_partitions,
     backfill_policy=dg.BackfillPolicy.single_run(),
-    # Behind the pass over the texts, which has the model in memory.
-    deps=["benchmark", "token_statistics"],
+    # Behind the findings: what fails here leaves them as they are, and the model is still in memory.
+    deps=["benchmark", "evaluations"],
     pool="gpu",
     metadata=schema_metadata(DOCUMENT_MEMORISATION),
     check_specs=[every_pair_ran_spec("extraction")],
@@ -70,8 +71,10 @@ def extraction(
         if not config.every_pair and not is_asked_for(pair.benchmark):
             return {"status": "not asked for", "reason": "the benchmark does not say extraction: true"}
         model = models.tokenized(pair.model, paths)
-        step = LineageStep.now(context.run.run_id, "extraction", EXTRACTION_VERSION)
+        step = LineageStep.now(context.run.run_id, "extraction", version_of(asked))
         with progress.telling(f"documents of {pair.benchmark}, {pair.model}", log) as tell:
             return metadata_of(shown_of_extraction(extract_pair(pair, model, paths, forward_of, step, asked, tell)))
 
-    return dg.MaterializeResult(check_results=[for_each_pair(context, paths, "extraction", run).check])
+    pairs = for_each_pair(context, paths, "extraction", run)
+    fail_for(context, pairs, [pairs.check])
+    return dg.MaterializeResult(check_results=[pairs.check])

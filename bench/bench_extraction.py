@@ -56,10 +56,14 @@ def main() -> None:
     model, forward = _loaded(f"{asked.control}_exposed", paths)
     book(model, forward, "\n\n".join(addresses))
     [spec] = [one for one in paths.table("examples").iterdir() if one.name.startswith(f"benchmark={asked.control}")]
-    members = [
-        one for one in documents_of(spec.name.removeprefix("benchmark="), model.entry, paths) if one.side == "audited"
+    texts = documents_of(spec.name.removeprefix("benchmark="), model.entry, paths)
+    members, held_out = ([one for one in texts if one.side == side] for side in ("audited", "held_out"))
+    missed("texts of the control", model, forward, members)
+    among = [
+        Document(one.name, f"{before.text} {one.text} {behind.text}")
+        for one, before, behind in zip(members, held_out, reversed(held_out), strict=False)
     ]
-    missed(model, forward, members)
+    missed("the same among unread texts", model, forward, among)
 
 
 def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
@@ -118,7 +122,7 @@ def book(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
     print(f"  of it reproduced: {found.found.covered[0]:.2%}")
 
 
-def missed(model: TokenizedModel, forward: ForwardPass, documents: list[Document]) -> None:
+def missed(what: str, model: TokenizedModel, forward: ForwardPass, documents: list[Document]) -> None:
     """Which of the grid's hits coarse to fine finds, and what both cost."""
     tokens = encode(model, [one.text for one in documents])
     own = sum(len(one.token_id) for one in tokens)
@@ -134,7 +138,7 @@ def missed(model: TokenizedModel, forward: ForwardPass, documents: list[Document
             (one.document.name, start) for one in found for start in one.windows.start[one.windows.reproduced].tolist()
         }
     grid, fine = hits["chars:10"], hits["coarse-to-fine"]
-    print(f"{len(documents)} texts of the control: the grid of 10 characters reproduces {len(grid)} windows")
+    print(f"{len(documents)} documents, {what}: the grid of 10 characters reproduces {len(grid)} windows")
     print(f"  coarse to fine finds {len(grid & fine)} of them ({np.divide(len(grid & fine), len(grid)):.2%}; aim 99%)")
     print(f"  passes: grid {costs['chars:10']:.1f}, coarse to fine {costs['coarse-to-fine']:.2f}")
 

@@ -113,6 +113,12 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
         "time is the model's arithmetic at this machine's measured speed, without loading and without the passes of "
         "a reference model."
     )
+    for spec in specs:
+        if spec.settings.extraction:
+            say(
+                f"The documents of {spec.name} are searched besides: corpus-audit extract --model {entry.name} "
+                f"--benchmark {spec.name} --dry-run says what that takes."
+            )
 
 
 def _number(column: str) -> Callable[[Row], str]:

@@ -114,16 +114,22 @@ def study(name: str) -> None:
 
 def show_checks(audited: Sequence[Audited]) -> None:
     """The check of the instrument on each of the control's benchmarks; raises the error where a pair met a fault."""
-    for one in audited:
-        if one.failed is not None:
-            raise one.failed
+    _require_done(audited)
     models: dict[str, str] = {one.model.control.role: one.model.name for one in audited if one.model.control}
     for benchmark in dict.fromkeys(spec.name for one in audited for spec in one.benchmarks):
         _show_check(DataPaths.from_environment(), benchmark, models)
 
 
+def _require_done(audited: Sequence[Audited]) -> None:
+    """Raise the error where a pair met a fault."""
+    for one in audited:
+        if one.failed is not None:
+            raise one.failed
+
+
 def show_memorisation(audited: Sequence[Audited]) -> None:
     """How often texts had to be trained on until the model gives them word for word, where documents were searched."""
+    _require_done(audited)
     searched = dict.fromkeys(spec.name for one in audited for spec in one.benchmarks if spec.settings.extraction)
     models: dict[str, str] = {one.model.control.role: one.model.name for one in audited if one.model.control}
     for benchmark in searched:
@@ -137,6 +143,9 @@ def _show_memorised(paths: DataPaths, benchmark: str, models: Mapping[str, str])
     with open_read_only(paths.warehouse) as connection:
         relation = connection.sql(_BY_OCCURRENCES, params={"benchmark": benchmark, "threshold": REPRODUCED_FROM})
         rows: list[dict[str, Any]] = relation.to_arrow_table().to_pylist()
+
+    if not rows:
+        return
 
     def found(role: str) -> dict[int, float]:
         return {row["times"]: row["reached"] for row in rows if row["model"] == models.get(role)}

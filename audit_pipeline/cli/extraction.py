@@ -128,13 +128,14 @@ def extract(
 
     asked = asked_for(prefix, suffix, stride)
     tokenized = load_tokenizer(with_overrides(configured, reference_model=reference_model), paths)
+    reference = reference_of(tokenized, paths)
     if benchmark is not None:
         documents = _of_benchmark(tokenized, benchmark, asked, device, paths, dry_run=dry_run)
     elif document is not None:
         documents = _with_held_out([_of_source(document, paths)], unread)
     else:
         documents = _with_held_out(given, unread)
-    search = Search(tokenized, documents, asked, Caches(paths), reference_of(tokenized.entry, paths))
+    search = Search(tokenized, documents, asked, Caches(paths), reference)
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
         raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
     if dry_run:
@@ -219,7 +220,7 @@ def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str 
     seconds = seconds_for(model, tokens, device or default_device())
     say(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, about {seconds:,.0f} s; "
-        "likely passages add fine windows",
+        f"{'likely passages add fine windows' if search.is_coarse_to_fine else 'nothing is added'}",
         documents=documents,
         windows=windows,
         tokens=tokens,

@@ -172,7 +172,8 @@ def draws_needed(log_p: float) -> str:
     from audit_pipeline.extraction.conclude import log_draws
 
     needed = log_draws(log_p)
-    return f"{math.exp(needed):,.0f}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"
+    # Rounded up: one draw less gives it less often.
+    return f"{math.ceil(math.exp(needed) - 1e-9):,}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"
 
 
 def _recall(row: Row) -> str:

@@ -63,7 +63,11 @@ def show_passages(
 
 def show_claims(found: Sequence[Extracted]) -> None:
     """What may be said of the audited documents, and what the held-out ones say of that."""
-    audited, held_out = _of_side(found, "audited"), _of_side(found, "held_out")
+    searched = [one for one in found if len(one.windows)]
+    audited, held_out = _of_side(searched, "audited"), _of_side(searched, "held_out")
+    if not audited:
+        say("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
+        return
     apart = sum(one.found.set_apart for one in audited)
     if apart:
         say(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)

@@ -62,7 +62,9 @@ def judge(
     @cache
     def known() -> Hashes:
         return boilerplate(
-            [one.token_id for one in encode(model, [one.text for one in documents])], run_of(lengths.suffix)
+            # The same text twice is one document.
+            [one.token_id for one in encode(model, list(dict.fromkeys(one.text for one in documents)))],
+            run_of(lengths.suffix),
         )
 
     reasons: list[list[SetApart | None]] = [[None] * len(one) for one in windows]

@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.integer]
 
 FINE_STEP = 10
 """Characters between the beginnings of fine windows (the grid of Cooper et al. 2025)."""
-SLACK = 0.5
+SLACK = 0.8
 """A half of a coarse suffix counts as likely down to so many nats a token below the threshold: a fine window has other
 tokens before it."""
 

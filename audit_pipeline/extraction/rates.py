@@ -6,6 +6,7 @@ What belongs here: shares over documents and their intervals. What does not: one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -72,8 +73,7 @@ def _of_unit(unit: str, name: str, side: Side, some: Sequence[Extracted], seed: 
     resampled = _resampled(covered, characters, seed)
     strongest = [one.windows.log_p[one.found.strongest[0]] if one.found.strongest else -np.inf for one in some]
     for number, threshold in enumerate(RULES):
-        # A suffix holds at least a character: whoever covers none has no such window.
-        n_reached = int((shares[:, number] > 0).sum())
+        n_reached = sum(_reaches(one, threshold) for one in some)
         low, high = bounds(n_reached, len(some))
         yield ExtractionRate(
             unit=unit,
@@ -89,6 +89,12 @@ def _of_unit(unit: str, name: str, side: Side, some: Sequence[Extracted], seed: 
             reached_high=float(high),
             median_log_p=float(np.median(strongest)),
         )
+
+
+def _reaches(one: Extracted, threshold: float | None) -> bool:
+    windows = one.windows
+    which = windows.greedy if threshold is None else windows.log_p_top >= math.log(threshold)
+    return bool((which & ~one.judged.apart).any())
 
 
 def _resampled(covered: Floats, characters: Floats, seed: int) -> Floats:

@@ -124,6 +124,11 @@ class Search:
         self._reference = reference
         self.unreadable_parts: tuple[str, ...] = ()
 
+    @property
+    def is_coarse_to_fine(self) -> bool:
+        """Whether what is found calls for further windows."""
+        return self._asked.fine
+
     def tokens(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
         parts = [(len(windows), tokens_to_run(self._model, windows, self._caches)) for windows in self._first_windows()]

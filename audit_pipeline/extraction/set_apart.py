@@ -28,16 +28,19 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def repeats(prefix: Ints, suffix: Ints) -> bool:
-    """Whether a run of ``COMMON_RUN`` tokens of the suffix [k] stands in the prefix [a], too."""
-    length = min(COMMON_RUN, len(suffix))
-    # A run that begins in the prefix and ends in the suffix is of both: what repeats itself goes on repeating.
-    return bool(np.isin(_runs(suffix, length), _runs(prefix, length)).any())
+    """Whether a run of ``COMMON_RUN`` tokens of the suffix [k] begins in the prefix [a], too.
+
+    It may end in the suffix: what repeats itself goes on repeating, also behind a prefix that is shorter than a run.
+    """
+    length = run_of(len(suffix))
+    begun = _runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
+    return bool(np.isin(_runs(suffix, length), begun).any())
 
 
 def boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
     """The runs of ``length`` tokens that stand in ``SEVERAL`` of the documents or more, as hashes, sorted.
 
-    documents: the tokens of each.
+    documents: the tokens of each, none given twice.
     """
     if len(documents) < SEVERAL:
         return np.empty(0, dtype=np.uint64)

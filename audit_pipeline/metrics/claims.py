@@ -69,7 +69,7 @@ EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     ),
     "not reproduced": (
         "No passage was found that the model produces word for word, neither by its first choices alone nor with a "
-        f"probability of at least {REPRODUCED_FROM}, but for those that are set apart. "
+        f"probability of at least {REPRODUCED_FROM}; passages that are set apart do not count. "
         "That clears nobody: other passages, other prefixes or another way of asking may bring one out."
     ),
 }

@@ -138,14 +138,17 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         write_json(path, card)
 
 
-def reference_of(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
-    """The reference model that an entry names; None where it names none.
+def reference_of(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:
+    """The reference model that a model's entry names; None where it names none.
 
-    Raises ConfigError or ModelError where it cannot be had.
+    Raises ConfigError or ModelError where it cannot be had, and where it is the model itself.
     """
-    if entry.reference_model is None:
+    if model.entry.reference_model is None:
         return None
-    return load_tokenizer(resolve_model(entry.reference_model, load_models()), paths)
+    reference = load_tokenizer(resolve_model(model.entry.reference_model, load_models()), paths)
+    if reference.identity.model_fingerprint == model.identity.model_fingerprint:
+        raise ModelError(f"the reference model of {model.entry.name} is the model itself: name another one")
+    return reference
 
 
 def upstream_of(reference: TokenizedModel | None) -> Mapping[str, str]:

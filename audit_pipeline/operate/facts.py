@@ -17,9 +17,11 @@ from audit_pipeline.catalogue.outcomes import PairOutcome
 Kind = Literal["fetch", "train", "build", "assess", "count", "run", "extract", "score", "evaluate", "publish"]
 Status = Literal["failed", "not_applicable", "stale", "missing", "done"]
 
-OF_PAIRS: tuple[Kind, ...] = ("run", "extract", "score", "evaluate")
-"""The steps of a pair: the model on the texts, and on whole documents where the benchmark asks for it, the detectors on
-what the texts left behind, and what follows from scores."""
+OF_PAIRS: tuple[Kind, ...] = ("run", "score", "evaluate", "extract")
+"""The steps of a pair: the model on the texts, the detectors on what that left behind, what follows from scores, and,
+where the benchmark asks for it, the model on whole documents."""
+EXTRACTION = "extraction"
+"""The stage that searches whole documents. What becomes of it decides nothing of the audit before it."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,10 @@ class BenchmarkFacts:
     def as_audited(self) -> str | None:
         """What pairs on it rest on: the digest of what is built, with the versions of what was assessed of it."""
         assessed = None if self.split is None else self.split.versions
-        return self.built if self.built is None or assessed is None else digest(self.built, *assessed)
+        searched = (EXTRACTION,) if self.extraction else ()
+        if self.built is None or (assessed is None and not searched):
+            return self.built
+        return digest(self.built, *(assessed or ()), *searched)
 
 
 @dataclass(frozen=True)

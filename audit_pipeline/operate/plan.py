@@ -17,8 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, EXTRACTION_RATES, EXTRACTION_WINDOWS, Pair
+from audit_pipeline.catalogue.outcomes import PairOutcome
 from audit_pipeline.operate.facts import (
+    EXTRACTION,
     OF_PAIRS,
     BenchmarkFacts,
     ControlFacts,
@@ -38,7 +40,7 @@ from audit_pipeline.operate.facts import (
 
 _ENTRY_CHANGED = "its entry in the configuration or its sources changed since it was built"
 _DAMAGED_SCORES = {"scores", "highlights"}
-_OF_EXTRACTION = {"extraction_windows", "document_memorisation", "extraction_rates"}
+_OF_EXTRACTION = {one.name for one in (EXTRACTION_WINDOWS, DOCUMENT_MEMORISATION, EXTRACTION_RATES)}
 _FIRST = {
     "fetch": "the source {} is fetched first",
     "train": "the control {} is trained first",
@@ -144,14 +146,18 @@ def state_of(pair: Pair, there: Situation) -> PairState:
     Else the pair is missing.
     """
     state, lacks = _state_of_audit(pair, there), _why_extract(pair, there)
-    return PairState("stale", lacks) if state.status == "done" and lacks is not None else state
+    if state.status != "done" or lacks is None:
+        return state
+    outcome = _outcome_of_extraction(_audit_of(pair, there)[0])
+    return PairState("stale", lacks) if outcome is None else PairState(outcome.status, outcome.reason, outcome)
 
 
 def _state_of_audit(pair: Pair, there: Situation) -> PairState:
     audit, benchmark = _audit_of(pair, there)
     found = audit.evaluations
-    if audit.outcome is not None and (found is None or found.at is None or audit.outcome.at > found.at):
-        return PairState(audit.outcome.status, audit.outcome.reason, audit.outcome)
+    outcome = audit.outcome
+    if outcome is not None and outcome.stage != EXTRACTION and _is_newer(outcome, found):
+        return PairState(outcome.status, outcome.reason, outcome)
     if found is None:
         if benchmark.built is None:
             return PairState("missing", "the benchmark has not been built")
@@ -203,6 +209,18 @@ def _since(written: WrittenRows, now: Conventions, benchmark: BenchmarkFacts) ->
         yield "score", "the token frequencies changed since"
 
 
+def _is_newer(outcome: PairOutcome, found: WrittenRows | None) -> bool:
+    return found is None or found.at is None or outcome.at > found.at
+
+
+def _outcome_of_extraction(audit: PairFacts) -> PairOutcome | None:
+    """Why the last search of the documents came to nothing; None where it did not."""
+    outcome = audit.outcome
+    if outcome is None or outcome.stage != EXTRACTION or not _is_newer(outcome, audit.extraction):
+        return None
+    return outcome
+
+
 def _why_extract(pair: Pair, there: Situation) -> str | None:
     """Why the benchmark's documents are to be searched; None where they are not to be, or have been."""
     audit, benchmark = _audit_of(pair, there)
@@ -214,7 +232,9 @@ def _why_extract(pair: Pair, there: Situation) -> str | None:
     if _OF_EXTRACTION & {*audit.damaged}:
         return "a file of what was found in its documents is damaged or gone"
     if _differ(there.code.get("extraction"), found.code):
-        return "the code that searches documents changed since"
+        return "its documents were searched with other settings, or by an earlier version of the code"
+    if (outcome := _outcome_of_extraction(audit)) is not None:
+        return f"its documents could not be searched last: {outcome.reason}"
     reasons = (words for kind, words in _since(found, audit.now, benchmark) if kind == "run")
     return next((f"its documents were searched before: {words}" for words in reasons), None)
 

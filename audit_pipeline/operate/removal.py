@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from audit_pipeline.catalogue.contracts import LINEAGE, TABLES, Pair, Table, text_sha256
+from audit_pipeline.catalogue.contracts import DOCUMENTS, EXAMPLES, LINEAGE, TABLES, Pair, Table, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.store import cache_folders, partitions
 from audit_pipeline.catalogue.tables import write_json
@@ -227,6 +227,24 @@ def _texts_of(target: RemovalTarget, paths: DataPaths) -> _Texts:
         (found.own if is_own else found.of_others).update(as_they_are)
         as_run = as_they_are | {text_sha256(text) for text in derived(texts)}
         (found.own_run if is_own else found.of_others_run).update(as_run)
+    documents_of = _documents_by_benchmark(paths) if target.dimension == "benchmark" else {}
+    for name, documents in documents_of.items():
+        (found.own_run if name == target.name else found.of_others_run).update(documents)
+    return found
+
+
+def _documents_by_benchmark(paths: DataPaths) -> Mapping[str, set[str]]:
+    """The digests of the documents that each benchmark was drawn from: whole ones may have been searched."""
+    digests: dict[str, str] = {}
+    for _, folder in partitions(paths, DOCUMENTS):
+        for file in sorted(folder.glob("*.parquet")):
+            rows = columns_of(file, "document_id", "sha256")
+            digests |= dict(zip(*(rows.column(one).to_pylist() for one in rows.column_names), strict=True))
+    found: dict[str, set[str]] = {}
+    for name, folder in partitions(paths, EXAMPLES):
+        for file in sorted(folder.glob("*.parquet")):
+            ids = columns_of(file, "document_id").column("document_id").to_pylist()
+            found.setdefault(name, set()).update(digests[one] for one in ids if one in digests)
     return found
 
 

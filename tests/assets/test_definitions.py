@@ -46,7 +46,7 @@ EDGES = {
     "control_study": {"documents/sotu"},
     "token_frequencies": {"documents/sotu"},
     "token_statistics": {"benchmark"},
-    "extraction": {"benchmark", "token_statistics"},
+    "extraction": {"benchmark", "evaluations"},
     "scores": {"benchmark", "token_statistics", "token_frequencies"},
     "evaluations": {"benchmark", "split_quality", "scores"},
     "warehouse": {"benchmark", "split_quality", "control_study", "extraction", "scores", "evaluations"},

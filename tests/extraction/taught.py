@@ -29,7 +29,8 @@ def filler(words: int, seed: int) -> str:
 
 DOCUMENTS = [
     Document("planted", f"{filler(80, 1)} {PASSAGE} {filler(80, 2)}"),
-    Document("clean", filler(160, 3)),
+    # Words that the model has never seen.
+    Document("clean", " ".join(word[::-1] for word in filler(160, 3).split())),
     Document("short", "Two words."),
 ]
 

@@ -25,6 +25,9 @@ def test_a_suffix_that_goes_on_as_its_prefix_did() -> None:
     # A refrain of three tokens.
     refrain = np.tile([5, 6, 7], 17)
     assert repeats(refrain[:50], refrain[1:])
+    # Also behind a prefix that is shorter than a run.
+    assert repeats(np.array([5] * 10), np.array([5] * 50))
+    assert not repeats(OTHER[:10], joined(OTHER[10:], RUN))
     # A suffix of fewer tokens than a run has to stand there whole.
     assert repeats(joined(OTHER, 1, 2, 3), np.array([1, 2, 3]))
     assert not repeats(joined(OTHER, 1, 2, 4), np.array([1, 2, 3]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
@@ -20,12 +23,21 @@ from audit_pipeline.catalogue.contracts import (
     EXTRACTION_WINDOWS,
     Pair,
     Table,
+    text_sha256,
 )
 from audit_pipeline.catalogue.lineage import LineageStep, latest_run
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.search import Asked
 from audit_pipeline.extraction.windows import Lengths
-from audit_pipeline.operate.stages.extraction import documents_of, extract_pair, shown_of_extraction
+from audit_pipeline.operate.removal import RemovalTarget, find_removal, remove
+from audit_pipeline.operate.stages.extraction import (
+    EXTRACTION_VERSION,
+    STANDING,
+    documents_of,
+    extract_pair,
+    shown_of_extraction,
+    version_of,
+)
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query
@@ -148,6 +160,33 @@ def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:
     workspace.fetch(*made_documents(1, 40))
     with pytest.raises(DataError, match=r"no longer in its sources.*build it again"):
         documents_of("made_8", workspace.model("tiny").entry, workspace.paths)
+
+
+def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> None:
+    """But for documents that the other benchmark was drawn from, too."""
+    extract(workspace, "first")
+    [part] = workspace.parts("extraction")
+    digests = set(pq.read_table(part, columns=["text_sha256"]).column(0).to_pylist())
+    kept_by_other = {one.text for one in documents_of("plain_9", workspace.model("tiny").entry, workspace.paths)}
+    removal = find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths)
+    assert not digests & removal.texts, "every document is of both benchmarks"
+    assert digests <= {text_sha256(text) for text in kept_by_other}
+    shutil.rmtree(workspace.paths.examples("plain_9").parent)
+    remove(find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths))
+    assert workspace.parts("extraction") == []
+    assert not list(workspace.paths.table("document_memorisation").iterdir())
+
+
+def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Workspace) -> None:
+    assert version_of(STANDING) == EXTRACTION_VERSION
+    assert version_of(ASKED) != version_of(replace(ASKED, fine=False)) != EXTRACTION_VERSION
+
+
+def test_a_window_that_fits_no_model_is_refused_before_anything_is_replaced(workspace: Workspace) -> None:
+    extract(workspace, "first")
+    result = workspace.run("extract", "--model", "tiny", "--benchmark", "made_8")
+    assert (result.exit_code, "do not fit into the 64 tokens" in result.stderr) == (2, True), result.stderr
+    assert workspace.runs() == []
 
 
 def test_texts_of_rows_are_documents_themselves(workspace: Workspace) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.outcomes import PairOutcome
 from audit_pipeline.operate.facts import (
+    EXTRACTION,
     OF_PAIRS,
     BenchmarkFacts,
     ControlFacts,
@@ -456,6 +457,23 @@ def test_an_outcome_counts_until_a_later_audit() -> None:
     audits = {pair: replace(audit, evaluations=None) for pair, audit in world.situation().audits.items()}
     [step] = plan(replace(world.situation(), audits=audits, benchmarks={}), ALL)
     assert (step.kind, step.because) == ("publish", "they do not say what the latest runs could not do")
+
+
+def test_an_outcome_of_the_search_decides_nothing_of_the_audit_and_ends_with_the_next_search() -> None:
+    world = finished()
+    world.hour += 1
+    pair = PAIRS[0]
+    world.outcomes[pair.partition] = PairOutcome(pair, EXTRACTION, "failed", "no memory", "run x", world.now)
+    state = state_of(pair, world.situation())
+    assert (state.status, state.reason) == ("failed", "no memory")
+    [step] = plan(world.situation(), replace(ALL, publish=False))
+    assert (step.kind, step.because) == ("extract", "its documents could not be searched last: no memory")
+    world.carry_out(step)
+    assert state_of(pair, world.situation()).status == "done"
+    # Where nobody asks for a search, one on request that failed was told to whoever asked.
+    other = PAIRS[1]
+    world.outcomes[other.partition] = PairOutcome(other, EXTRACTION, "failed", "no memory", "run y", world.now)
+    assert state_of(other, world.situation()).status == "done"
 
 
 def test_what_is_not_known_is_not_compared() -> None:

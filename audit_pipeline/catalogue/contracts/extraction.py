@@ -189,7 +189,7 @@ EXTRACTION_RATES = Table(
         Column(
             "median_log_p",
             pa.float64(),
-            "median over the documents of their strongest window's log-probability; null where all are set apart",
+            "median over the documents of their strongest window that is not set apart; null where too few have one",
             null=True,
         ),
         RUN_ID,

@@ -20,8 +20,9 @@ from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import Asked
+from audit_pipeline.extraction.windows import no_room
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, reference_of
 from audit_pipeline.operate.dagster import in_process, partitions, work_claims
 from audit_pipeline.operate.dagster.carry_out import Runner, carry_out, ensure, ensure_frequencies, product
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
@@ -95,16 +96,20 @@ def audit(
     """
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
-    models = [request.model, *([entry.reference_model] if entry.reference_model is not None else [])]
     names = [spec.name for spec in request.benchmarks]
     with (
-        work_claims.audit_of(paths, models=models, benchmarks=names),
+        work_claims.audit_of(paths, models=_models(entry), benchmarks=names),
         in_process.open_instance(paths) as instance,
     ):
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
         outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
         _audit(entry, request, runner, outcome)
         return outcome
+
+
+def _models(entry: ModelEntry) -> list[str]:
+    """The model and, where its entry names one, its reference model: both are run."""
+    return [entry.name, *([entry.reference_model] if entry.reference_model is not None else [])]
 
 
 def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
@@ -194,13 +199,16 @@ def extract(
     [spec] = request.benchmarks
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
+    model = load_tokenizer(entry, paths)
+    if (problem := no_room(model, asked.lengths)) is not None:
+        raise DataError(problem)
+    reference_of(model, paths)
     with (
-        work_claims.audit_of(paths, models=[request.model], benchmarks=[spec.name]),
+        work_claims.audit_of(paths, models=_models(entry), benchmarks=[spec.name]),
         in_process.open_instance(paths) as instance,
     ):
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
         outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
-        load_tokenizer(entry, paths)
         partitions.register(instance, models=[request.model])
         _prepare(_with_settled_day(request, paths, on_step), runner, outcome)
         on_step(f"searching the documents of {spec.name} with {request.model}")

@@ -23,6 +23,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError, ConfigError, PairsFailedError
 from audit_pipeline.operate.dagster.partitions import by_model
 from audit_pipeline.operate.dagster.retries import is_transient, with_retries
+from audit_pipeline.operate.facts import EXTRACTION
 
 EVERY_PAIR_RAN = "every_pair_ran"
 FIRST_STAGE = "token_statistics"
@@ -108,8 +109,14 @@ def for_each_pair(
 def _earlier_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: Pair) -> PairOutcome | None:
     """What an earlier stage left the pair out for, in this run or in the one that this run repeats the end of.
 
-    "Re-execute from failure" runs the last stage alone: without the first ones a failed pair is no better for it.
+    "Re-execute from failure" runs the last stage alone: without the first ones a failed pair is no better for it. What
+    is searched last of all leaves out nothing.
     """
+    found = _outcome_before(context, paths, pair)
+    return None if found is not None and found.stage == EXTRACTION else found
+
+
+def _outcome_before(context: dg.AssetExecutionContext, paths: DataPaths, pair: Pair) -> PairOutcome | None:
     run = context.run
     outcome = outcome_of_run(paths, pair, run.run_id)
     repeats_the_end = run.parent_run_id is not None and FIRST_STAGE not in (run.step_keys_to_execute or [FIRST_STAGE])

@@ -33,9 +33,9 @@ from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclude import memorisation, windows_from
 from audit_pipeline.extraction.documents import Document
 from audit_pipeline.extraction.judged import Judged
-from audit_pipeline.extraction.search import Asked, Extracted, ForwardOf, Search
+from audit_pipeline.extraction.search import COARSE_TO_FINE, Asked, Extracted, ForwardOf, Search, asked_for
 from audit_pipeline.extraction.tables import extraction_tables
-from audit_pipeline.extraction.windows import no_room
+from audit_pipeline.extraction.windows import PREFIX, SUFFIX, no_room
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.operate.shown import Shown
@@ -44,8 +44,11 @@ from audit_pipeline.sources.registry import all_sources
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
 
-EXTRACTION_VERSION = "1"
+EXTRACTION_VERSION = "2"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
+
+STANDING = asked_for(PREFIX, SUFFIX, COARSE_TO_FINE)
+"""How audits search: a search with other settings is done again by the next audit."""
 
 SHORT = "it is shorter than a window"
 _SHOWN = 10
@@ -122,6 +125,13 @@ def extract_pair(
     )
 
 
+def version_of(asked: Asked) -> str:
+    """The version of the code, and the settings where they are not those of audits."""
+    if asked == STANDING:
+        return EXTRACTION_VERSION
+    return f"{EXTRACTION_VERSION}: {asked.lengths.prefix} + {asked.lengths.suffix}, {asked.stride}"
+
+
 def is_asked_for(benchmark: str) -> bool:
     """Whether the benchmark's entry says that audits search its documents; no for one that is in no entry."""
     known = load_benchmarks()
@@ -180,7 +190,7 @@ def _whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Ma
 
 def _reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel | None, str | None]:
     try:
-        return reference_of(model.entry, paths), None
+        return reference_of(model, paths), None
     except TransientError:
         raise
     except AuditError as error:

@@ -47,7 +47,7 @@ class ReferenceProvider(Provider[TextStatistics]):
         """The reference model, or why there is none."""
         entry = self._scope.model.entry
         try:
-            found = reference_of(entry, self._scope.paths)
+            found = reference_of(self._scope.model, self._scope.paths)
             return found or f"no reference model: give {entry.name} a reference_model in config/models.yaml"
         except TransientError:
             raise
