@@ -215,6 +215,7 @@ def shown_of_extraction(report: ExtractionReport) -> Shown:
         "status": "ok" if searched else "not_applicable",
         **({"reason": rows[0]["reason"]} if rows and not searched else {}),
         **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
+        **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),
         "audited documents": len(audited),
         "documents reproduced in part": len(reproduced),
         "held-out documents": len(searched) - len(audited),
