@@ -121,6 +121,37 @@ def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> Non
         assert len(done.stderr.splitlines()) == 1
 
 
+WARNING = "compare again.</p>"
+
+
+def is_outdated(workspace: Workspace) -> list[bool]:
+    """Of the one comparison with other held-out texts that the page shows: what the page says of it, and its copy."""
+    done = workspace.run("report")
+    assert done.exit_code == 0, done.output
+    page = next(workspace.paths.reports.glob("*edited*.html"))
+    copy = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+    shown = [not row["is_current"] for row in copy["unlearning"]]
+    assert page.read_text(encoding="utf-8").count(WARNING) == sum(shown)
+    return shown
+
+
+def test_a_comparison_of_other_texts_or_weights_is_marked(audited: Workspace) -> None:
+    """The last test: it changes what the others compare."""
+    asked(audited)
+    asked(audited, "--holdout", "others")
+    assert is_outdated(audited) == [False, False]
+    write_rows(audited.root / "rows", "others", NON_MEMBER, 12)
+    audited.build("others")
+    assert sorted(is_outdated(audited)) == [False, True], "that with the other held-out texts"
+    audited.audit("edited", "others")
+    audited.audit("base", "others")
+    asked(audited, "--holdout", "others")
+    assert is_outdated(audited) == [False, False]
+    save_model(Path(audited_models(audited)["base"]["path"]), seed=11)
+    audited.audit("base", "others")
+    assert is_outdated(audited) == [True, True], "base was not run on shelf since, and has other weights all the same"
+
+
 def audited_models(workspace: Workspace) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((workspace.config / "models.yaml").read_text(encoding="utf-8"))["models"]
     return found

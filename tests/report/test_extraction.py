@@ -103,10 +103,10 @@ def test_a_document_in_numbers(calibrated: Written) -> None:
         [word for word in re.sub(r"<[^>]+>", " ", cell).split(" ") if word]
         for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
     ]
-    # n = ln .5 / ln .75 = 2.4 draws.
+    # n = ln .5 / ln .75 = 2.4 draws, so 3 are enough.
     assert cells == [
         *(["1\u202f000", "3", "windows"], ["10.00%"], ["10.00%"], ["10.00%"], ["0.00%"], ["&lt;0.01%"]),
-        *(["2.00%", "1", "predictable"], ["100"], ["2"], ["0.333", "3", "compared"], ["0.333"]),
+        *(["2.00%", "1", "predictable"], ["100"], ["3"], ["0.333", "3", "compared"], ["0.333"]),
     ]
     short = section(calibrated).partition("A short one")[2].partition("</tr>")[0]
     assert "not searched: it is shorter than a window" in short
@@ -297,10 +297,12 @@ def test_numbers_of_the_section() -> None:
         "–",
         "1",
         "100",
-        "199\u202f526",
+        "199\u202f527",
         "10¹³",
         "10⁵⁹",
     ]
+    assert [draws(log10_draws(math.log(p))) for p in (0.9, 0.5, 0.4, 0.25, 0.2)] == ["1", "1", "2", "3", "4"]
+    assert draws(math.log10(3)) == "3"
     assert log10_draws(None) is None
     # ln .5 / ln .75, and of a tiny probability ln 2 / p.
     assert log10_draws(math.log(0.25)) == pytest.approx(math.log10(math.log(0.5) / math.log(0.75)))
