@@ -145,6 +145,7 @@ def test_the_map_shows_the_likeliest_suffix_of_every_bin(calibrated: Written) ->
     assert "10.00% of 1\u202f000 characters are in suffixes with a probability of at least 0.001" in html
     assert 'fill="url(#hatch-1)" d="M360' in html
     assert 'id="hatch-1"' in html
+    assert "Hatched: only windows that are set apart" in html
 
 
 def test_a_passage_that_counts_is_shown_before_one_that_is_set_apart() -> None:
@@ -190,6 +191,7 @@ def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None
     assert EXTRACTION_IN_WORDS["not reproduced"] in text
     assert NOT_CALIBRATED_IN_WORDS in text
     assert "p-value" not in section(found)
+    assert not re.search('aria-label="set apart"|hatch', section(found), re.IGNORECASE), "the map has no such place"
     assert SET_APART_IN_WORDS not in text
 
 
