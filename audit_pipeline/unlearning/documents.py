@@ -46,9 +46,9 @@ def read_documents(
                 again = f"corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
                 return _nothing(f"extraction was not run: {again}")
             written = latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
-            outdated = _outdated(written, model, benchmark)
-            if outdated is not None:
-                return _nothing(f"extraction of {pair.model} on {pair.benchmark} was run {outdated}")
+            otherwise = _run_otherwise(written, model, benchmark)
+            if otherwise is not None:
+                return _nothing(f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}")
             references.add(_reference(written.upstream))
             if len(references) > 1:
                 return _nothing("extraction was not run with the same reference model, or none, each time")
@@ -67,7 +67,7 @@ def read_documents(
     return DocumentValues(sides, groups, {role: _values([one[role] for _, one in rows]) for role in models}, None)
 
 
-def _outdated(written: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark) -> str | None:
+def _run_otherwise(written: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark) -> str | None:
     """With or on what else than is compared now extraction was run."""
     if written.model_fingerprint not in (None, model.identity.model_fingerprint):
         return "with other weights"
