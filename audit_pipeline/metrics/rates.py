@@ -120,17 +120,17 @@ def grouped_rate(flagged: npt.ArrayLike, groups: npt.ArrayLike) -> Rate:
     return Rate(share, float(low), float(high), n, n_groups, effective)
 
 
-def interval_in_words(rate: Rate) -> str:
-    """How :func:`grouped_rate` computed the interval, or why there is none."""
+def interval_in_words(rate: Rate, things: str = "texts") -> str:
+    """How :func:`grouped_rate` computed the interval of a share of ``things``, or why there is none."""
     if rate.value is None:
-        return f"no rate from {rate.n} texts" if rate.n else "no rate: there are no such texts with a score"
+        return f"no rate from {rate.n} {things}" if rate.n else f"no rate: there are no such {things} with a score"
     if rate.n_effective is None:
-        return f"no interval: all {rate.n} texts are of one group"
+        return f"no interval: all {rate.n} {things} are of one group"
     if rate.n_groups == rate.n:
-        return f"95% Clopper-Pearson interval of {rate.n} texts, one per group"
+        return f"95% Clopper-Pearson interval of {rate.n} {things}, one per group"
     return (
-        f"95% Clopper-Pearson interval of {rate.n_effective:.3g} effective texts, "
-        f"{rate.n} texts in {rate.n_groups} groups (Korn-Graubard)"
+        f"95% Clopper-Pearson interval of {rate.n_effective:.3g} effective {things}, "
+        f"{rate.n} {things} in {rate.n_groups} groups (Korn-Graubard)"
     )
 
 

@@ -22,12 +22,12 @@ Line = tuple[str, Sequence[IntervalRow]]
 
 
 def reached_curves(lines: Sequence[Line]) -> Figure:
-    """The share of texts with a passage that is reproduced, with 95% intervals."""
+    """The share of texts with a passage of p ≥ 0.001, with 95% intervals."""
     with matplotlib.rc_context(STYLE):
         figure, axes = _with_axes(lines)
         axes.set_ylim(-0.03, 1.03)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_ylabel("texts reproduced in part")
+        axes.set_ylabel("texts with a passage of p ≥ 0.001")
     return figure
 
 

@@ -32,11 +32,14 @@ def share(value: float | None) -> str:
 
 
 def draws(log10: float | None) -> str:
-    """A number of draws, given as its decimal logarithm: whole, or a power of ten where it has many digits; a dash
-    where there is none."""
+    """A number of draws that is enough, given as its decimal logarithm: whole, rounded up, or the nearest power of ten
+    where it has many digits; a dash where there is none."""
     if log10 is None or math.isnan(log10):
         return DASH
-    return count(max(1, round(10**log10))) if log10 < 6 else f"10{str(round(log10)).translate(_RAISED)}"
+    # What is whole but for rounding stays as it is.
+    return (
+        count(max(1, math.ceil(10**log10 * (1 - 1e-12)))) if log10 < 6 else f"10{str(round(log10)).translate(_RAISED)}"
+    )
 
 
 def visible(piece: str) -> str:

@@ -85,7 +85,7 @@ def curve_pictures(control: Row) -> Sequence[Markup]:
     return (
         _markup(
             reached_curves([(label, [_reached(point) for point in points]) for label, points in lines]),
-            f"Texts that are reproduced in part {about}",
+            f"Texts with a passage of p ≥ 0.001 {about}",
         ),
         _markup(
             probability_curves([(label, [_log10_p(point) for point in points]) for label, points in lines]),

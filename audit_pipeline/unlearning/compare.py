@@ -121,18 +121,27 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
             raise DataError(f"{name} is named twice: a model is compared with another one")
     first, *others = models.values()
     for other in others:
-        if _reads(other) != _reads(first):
+        both = f"{first.entry.name} and {other.entry.name}"
+        if other.identity.tokenizer_fingerprint != first.identity.tokenizer_fingerprint:
+            raise DataError(f"{both} have different tokenizers: token by token, such models cannot be compared")
+        ours, theirs = _reads(first), _reads(other)
+        unlike = [f"{name} ({ours[name]}, {theirs[name]})" for name in ours if ours[name] != theirs[name]]
+        if unlike:
             raise DataError(
-                f"{first.entry.name} and {other.entry.name} do not read texts in the same way (tokenizer, start token, "
-                "window): token by token, they cannot be compared; mend their entries in config/models.yaml"
+                f"{both} do not read texts in the same way: {', '.join(unlike)}; give their entries in "
+                "config/models.yaml the same and audit again"
             )
 
 
-def _reads(model: TokenizedModel) -> tuple[object, ...]:
-    """All that decides which tokens of a text are scored, and what stands before them."""
+def _reads(model: TokenizedModel) -> Mapping[str, object]:
+    """All that decides, beside the tokenizer, which tokens of a text are scored and what stands before them."""
     entry = model.entry
-    start = model.start_token_id if entry.start_token_policy == "always" else None
-    return model.identity.tokenizer_fingerprint, entry.start_token_policy, start, entry.window, entry.stride
+    return {
+        "start_token_policy": entry.start_token_policy,
+        "start token": model.start_token_id if entry.start_token_policy == "always" else None,
+        "window": entry.window,
+        "stride": entry.stride,
+    }
 
 
 def _upstream(asked: Asked, paths: DataPaths) -> Mapping[str, str]:

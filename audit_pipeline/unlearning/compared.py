@@ -23,6 +23,7 @@ from audit_pipeline.unlearning.statistics import (
     STATED_REFERENCE,
     Bools,
     Measured,
+    difference_of_means,
     group_means,
     hardly_moved,
     mean_of,
@@ -35,8 +36,12 @@ MEANS = ("exact_memorization", "extraction_strength", "mean_log_probability")
 """The values of a text whose means are compared, side by side."""
 MIN_40, MIN_K = "min_40", "min_k"
 """Two Min-K% scores of a text: of 40% (PrivLeak), and of the share that the threshold was chosen for."""
-OF_DOCUMENTS = ("verbatim_coverage", "verbatim_log_p", "verbatim_reproduced")
+REPRODUCED = "verbatim_reproduced"
+OF_DOCUMENTS = ("verbatim_coverage", "verbatim_log_p", REPRODUCED)
 """The values of a document whose means are compared, side by side."""
+OUTPUTS = ("exact_memorization", "extraction_strength", "verbatim_coverage", REPRODUCED)
+"""How much of a text the model says. A fall of one of them that held-out texts do not share is a change that a user
+sees; where the texts to be forgotten stand clearly above held-out ones, something is left of them."""
 
 METRIC_IN_WORDS: Mapping[str, str] = {
     "privleak": "PrivLeak",
@@ -126,7 +131,7 @@ def compare_texts(texts: TextValues) -> list[Finding]:
         *_leaks(texts),
         *_forget_quality(texts),
         *_unchanged(texts),
-        *(row for metric in MEANS for row in _means(metric, texts.values, texts.forget, texts.groups)),
+        *(row for metric in MEANS for row in _means(metric, texts, "texts")),
     ]
 
 
@@ -135,27 +140,33 @@ def compare_documents(documents: DocumentValues) -> list[Finding]:
     if documents.reason is not None:
         # One row a metric says so: who asks for a metric finds the reason.
         return [_missing(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
-    return [
-        row for metric in OF_DOCUMENTS for row in _means(metric, documents.values, documents.forget, documents.groups)
-    ]
+    return [row for metric in OF_DOCUMENTS for row in _means(metric, documents, "documents")]
 
 
 def _sides(forget: Bools) -> tuple[Side, Side]:
     return ("forget", forget), ("holdout", ~forget)
 
 
-def _means(
-    metric: str, values: Mapping[ComparedModel, Values], forget: Bools, groups: Sequence[str]
-) -> Iterator[Finding]:
-    columns: dict[ComparedModel, Floats] = {role: of[metric] for role, of in values.items()}
+def _means(metric: str, of: TextValues | DocumentValues, things: str) -> Iterator[Finding]:
+    """The mean under every model and of the change, on each side, over what every model gives a number of."""
+    columns: dict[ComparedModel, Floats] = {role: values[metric] for role, values in of.values.items()}
     columns["change"] = columns["after"] - columns["before"]
+    known = np.all([np.isfinite(column) for column in columns.values()], axis=0)
     for role, column in columns.items():
-        for side, chosen in _sides(forget):
-            kept = chosen & np.isfinite(column)
-            if kept.any():
-                yield _measured(metric, role, side, mean_of(column[kept], _of(groups, kept)), int(kept.sum()))
-            else:
+        for side, chosen in _sides(of.forget):
+            kept = chosen & known
+            n, groups = int(kept.sum()), _of(of.groups, kept)
+            if not n:
                 yield _missing(metric, role, side, 0, "there is nothing on this side to take a mean of")
+            elif metric == REPRODUCED and role != "change":
+                yield _share(metric, role, side, column[kept], groups, f"share of {things}", things)
+            else:
+                yield _measured(metric, role, side, mean_of(column[kept], groups, things=things), n)
+    if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _sides(of.forget)):
+        beside = difference_of_means(
+            columns["change"][known], of.forget[known], _of(of.groups, known), together=len(OUTPUTS), things=things
+        )
+        yield _measured(metric, "change", "both", beside, int(known.sum()))
 
 
 def _leaks(texts: TextValues) -> Iterator[Finding]:
@@ -241,9 +252,21 @@ def _shares(
         if reason is not None or not n:
             yield _missing(metric, role, side, n, reason or "every text of this side chose the threshold")
             continue
-        rate = grouped_rate(hits[chosen], _of(texts.groups, chosen))
-        method = f"share of {words}; {interval_in_words(rate)}"
-        yield Finding(metric, role, side, rate.value, rate.low, rate.high, n, method, None)
+        yield _share(metric, role, side, hits[chosen], _of(texts.groups, chosen), f"share of {words}")
+
+
+def _share(
+    metric: str,
+    role: ComparedModel,
+    side: ComparedSide,
+    hits: Bools | Floats,
+    groups: Sequence[str],
+    meaning: str,
+    things: str = "texts",
+) -> Finding:
+    rate = grouped_rate(hits, groups)
+    method = f"{meaning}; {interval_in_words(rate, things)}"
+    return Finding(metric, role, side, rate.value, rate.low, rate.high, rate.n, method, None)
 
 
 def _measured(metric: str, role: ComparedModel, side: ComparedSide, found: Measured, n: int) -> Finding:

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from audit_pipeline.unlearning.compared import OUTPUTS, REPRODUCED
+from audit_pipeline.unlearning.statistics import ALL_EQUAL
+
 Outcome = Literal[
     "forgotten",
     "partly forgotten",
@@ -23,19 +26,22 @@ Outcome = Literal[
     "undetermined",
 ]
 
-OUTPUTS = ("exact_memorization", "extraction_strength", "verbatim_coverage")
-"""How much of a text the model says. A clear fall of one of them is a change that a user sees; where the texts to be
-forgotten stand clearly above held-out ones, something is left of them."""
 P_LEVEL = 0.05
+LEAST_RULED_OUT = -30.0
+"""Never known is said only where PrivLeak before is clearly above this: an AUROC of .65, where the reference is .5."""
+LEFT_AT_MOST = 0.5
+"""Forgotten is said only where PrivLeak after is clearly nearer to 0 than this share of what it was before."""
+ENOUGH_GROUPS = 20
+"""With so many groups a side, the test of forget quality sees a distance of .43 between two distributions."""
 
 _HEADLINES: Mapping[Outcome, str] = {
     "forgotten": (
         "Forgotten, as far as these numbers can tell: {before} told the texts to be forgotten from the held-out ones, "
-        "and {after} does so no more than {reference}."
+        "and {after} was not seen to do so more than {reference}."
     ),
     "partly forgotten": (
-        "Forgotten in part only: by its probabilities {after} tells the texts from the held-out ones no more than "
-        "{reference}, but it still says more of them than of held-out ones."
+        "Forgotten in part only: by its probabilities {after} was not seen to tell the texts from the held-out ones "
+        "more than {reference}, but it still says more of them than of held-out ones."
     ),
     "only looks forgotten": (
         "It only looks forgotten: {after} says less of the texts than {before} did, but by its probabilities they can "
@@ -43,15 +49,15 @@ _HEADLINES: Mapping[Outcome, str] = {
     ),
     "over-forgotten": (
         "It only looks forgotten: {after} finds the texts less likely than {reference} would. "
-        "That gives them away as clearly as if it still knew them."
+        "That gives them away, too."
     ),
     "still known": (
-        "Not forgotten: {after} still tells the texts to be forgotten from the held-out ones, and says as much of them "
-        "as {before} did."
+        "Not forgotten: {after} still tells the texts to be forgotten from the held-out ones, and was not seen to say "
+        "less of them than {before} did."
     ),
     "never known": (
-        "Nothing shows that there was anything to forget: {before} does not tell the texts from the held-out ones more "
-        "than {reference}. That {after} does not know them now says nothing about forgetting."
+        "Nothing shows that there was anything to forget: {before} was not seen to tell the texts from the held-out "
+        "ones more than {reference}."
     ),
     "undetermined": "These numbers do not settle whether {after} has forgotten the texts.",
 }
@@ -83,54 +89,108 @@ class Conclusion:
 
 
 def conclude(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
-    """The conclusion from the rows of one comparison: metric, role, side, value, ci_low, ci_high, n, reason.
+    """The conclusion from the rows of one comparison: metric, role, side, value, ci_low, ci_high, n,
+    method, reason.
 
     ``before`` and ``after`` are the models' names.
     """
     found = {(row["metric"], row["role"], row["side"]): row for row in rows}
     retrained = _value(found, "auroc_min_40", "retrained", "both") is not None
-    outcome = _outcome(found)
+    outcome, why = _judged(found)
     names = {"before": before, "after": after, "reference": _REFERENCE_RETRAINED if retrained else _REFERENCE_STATED}
-    return Conclusion(outcome, _HEADLINES[outcome].format(**names), tuple(_explained(found, outcome, retrained)))
+    return Conclusion(outcome, _HEADLINES[outcome].format(**names), tuple(_explained(found, why, retrained)))
 
 
-def _outcome(found: Mapping[Key, Row]) -> Outcome:
-    """Known before, unless its PrivLeak is clearly below 0; then what the model after makes of it."""
+def _judged(found: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
+    """Known before, if its PrivLeak is clearly below 0; then what the model after makes of it.
+
+    Beside an outcome that is undetermined stands why.
+    """
     before, after = (found[("privleak", role, "both")] for role in ("before", "after"))
-    if None in (before["ci_high"], after["ci_low"], after["ci_high"]):
-        return "undetermined"
+    for row in (after, before):
+        if row["ci_low"] is None or row["ci_high"] is None:
+            return "undetermined", f"Nothing follows without an interval ({row['reason'] or row['method']})."
     if before["ci_high"] >= 0:
-        return "never known"
+        doubt = _doubt_that_never_known(found, before, after)
+        return ("never known", None) if doubt is None else ("undetermined", doubt)
+    return _judged_known(found, before, after)
+
+
+def _judged_known(found: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
+    """What became of texts that the model before knew."""
     if after["ci_low"] > 0:
-        return "over-forgotten"
+        return "over-forgotten", None
     if after["ci_high"] < 0:
-        return "only looks forgotten" if _says_less(found) else "still known"
+        return ("only looks forgotten" if _says_less(found) else "still known"), None
+    doubt = _doubt_of_a_change(found)
+    if doubt is None:
+        if _says_more(found, "after"):
+            return "partly forgotten", None
+        if after["ci_low"] > LEFT_AT_MOST * before["value"]:
+            return "forgotten", None
+        doubt = f"There are too few texts to tell: half of what PrivLeak was before is within {_with_interval(after)}."
+    return "undetermined", doubt
+
+
+def _doubt_of_a_change(found: Mapping[Key, Row]) -> str | None:
+    """Why it cannot be said that texts were forgotten that can no longer be told from held-out ones."""
     fell = found[("auroc_min_40", "change", "both")]["ci_high"]
-    if fell is None or fell >= 0 or _unlike_retrained(found):
-        return "undetermined"
-    return "partly forgotten" if _says_more(found) else "forgotten"
+    if fell is None or fell >= 0:
+        return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
+    return _unlike_in_words(found) if _unlike_retrained(found) else None
 
 
-def _says_more(found: Mapping[Key, Row]) -> bool:
-    """Whether the model after says clearly more of the texts to be forgotten than of held-out ones, by any measure.
+def _doubt_that_never_known(found: Mapping[Key, Row], before: Row, after: Row) -> str | None:
+    """Why it cannot be said that the model before knew nothing, where its PrivLeak is not clearly below 0."""
+    if after["ci_high"] < 0:
+        return (
+            "The model before was not seen to know the texts, but the model after does: it has read them since, or the "
+            "two were named in the wrong order."
+        )
+    if _says_more(found, "before"):
+        return (
+            "By its probabilities the model before was not seen to tell the texts from the held-out ones, but it says "
+            "more of them: it may have known them."
+        )
+    if before["ci_low"] > 0:
+        return "The model before already finds the texts less likely than the reference would: it may have read them."
+    if before["ci_low"] <= LEAST_RULED_OUT:
+        return (
+            "There are too few texts to tell whether the model before knew them: its PrivLeak may be as low as "
+            f"{before['ci_low']:.0f}."
+        )
+    return None
+
+
+def _says_more(found: Mapping[Key, Row], role: str) -> bool:
+    """Whether this model says clearly more of the texts to be forgotten than of held-out ones, by any measure.
 
     Clearly: the intervals are apart. A measure by which the retrained model does so, too, says nothing: the sides
     differ.
     """
-    more = {role: {one for one in OUTPUTS if _is_above(found, one, role)} for role in ("after", "retrained")}
-    return bool(more["after"] - more["retrained"])
+    return any(_is_above(found, one, role) and not _is_above(found, one, "retrained") for one in OUTPUTS)
 
 
 def _is_above(found: Mapping[Key, Row], metric: str, role: str) -> bool:
-    forget, holdout = (found.get((metric, role, side)) for side in ("forget", "holdout"))
-    if forget is None or holdout is None or forget["ci_low"] is None or holdout["ci_high"] is None:
-        return False
-    return bool(forget["ci_low"] > holdout["ci_high"])
+    forget, holdout = (_ends(found.get((metric, role, side))) for side in ("forget", "holdout"))
+    return forget is not None and holdout is not None and forget[0] > holdout[1]
+
+
+def _ends(row: Row | None) -> tuple[float, float] | None:
+    """The interval of a mean; where all its values are equal, that value."""
+    if row is None or row["value"] is None:
+        return None
+    if row["ci_low"] is None or row["ci_high"] is None:
+        return (row["value"], row["value"]) if ALL_EQUAL in row["method"] else None
+    return row["ci_low"], row["ci_high"]
 
 
 def _says_less(found: Mapping[Key, Row]) -> bool:
-    """Whether the model says clearly less of the texts to be forgotten, by any measure of it."""
-    changes = (found.get((metric, "change", "forget")) for metric in OUTPUTS)
+    """Whether the model says clearly less of the texts to be forgotten, by any measure of it, than it does of others.
+
+    A fall that held-out texts share does not count, and all measures have one chance in twenty together.
+    """
+    changes = (found.get((metric, "change", "both")) for metric in OUTPUTS)
     return any(row is not None and row["ci_high"] is not None and row["ci_high"] < 0 for row in changes)
 
 
@@ -140,18 +200,20 @@ def _unlike_retrained(found: Mapping[Key, Row]) -> bool:
     return forget is not None and holdout is not None and forget < P_LEVEL <= holdout
 
 
-def _explained(found: Mapping[Key, Row], outcome: Outcome, retrained: bool) -> Iterable[str]:
+def _explained(found: Mapping[Key, Row], why: str | None, retrained: bool) -> Iterable[str]:
     before, after = (found[("privleak", role, "both")] for role in ("before", "after"))
     yield (
         f"PrivLeak {_with_interval(before)} before, {_with_interval(after)} after; 0: as in the reference; -100: every "
         "text to be forgotten stands out as known; above 0: they stand out as unusually unlikely."
     )
-    if outcome == "undetermined":
-        yield _why_undetermined(found)
-    spoken = [
-        _spoken(found, side, words) for side, words in (("forget", "of these texts"), ("holdout", "of held-out ones"))
-    ]
-    yield f"First choices of the model that are the text's own next token: {', '.join(spoken)}."
+    if why is not None:
+        yield why
+    told = _spoken(found, "exact_memorization", "texts")
+    yield f"First choices of the model that are the text's own next token: {told}."
+    if _value(found, "verbatim_coverage", "after", "forget") is not None:
+        covered, reproduced = (_spoken(found, one, "documents") for one in ("verbatim_coverage", REPRODUCED))
+        yield f"Characters that the model gives with a probability of at least .001: {covered}."
+        yield f"Documents with a passage that is reproduced: {reproduced}."
     yield _suspicious(found)
     if retrained:
         yield _quality(found)
@@ -160,21 +222,23 @@ def _explained(found: Mapping[Key, Row], outcome: Outcome, retrained: bool) -> I
     yield CLEARS_NOBODY_IN_WORDS
 
 
-def _why_undetermined(found: Mapping[Key, Row]) -> str:
-    after = found[("privleak", "after", "both")]
-    if after["ci_low"] is None or found[("privleak", "before", "both")]["ci_high"] is None:
-        return f"Nothing follows without an interval ({after['reason'] or after['method']})."
-    if _unlike_retrained(found):
-        return (
-            "The texts can no longer be told from held-out ones, but they are not as likely as in the retrained model, "
-            "while held-out texts are: some may be known still and others pushed below what was never read."
-        )
-    return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
+def _unlike_in_words(found: Mapping[Key, Row]) -> str:
+    held_out = found[("forget_quality", "after", "holdout")]["n"]
+    told = "The texts can no longer be told from held-out ones, but they are not as likely as in the retrained model"
+    if held_out < ENOUGH_GROUPS:
+        return f"{told}; {held_out} groups of held-out texts are too few to say whether the models differ as a whole."
+    return (
+        f"{told}, while no difference was seen in held-out texts: some may be known still and others pushed below what "
+        "was never read."
+    )
 
 
-def _spoken(found: Mapping[Key, Row], side: str, words: str) -> str:
-    before, after = (_value(found, "exact_memorization", role, side) for role in ("before", "after"))
-    return f"{_percent(before)} before and {_percent(after)} after {words}"
+def _spoken(found: Mapping[Key, Row], metric: str, things: str) -> str:
+    parts = []
+    for side, words in (("forget", f"of these {things}"), ("holdout", "of held-out ones")):
+        before, after = (_value(found, metric, role, side) for role in ("before", "after"))
+        parts.append(f"{_percent(before)} before and {_percent(after)} after {words}")
+    return ", ".join(parts)
 
 
 def _suspicious(found: Mapping[Key, Row]) -> str:

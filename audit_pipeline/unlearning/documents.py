@@ -14,7 +14,7 @@ import numpy as np
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, ComparedModel, Pair
-from audit_pipeline.catalogue.lineage import entries_of, latest_run
+from audit_pipeline.catalogue.lineage import LatestRun, entries_of, latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.models.load import TokenizedModel
@@ -37,6 +37,7 @@ def read_documents(
     the second. Where extraction was not run, or in another way, there are none, and the reason says so.
     """
     rows: list[tuple[bool, Mapping[ComparedModel, Row]]] = []
+    references: set[tuple[str, ...]] = set()
     for benchmark in benchmarks:
         found: dict[ComparedModel, list[Row]] = {}
         for role, model in models.items():
@@ -45,8 +46,12 @@ def read_documents(
                 again = f"corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
                 return _nothing(f"extraction was not run: {again}")
             written = latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
-            if written.model_fingerprint not in (None, model.identity.model_fingerprint):
-                return _nothing(f"extraction of {pair.model} on {pair.benchmark} was run with other weights")
+            otherwise = _run_otherwise(written, model, benchmark)
+            if otherwise is not None:
+                return _nothing(f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}")
+            references.add(_reference(written.upstream))
+            if len(references) > 1:
+                return _nothing("extraction was not run with the same reference model, or none, each time")
             what = f"what was extracted of {pair.benchmark} with {pair.model}"
             found[role] = store.read(paths, DOCUMENT_MEMORISATION, pair, run_id=written.run_id, what=what).to_pylist()
         together = _of_all_models(found)
@@ -60,6 +65,18 @@ def read_documents(
     sides = np.array([is_forget for is_forget, _ in rows])
     groups = [one["after"]["group"] for _, one in rows]
     return DocumentValues(sides, groups, {role: _values([one[role] for _, one in rows]) for role in models}, None)
+
+
+def _run_otherwise(written: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark) -> str | None:
+    """With or on what else than is compared now extraction was run."""
+    if written.model_fingerprint not in (None, model.identity.model_fingerprint):
+        return "with other weights"
+    return None if written.benchmark_digest in (None, benchmark.digest) else "on another build of it"
+
+
+def _reference(upstream: Mapping[str, str]) -> tuple[str, ...]:
+    """The reference model by which passages were set apart, with its weights; empty: there was none."""
+    return tuple(sorted(f"{key} {version}" for key, version in upstream.items() if key.startswith("reference_model/")))
 
 
 def _of_all_models(found: Found) -> list[Mapping[ComparedModel, Row]] | None:

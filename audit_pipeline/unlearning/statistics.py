@@ -1,6 +1,6 @@
 """Statistics of forgetting: how much of a text a model holds, and how far two models agree on it.
 
-What belongs here: arrays in, numbers out. What does not: which texts and models (read.py), rows (compared.py), words
+What belongs here: arrays in, numbers out. What does not: which texts and models (texts.py), rows (compared.py), words
 (conclusion.py).
 
 Exact memorisation and extraction strength are as open-unlearning computes them (Dorna et al. 2025), PrivLeak as MUSE
@@ -9,6 +9,7 @@ does (Shi et al. 2025), forget quality after TOFU (Maini et al. 2024, TOFU). doc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -21,6 +22,7 @@ from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import (
     NO_INTERVAL,
     RESAMPLES,
+    TAIL,
     GroupBootstrap,
     Interval,
     percentile_interval,
@@ -32,6 +34,9 @@ LEAST_RATIO = 1.15
 """A Min-K% score that changes by less than this factor has hardly moved (Shi et al. 2024, section 7)."""
 STATED_REFERENCE = 0.5
 """1 - AUROC of a model that cannot tell the two sides apart: the reference of PrivLeak without a retrained model."""
+
+ALL_EQUAL = "no interval: all have the same value"
+"""In the method of a mean that has no interval because nothing varies."""
 
 _BLOCK = 1 << 20
 
@@ -77,22 +82,55 @@ def group_means(values: Floats, groups: Sequence[str]) -> Floats:
     return np.asarray(np.bincount(places, weights=values) / np.bincount(places))
 
 
-def mean_of(values: Floats, groups: Sequence[str], *, seed: int = 0) -> Measured:
-    """The mean of ``values`` [n >= 1], with the percentile interval of resampled groups [n]."""
+def mean_of(values: Floats, groups: Sequence[str], *, things: str = "texts", seed: int = 0) -> Measured:
+    """The mean of ``values`` [n >= 1] of ``things``, with the percentile interval of resampled groups [n]."""
     _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
     sizes, sums = np.bincount(places), np.bincount(places, weights=values)
     mean, n_groups = float(values.mean()), len(sizes)
     if n_groups < 2:
-        return Measured(mean, NO_INTERVAL, "mean over texts; no interval: all texts are of one group")
+        return Measured(mean, NO_INTERVAL, f"mean over {things}; no interval: all are of one group")
     if (values == values[0]).all():
-        return Measured(mean, NO_INTERVAL, "mean over texts; no interval: all texts have the same value")
+        return Measured(mean, NO_INTERVAL, f"mean over {things}; {ALL_EQUAL}")
     generator, rows = np.random.default_rng(seed), max(1, _BLOCK // n_groups)
     drawn = []
     for start in range(0, RESAMPLES, rows):
         counts = generator.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=min(rows, RESAMPLES - start))
         drawn.append((counts @ sums) / (counts @ sizes))
     how = f"95% percentile interval from {RESAMPLES} bootstrap resamples of {n_groups} groups (seed {seed})"
-    return Measured(mean, percentile_interval(np.concatenate(drawn)), f"mean over texts; {how}")
+    return Measured(mean, percentile_interval(np.concatenate(drawn)), f"mean over {things}; {how}")
+
+
+def difference_of_means(
+    values: Floats, forget: Bools, groups: Sequence[str], *, together: int, things: str = "texts"
+) -> Measured:
+    """The mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
+
+    Its percentile interval from resampled groups [n] is wide enough that with a probability of 95% those of
+    ``together`` measures are right at once (Bonferroni). None where so few groups could not tell that by a sign test,
+    as evidence/comparison.py asks of a difference.
+    """
+    difference = float(values[forget].mean() - values[~forget].mean())
+    meaning = f"mean over {things} to be forgotten less that over held-out ones"
+    bootstrap = GroupBootstrap(groups, forget.astype(np.int8))
+    if bootstrap.problem:
+        return Measured(difference, NO_INTERVAL, f"{meaning}; {bootstrap.problem}")
+    tail = TAIL / together
+    needed = 1 - math.floor(math.log2(2 * tail))
+    if bootstrap.independent_pairs < needed:
+        how = f"no interval: {needed} independent pairs of groups are needed"
+        return Measured(difference, NO_INTERVAL, f"{meaning}; {how}")
+    _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
+    sums, sizes = (
+        [np.bincount(places, weights=one * side) for side in (forget, ~forget)]
+        for one in (values, np.ones(len(values)))
+    )
+    drawn = [
+        (counts @ sums[0]) / (counts @ sizes[0]) - (counts @ sums[1]) / (counts @ sizes[1])
+        for counts in bootstrap.counts()
+    ]
+    low, high = np.quantile(np.concatenate(drawn), (tail, 1 - tail))
+    how = f"percentile interval, 95% for {together} measures together, from {bootstrap.description}"
+    return Measured(difference, Interval(float(low), float(high)), f"{meaning}; {how}")
 
 
 def privleak(auroc: float, interval: Interval, reference: float, how: str) -> Measured:

@@ -33,6 +33,8 @@ RULES = ("marginal", "certified")
 """Whose threshold calls a text a member: the first of these that there is."""
 ALPHA = 0.05
 _SHARE = 0.4
+_PARTS = {"document_id": "document(s)", "group": "group(s)"}
+"""What texts belong to: columns of EXAMPLES, and what they are called."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,7 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
 
     Of one benchmark, its members (or audited texts, where nothing to evaluate is labelled) against its non-members, as
     its metrics compare them; of two, all texts of the one against all of the other. Raises DataError where a side is
-    empty, or a text stands on both.
+    empty, or a text stands on both, or the two benchmarks share documents or groups.
     """
     parts = _of_one(forget.examples) if forget.name == holdout.name else (forget.examples, holdout.examples)
     for part, benchmark, words in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
@@ -69,8 +71,19 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
     both = set(texts_read(parts[0])) & set(texts_read(parts[1]))
     if both:
         raise DataError(f"{len(both)} texts are both in {forget.name} and in {holdout.name}: a text has one side")
+    if forget.name != holdout.name:
+        _refuse_shared(forget, holdout)
     sides = np.repeat([True, False], [len(part) for part in parts])
     return Sides(pa.concat_tables([part.select(EXAMPLES.names) for part in parts]), sides)
+
+
+def _refuse_shared(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
+    """Windows of one document are not the same text, and yet who read the one may have read the other."""
+    ours, theirs = ({name: set(one.examples[name].to_pylist()) for name in _PARTS} for one in (forget, holdout))
+    counts = {words: len(ours[name] & theirs[name]) for name, words in _PARTS.items()}
+    if any(counts.values()):
+        shared = " and ".join(f"{count} {words}" for words, count in counts.items() if count)
+        raise DataError(f"{forget.name} and {holdout.name} share {shared}: name held-out texts of other documents")
 
 
 def _of_one(examples: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -68,8 +68,9 @@ def test_members_are_compared_with_non_members_and_no_model_is_loaded(
     done = audited.run("compare", "--before", "base", "--after", "edited", "--forget", "shelf")
     assert done.exit_code == 0, done.output
     assert loaded == []
-    # Two models that never read anything.
-    assert "Nothing shows that there was anything to forget: base does not tell" in done.stdout
+    # Two models that never read anything, and 18 texts against 30: that is too little to say so.
+    assert "These numbers do not settle whether edited has forgotten the texts." in done.stdout
+    assert "There are too few texts to tell whether the model before knew them" in done.stdout
     assert "forget_quality: no retrained model was named" in done.stdout
     assert "extraction was not run: corpus-audit extract --model base --benchmark shelf_12" in done.stdout
     rows = query(audited.paths.warehouse, "FROM current_unlearning").to_pylist()
@@ -85,7 +86,9 @@ def test_members_are_compared_with_non_members_and_no_model_is_loaded(
     read = {"token_statistics/shelf_12|base", "token_statistics/shelf_12|edited", "decisions/shelf_12|base"}
     assert {"examples/shelf_12", *read} <= upstream
     page = next(audited.paths.reports.glob("*edited*.html")).read_text(encoding="utf-8")
-    assert "Nothing shows that there was anything to forget" in page
+    assert "There are too few texts to tell whether the model before knew them" in page
+    assert "<small>n = 18</small>" in page
+    assert "mean over texts; 95% percentile interval from 2000 bootstrap resamples of 30 groups" in page
 
 
 def test_all_texts_of_one_benchmark_are_compared_with_all_of_another(audited: Workspace) -> None:
@@ -94,7 +97,7 @@ def test_all_texts_of_one_benchmark_are_compared_with_all_of_another(audited: Wo
     assert (rows["exact_memorization", "after"]["forget"]["n"], rows["unchanged", "change"]["holdout"]["n"]) == (80, 10)
     # The threshold is that of the benchmark that has one, and the texts that chose it are not counted.
     assert rows["suspicious", "change"]["forget"]["n"] == 60
-    assert found["outcome"] == "never known"
+    assert found["outcome"] == "undetermined"
     again = asked(audited, "--holdout", "others")
     assert again["unlearning"] == found["unlearning"]
     held = query(audited.paths.warehouse, "FROM current_unlearning WHERE holdout = 'others_12'").to_pylist()
@@ -118,6 +121,37 @@ def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> Non
         assert done.exit_code == 2
         assert told in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+WARNING = "compare again.</p>"
+
+
+def is_outdated(workspace: Workspace) -> list[bool]:
+    """Of the one comparison with other held-out texts that the page shows: what the page says of it, and its copy."""
+    done = workspace.run("report")
+    assert done.exit_code == 0, done.output
+    page = next(workspace.paths.reports.glob("*edited*.html"))
+    copy = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+    shown = [not row["is_current"] for row in copy["unlearning"]]
+    assert page.read_text(encoding="utf-8").count(WARNING) == sum(shown)
+    return shown
+
+
+def test_a_comparison_of_other_texts_or_weights_is_marked(audited: Workspace) -> None:
+    """The last test: it changes what the others compare."""
+    asked(audited)
+    asked(audited, "--holdout", "others")
+    assert is_outdated(audited) == [False, False]
+    write_rows(audited.root / "rows", "others", NON_MEMBER, 12)
+    audited.build("others")
+    assert sorted(is_outdated(audited)) == [False, True], "that with the other held-out texts"
+    audited.audit("edited", "others")
+    audited.audit("base", "others")
+    asked(audited, "--holdout", "others")
+    assert is_outdated(audited) == [False, False]
+    save_model(Path(audited_models(audited)["base"]["path"]), seed=11)
+    audited.audit("base", "others")
+    assert is_outdated(audited) == [True, True], "base was not run on shelf since, and has other weights all the same"
 
 
 def audited_models(workspace: Workspace) -> dict[str, Any]:

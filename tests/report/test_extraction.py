@@ -103,10 +103,10 @@ def test_a_document_in_numbers(calibrated: Written) -> None:
         [word for word in re.sub(r"<[^>]+>", " ", cell).split(" ") if word]
         for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
     ]
-    # n = ln .5 / ln .75 = 2.4 draws.
+    # n = ln .5 / ln .75 = 2.4 draws, so 3 are enough.
     assert cells == [
         *(["1\u202f000", "3", "windows"], ["10.00%"], ["10.00%"], ["10.00%"], ["0.00%"], ["&lt;0.01%"]),
-        *(["2.00%", "1", "predictable"], ["100"], ["2"], ["0.333", "3", "compared"], ["0.333"]),
+        *(["2.00%", "1", "predictable"], ["100"], ["3"], ["0.333", "3", "compared"], ["0.333"]),
     ]
     short = section(calibrated).partition("A short one")[2].partition("</tr>")[0]
     assert "not searched: it is shorter than a window" in short
@@ -145,6 +145,7 @@ def test_the_map_shows_the_likeliest_suffix_of_every_bin(calibrated: Written) ->
     assert "10.00% of 1\u202f000 characters are in suffixes with a probability of at least 0.001" in html
     assert 'fill="url(#hatch-1)" d="M360' in html
     assert 'id="hatch-1"' in html
+    assert "Hatched: only windows that are set apart" in html
 
 
 def test_a_passage_that_counts_is_shown_before_one_that_is_set_apart() -> None:
@@ -190,6 +191,7 @@ def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None
     assert EXTRACTION_IN_WORDS["not reproduced"] in text
     assert NOT_CALIBRATED_IN_WORDS in text
     assert "p-value" not in section(found)
+    assert not re.search('aria-label="set apart"|hatch', section(found), re.IGNORECASE), "the map has no such place"
     assert SET_APART_IN_WORDS not in text
 
 
@@ -297,10 +299,12 @@ def test_numbers_of_the_section() -> None:
         "–",
         "1",
         "100",
-        "199\u202f526",
+        "199\u202f527",
         "10¹³",
         "10⁵⁹",
     ]
+    assert [draws(log10_draws(math.log(p))) for p in (0.9, 0.5, 0.4, 0.25, 0.2)] == ["1", "1", "2", "3", "4"]
+    assert draws(math.log10(3)) == "3"
     assert log10_draws(None) is None
     # ln .5 / ln .75, and of a tiny probability ln 2 / p.
     assert log10_draws(math.log(0.25)) == pytest.approx(math.log10(math.log(0.5) / math.log(0.75)))

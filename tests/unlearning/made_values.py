@@ -9,7 +9,7 @@ import numpy as np
 from audit_pipeline.catalogue.contracts import ComparedModel
 from audit_pipeline.unlearning.compared import MEANS, MIN_40, MIN_K, TextValues, Threshold
 
-SIDE = 40
+SIDE = 80
 
 
 def model(seed: int, *, known: float, spoken: float = 0.2) -> Mapping[str, np.ndarray]:

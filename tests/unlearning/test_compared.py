@@ -109,20 +109,26 @@ def test_without_a_threshold_only_what_hardly_moved_is_counted() -> None:
 
 
 def test_documents_are_compared_where_extraction_was_run() -> None:
-    def of(coverage: float) -> dict[str, np.ndarray]:
+    def of(coverage: float, unknown: int = -1) -> dict[str, np.ndarray]:
         spread = np.linspace(0, 0.1, 8)
         return {
             "verbatim_coverage": coverage + spread,
-            "verbatim_log_p": np.where(np.arange(8) == 7, np.nan, -9.0 - spread),
+            "verbatim_log_p": np.where(np.arange(8) == unknown, np.nan, -9.0 - spread),
             "verbatim_reproduced": np.repeat([1.0, 0.0], 4),
         }
 
     forget, groups = np.arange(8) < 4, [str(place) for place in range(8)]
-    found = by_key(compare_documents(DocumentValues(forget, groups, {"before": of(0.5), "after": of(0.1)}, None)))
+    found = by_key(
+        compare_documents(DocumentValues(forget, groups, {"before": of(0.5), "after": of(0.1, unknown=7)}, None))
+    )
     assert {key[0] for key in found} == set(OF_DOCUMENTS)
     assert found["verbatim_coverage", "change", "forget"].value == pytest.approx(-0.4)
     assert found["verbatim_reproduced", "before", "forget"].value == 1
-    assert found["verbatim_log_p", "after", "holdout"].n == 3, "a document without a strongest window has no number"
+    assert found["verbatim_reproduced", "before", "forget"].ci_low == pytest.approx(0.025 ** (1 / 4))
+    for role in ("before", "after", "change"):
+        row = found["verbatim_log_p", role, "holdout"]
+        assert row.n == 3, "a document without a strongest window has no number, in no row"
+        assert row.method.startswith("mean over documents; ")
     nothing = compare_documents(DocumentValues(forget[:0], [], {}, "extraction was not run"))
     told = [(row.metric, row.value, row.reason) for row in nothing]
     assert told == [(metric, None, "extraction was not run") for metric in OF_DOCUMENTS]

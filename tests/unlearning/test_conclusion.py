@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_values import SIDE, model, texts
 
-from audit_pipeline.unlearning.compared import compare_texts
+from audit_pipeline.unlearning.compared import DocumentValues, compare_documents, compare_texts
 from audit_pipeline.unlearning.conclusion import STATED_IN_WORDS, Conclusion, Outcome, conclude
 
 Model = Mapping[str, np.ndarray]
@@ -19,14 +19,45 @@ NEVER = model(3, known=0.0)
 LEFT_OVER = model(12, known=0.0, spoken=0.4)
 PUSHED = model(4, known=-2.0, spoken=0.05)
 RETRAINED = model(5, known=0.0)
+DOCUMENTS = 12
+Spoken = tuple[float, float]
+"""Of documents the share of characters that a model gives, and the share with a passage that it reproduces."""
 
 
 def concluded(
-    before: Model, after: Model, retrained: Model | None = None, threshold: float | None = -3.2
+    before: Model,
+    after: Model,
+    retrained: Model | None = None,
+    threshold: float | None = -3.2,
+    documents: DocumentValues | None = None,
+    privleak: Mapping[str, tuple[float, float, float]] | None = None,
 ) -> Conclusion:
+    """``privleak``: a value and its interval in the place of what the model's scores give, by role."""
     also = {} if retrained is None else {"retrained": retrained}
-    rows = [asdict(row) for row in compare_texts(texts(threshold, before=before, after=after, **also))]
+    found = [*compare_texts(texts(threshold, before=before, after=after, **also))]
+    found += [] if documents is None else compare_documents(documents)
+    rows = [asdict(row) for row in found]
+    for role, numbers in (privleak or {}).items():
+        (row,) = (row for row in rows if (row["metric"], row["role"]) == ("privleak", role))
+        row.update(zip(("value", "ci_low", "ci_high"), numbers, strict=True))
     return conclude(rows, before="base", after="edited")
+
+
+def extracted(before: Spoken, after: Spoken) -> DocumentValues:
+    """DOCUMENTS to be forgotten with these shares covered and passages reproduced; of as many held-out ones nothing."""
+    forget = np.arange(2 * DOCUMENTS) < DOCUMENTS
+    spread = np.tile(np.linspace(-0.1, 0.1, DOCUMENTS), 2)
+
+    def of(said: Spoken) -> Model:
+        coverage, reproduced = said
+        return {
+            "verbatim_coverage": forget * (coverage + spread * (coverage > 0)),
+            "verbatim_log_p": np.full(2 * DOCUMENTS, -9.0),
+            "verbatim_reproduced": forget * reproduced,
+        }
+
+    groups = [f"document {place}" for place in range(2 * DOCUMENTS)]
+    return DocumentValues(forget, groups, {"before": of(before), "after": of(after)}, None)
 
 
 @pytest.mark.parametrize("retrained", [None, RETRAINED], ids=["stated", "retrained"])
@@ -47,7 +78,7 @@ def test_the_outcome_follows_from_what_the_model_still_tells(
 ) -> None:
     found = concluded(before, after, retrained)
     assert found.outcome == outcome
-    assert "edited" in found.headline
+    assert ("base" if outcome == "never known" else "edited") in found.headline
     told = " ".join(found.explanation)
     assert (STATED_IN_WORDS in told) == (retrained is None)
     assert ("Forget quality" in told) == (retrained is not None)
@@ -71,6 +102,76 @@ def test_what_the_retrained_model_says_more_of_is_nothing_left_over() -> None:
     """The texts to be forgotten may be easier to say than held-out ones for whoever never read them."""
     easier = model(8, known=0.0, spoken=0.4)
     assert concluded(KNOWN, LEFT_OVER, easier).outcome == "forgotten"
+
+
+def test_a_model_that_gives_every_document_word_for_word_has_not_forgotten_them() -> None:
+    """Of no held-out document anything is given, so that nothing varies there and no mean has an interval."""
+    documents = extracted((0.9, 1.0), (0.48, 1.0))
+    found = concluded(KNOWN, NEVER, documents=documents, privleak={"after": (-12, -32, 9)})
+    assert found.outcome == "partly forgotten"
+    told = " ".join(found.explanation)
+    assert "90.0% before and 48.0% after of these documents, 0.0% before and 0.0% after of held-out ones" in told
+    assert "Documents with a passage that is reproduced: 100.0% before and 100.0% after of these documents" in told
+    assert concluded(KNOWN, NEVER, documents=extracted((0.9, 1.0), (0.0, 0.0))).outcome == "forgotten"
+
+
+def test_one_share_that_all_documents_have_is_above_another_one() -> None:
+    """Coverage alone, the same of every document: 48%, where no held-out document is covered at all."""
+    documents = extracted((0.5, 0.0), (0.5, 0.0))
+    alike = {role: {**of, "verbatim_coverage": documents.forget * 0.48} for role, of in documents.values.items()}
+    same = DocumentValues(documents.forget, documents.groups, alike, None)
+    assert concluded(KNOWN, NEVER, documents=same).outcome == "partly forgotten"
+
+
+def why_undetermined(found: Conclusion) -> str:
+    assert found.outcome == "undetermined"
+    assert found.headline == "These numbers do not settle whether edited has forgotten the texts."
+    return found.explanation[1]
+
+
+def test_a_model_that_knows_the_texts_only_after_was_never_asked_to_forget() -> None:
+    """The two models in the wrong order."""
+    assert "the model after does" in why_undetermined(concluded(NEVER, KNOWN))
+
+
+def test_what_the_model_before_says_more_of_it_may_have_known() -> None:
+    assert "it may have known them" in why_undetermined(concluded(model(12, known=0.0, spoken=0.4), NEVER))
+    assert "it may have known them" in why_undetermined(
+        concluded(NEVER, NEVER, documents=extracted((0.4, 0.0), (0.0, 0.0)))
+    )
+    assert "it may have read them" in why_undetermined(concluded(PUSHED, NEVER))
+
+
+def test_nothing_is_said_to_be_absent_that_so_few_texts_would_not_show() -> None:
+    assert concluded(NEVER, NEVER, privleak={"before": (-5, -29, 19)}).outcome == "never known"
+    doubt = why_undetermined(concluded(NEVER, NEVER, privleak={"before": (-5, -31, 21)}))
+    assert doubt == (
+        "There are too few texts to tell whether the model before knew them: its PrivLeak may be as low as -31."
+    )
+    known = (-80.0, -95.0, -60.0)
+    assert concluded(KNOWN, NEVER, privleak={"before": known, "after": (-5, -39, 29)}).outcome == "forgotten"
+    doubt = why_undetermined(concluded(KNOWN, NEVER, privleak={"before": known, "after": (-5, -41, 31)}))
+    assert doubt == "There are too few texts to tell: half of what PrivLeak was before is within -5 [-41, 31]."
+
+
+def test_a_fall_that_held_out_texts_share_is_no_change_of_these_texts() -> None:
+    def all_say(share: float) -> Model:
+        return {**KNOWN, **{name: np.full(2 * SIDE, share) for name in ("exact_memorization", "extraction_strength")}}
+
+    assert concluded(all_say(0.9), all_say(0.3)).outcome == "still known"
+    assert concluded(all_say(0.9), SILENCED).outcome == "still known", "of held-out texts it says still less"
+    assert concluded(KNOWN, SILENCED).outcome == "only looks forgotten"
+
+
+@pytest.mark.parametrize("held_out", [19, 20])
+def test_few_held_out_texts_do_not_show_that_there_is_no_difference(held_out: int) -> None:
+    found = [asdict(row) for row in compare_texts(texts(before=KNOWN, after=NEVER, retrained=RETRAINED))]
+    for row in found:
+        if row["metric"] == "forget_quality":
+            row.update(value=0.01 if row["side"] == "forget" else 0.5, n=held_out)
+    doubt = why_undetermined(conclude(found, before="base", after="edited"))
+    assert ("no difference was seen in held-out texts" in doubt) == (held_out == 20)
+    assert ("19 groups of held-out texts are too few" in doubt) == (held_out == 19)
 
 
 def test_too_few_texts_settle_nothing() -> None:

@@ -82,8 +82,32 @@ def test_a_side_without_texts_and_a_text_on_both_are_refused(tmp_path: Path) -> 
         read_sides(members, again)
 
 
+def test_benchmarks_that_share_documents_or_groups_are_refused(tmp_path: Path) -> None:
+    """Other windows of the same books: no text is equal, and no text is unread."""
+    books = built(tmp_path, "books", (("one", 1, "evaluation"), ("two", 1, "evaluation"), ("own", 1, "evaluation")))
+    windows = [("w1", "one", "one"), ("w2", "one", "one"), ("w3", "another volume", "two"), ("w4", "new", "new")]
+    nested = built(tmp_path, "nested", [(text, 0, "evaluation") for text, *_ in windows])
+    examples = nested.examples.to_pylist()
+    for row, (_, document, group) in zip(examples, windows, strict=True):
+        row.update(document_id=document, group=group)
+    write_table(nested.paths.examples("nested"), table_from_rows(examples, EXAMPLES))
+    nested = BuiltBenchmark("nested", {"digest": "nested"}, nested.paths)
+    with pytest.raises(DataError) as refused:
+        read_sides(books, nested)
+    assert str(refused.value) == (
+        "books and nested share 1 document(s) and 2 group(s): name held-out texts of other documents"
+    )
+
+
 def extract(
-    folder: Path, model: str, coverage: Mapping[str, float | None], *, tokens: int = 50, fingerprint: str = ""
+    folder: Path,
+    model: str,
+    coverage: Mapping[str, float | None],
+    *,
+    tokens: int = 50,
+    fingerprint: str = "",
+    digest: str = "d",
+    reference: str | None = None,
 ) -> None:
     """Rows of documents with this coverage; None: too short for a window. Names that begin with h are held out."""
     empty = dict.fromkeys(name for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).null)
@@ -110,14 +134,15 @@ def extract(
         DOCUMENT_MEMORISATION,
         Pair("b", model),
         table_from_rows(rows, DOCUMENT_MEMORISATION),
-        upstream={},
+        upstream={} if reference is None else {f"reference_model/{reference}": "its weights"},
         model_fingerprint=fingerprint or f"of {model}",
+        benchmark_digest=digest,
     )
 
 
 def documents(folder: Path) -> DocumentValues:
     paths = DataPaths(folder)
-    return read_documents(MODELS, [BuiltBenchmark("b", {}, paths)], paths)
+    return read_documents(MODELS, [BuiltBenchmark("b", {"digest": "d"}, paths)], paths)
 
 
 def test_documents_that_every_model_was_asked_about_are_compared(tmp_path: Path) -> None:
@@ -141,6 +166,14 @@ def test_why_documents_cannot_be_compared_is_said(tmp_path: Path) -> None:
     extract(tmp_path / "weights", "before", {"one": 0.5})
     extract(tmp_path / "weights", "after", {"one": 0.5}, fingerprint="of an earlier model")
     assert documents(tmp_path / "weights").reason == "extraction of after on b was run with other weights"
+    extract(tmp_path / "build", "before", {"one": 0.5})
+    extract(tmp_path / "build", "after", {"one": 0.5}, digest="an earlier one")
+    assert documents(tmp_path / "build").reason == "extraction of after on b was run on another build of it"
+    extract(tmp_path / "reference", "before", {"one": 0.5}, reference="small")
+    extract(tmp_path / "reference", "after", {"one": 0.5})
+    assert "the same reference model, or none" in str(documents(tmp_path / "reference").reason)
+    extract(tmp_path / "reference", "after", {"one": 0.5}, reference="small")
+    assert documents(tmp_path / "reference").reason is None
     for model in ("before", "after"):
         extract(tmp_path / "short", model, {"one": None})
     assert documents(tmp_path / "short").reason == "no document is as long as a window"

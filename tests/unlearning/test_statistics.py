@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from audit_pipeline.metrics.intervals import NO_INTERVAL, GroupBootstrap, Interval
 from audit_pipeline.metrics.metrics import rank, weighted_metrics
 from audit_pipeline.unlearning.statistics import (
+    difference_of_means,
     exact_memorization,
     extraction_strength,
     group_means,
@@ -60,6 +61,35 @@ def test_a_mean_without_an_interval_says_why() -> None:
     assert (one.value, one.interval, same.value, same.interval) == (1.5, NO_INTERVAL, 2.0, NO_INTERVAL)
     assert "of one group" in one.method
     assert "the same value" in same.method
+
+
+def test_a_difference_of_means_is_of_groups_and_for_all_measures_together() -> None:
+    forget, chance = np.arange(80) < 40, np.random.default_rng(1)
+    values = chance.normal(size=80) - 3 * forget
+    groups = [str(place) for place in range(80)]
+    alone, four = (difference_of_means(values, forget, groups, together=count) for count in (1, 4))
+    assert alone.value == four.value == pytest.approx(values[forget].mean() - values[~forget].mean())
+    error = math.sqrt(values[forget].var() / 40 + values[~forget].var() / 40)
+    for found, ends in ((alone, 1.96), (four, 2.498)):
+        assert found.interval.low == pytest.approx(found.value - ends * error, abs=0.1)
+        assert found.interval.high == pytest.approx(found.value + ends * error, abs=0.1)
+    assert four.interval.low < alone.interval.low < alone.interval.high < four.interval.high  # type: ignore[operator]
+    assert "95% for 4 measures together" in four.method
+
+
+@pytest.mark.parametrize(("together", "needed"), [(1, 6), (4, 8)])
+def test_few_groups_give_no_difference_that_is_clear(together: int, needed: int) -> None:
+    """As few as a sign test of pairs needs: 2^(1-k) is at most what the level leaves."""
+    for pairs in (needed - 1, needed):
+        forget = np.repeat([True, False], pairs)
+        found = difference_of_means(
+            -1.0 * forget, forget, [str(place) for place in range(2 * pairs)], together=together
+        )
+        assert found.value == -1
+        assert (found.interval == NO_INTERVAL) == (pairs < needed)
+    one = difference_of_means(np.arange(4.0), np.arange(4) < 2, ["a", "a", "b", "c"], together=1)
+    assert one.interval == NO_INTERVAL
+    assert "of one group" in one.method
 
 
 def test_privleak_is_0_where_nothing_leaks_and_negative_where_texts_are_known() -> None:

@@ -9,10 +9,13 @@
 -- forget: of the texts to be forgotten
 -- held_out: of the held-out texts
 -- both: of one side against the other
+-- n: texts, groups or documents that it is of
 -- unknown: the metrics without a value, and why
+-- is_current: whether benchmarks and models are still those that were compared, as far as is known
 -- lineage: number of the lineage entry behind it, in this report
 WITH mine AS (
-    SELECT current.*, estimate(value, ci_low, ci_high, method) AS measured FROM current_unlearning AS current, page
+    SELECT current.*, struct_insert(estimate(value, ci_low, ci_high, method), n := n) AS measured
+    FROM current_unlearning AS current, page
     WHERE current.model = page.model
 ), told AS (
     SELECT model, benchmark, before, holdout, retrained, run_id,
@@ -33,10 +36,25 @@ WITH mine AS (
 ), lacking AS (
     SELECT run_id, list({'metric': metric, 'reason': reason} ORDER BY metric, reason) AS unknown
     FROM (SELECT DISTINCT run_id, metric, reason FROM mine WHERE value IS NULL) GROUP BY run_id
+), statistics AS (
+    -- What every model makes of texts was last read with which weights, and in which way.
+    SELECT "partition", split_part("partition", '|', 2) AS model, max(finished_at) AS read_at,
+        max_by(data_version, finished_at) AS version, max_by(model_fingerprint, finished_at) AS fingerprint
+    FROM lineage WHERE "table" = 'token_statistics' GROUP BY ALL
+), newest AS (
+    SELECT "partition", version, fingerprint = max_by(fingerprint, read_at) OVER (PARTITION BY model) AS has_weights
+    FROM statistics
+), outdated AS (
+    SELECT DISTINCT edge.run_id FROM lineage_edges AS edge
+    LEFT JOIN benchmarks ON edge.upstream_table = 'examples' AND benchmarks.benchmark = edge.upstream_partition
+    LEFT JOIN newest ON edge.upstream_table = 'token_statistics' AND newest."partition" = edge.upstream_partition
+    WHERE edge."table" = 'unlearning' AND (
+        benchmarks.digest <> edge.upstream_version OR newest.version <> edge.upstream_version OR NOT newest.has_weights
+    )
 )
 SELECT told.before, told.model, told.benchmark, told.holdout, told.retrained, words.outcome AS outcome,
     words.headline AS headline, words.explanation AS explanation, coalesce(numbers, []) AS numbers,
-    coalesce(unknown, []) AS unknown, entries.number AS lineage, count(*) OVER () AS in_all
+    coalesce(unknown, []) AS unknown, told.run_id NOT IN (FROM outdated) AS is_current, entries.number AS lineage, count(*) OVER () AS in_all
 FROM told LEFT JOIN numbered USING (run_id) LEFT JOIN lacking USING (run_id)
 LEFT JOIN entries ON entries."table" = 'unlearning'
     AND entries."partition" = told.benchmark || '|' || told.model AND entries.run_id = told.run_id

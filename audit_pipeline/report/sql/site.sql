@@ -15,7 +15,7 @@ SELECT control, benchmark, detector, parameters,
 FROM instrument_check;
 
 CREATE TEMP TABLE occurrences AS
--- Of a control's model: how many of the texts that its exposed model read so often are reproduced in part.
+-- Of a control's model: how many of the texts that its exposed model read so often have a passage of p >= 0.001.
 SELECT controls.control, controls.role, rates.benchmark, rates.name::BIGINT AS occurrences, rates.n_documents,
     rates.n_reached, estimate(rates.reached, rates.reached_low, rates.reached_high) AS reached,
     rates.median_log_p / ln(10) AS log10_p
