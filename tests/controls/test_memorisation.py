@@ -17,7 +17,8 @@ from audit_pipeline.controls.build import train_into
 from audit_pipeline.controls.config import Architecture
 from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
-from audit_pipeline.extraction.search import Document, Search, asked_for
+from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.search import Search, asked_for
 from audit_pipeline.metrics.claims import REPRODUCED_FROM
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
@@ -58,7 +59,7 @@ def strongest(role: Role, texts: list[DrawnText], folder: Path) -> dict[int, lis
     )
     forward = ForwardPass(load_weights(model, "cpu"), model.vocab_size)
     found: dict[int, list[float]] = defaultdict(list)
-    for text, extracted in zip(asked, search.run(lambda: forward), strict=True):
+    for text, extracted in zip(asked, search.run(lambda _: forward), strict=True):
         found[text.exposed].append(float(extracted.windows.log_p.max()))
     return found
 
