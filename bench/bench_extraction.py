@@ -25,9 +25,9 @@ from bench_token_statistics import seconds_of
 
 from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Search, asked_for
-from audit_pipeline.extraction.windows import PREFIX, SUFFIX, Lengths, windows_at
+from audit_pipeline.extraction.windows import PREFIX, SUFFIX, WindowLengths, windows_at
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import default_device
@@ -60,7 +60,7 @@ def main() -> None:
     members, held_out = ([one for one in texts if one.side == side] for side in ("audited", "held_out"))
     missed("texts of the control", model, forward, members)
     among = [
-        Document(one.name, f"{before.text} {one.text} {behind.text}")
+        SearchedDocument(one.name, f"{before.text} {one.text} {behind.text}")
         for one, before, behind in zip(members, held_out, reversed(held_out), strict=False)
     ]
     missed("the same among unread texts", model, forward, among)
@@ -73,7 +73,7 @@ def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
 
 def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, repeats: int) -> None:
     """Tokens a second of the windows' pass and of the bare model, on equal batches."""
-    encoded = windows_at(model, text, range(0, 200 * count, 200), Lengths(PREFIX, SUFFIX))[:count]
+    encoded = windows_at(model, text, range(0, 200 * count, 200), WindowLengths(PREFIX, SUFFIX))[:count]
     windows = [
         Window(number, 0, len(one.token_id), one.first_scored, has_start_token=one.start_token_id is not None)
         for number, one in enumerate(encoded)
@@ -113,7 +113,7 @@ def book(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
         before = forward.tokens_run
         [found] = Search(
             model,
-            [Document("book", whole)],
+            [SearchedDocument("book", whole)],
             asked_for(PREFIX, SUFFIX, "coarse-to-fine"),
             Caches(DataPaths(Path(folder))),
         ).run(lambda _: forward)
@@ -122,7 +122,7 @@ def book(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
     print(f"  of it reproduced: {found.found.covered[0]:.2%}")
 
 
-def missed(what: str, model: TokenizedModel, forward: ForwardPass, documents: list[Document]) -> None:
+def missed(what: str, model: TokenizedModel, forward: ForwardPass, documents: list[SearchedDocument]) -> None:
     """Which of the grid's hits coarse to fine finds, and what both cost."""
     tokens = encode(model, [one.text for one in documents])
     own = sum(len(one.token_id) for one in tokens)

@@ -35,7 +35,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.documents import Document
+    from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Search
     from audit_pipeline.models.load import TokenizedModel
 
@@ -166,7 +166,7 @@ def extract(
 
 def _of_benchmark(
     model: TokenizedModel, name: str, asked: Asked, device: str | None, paths: DataPaths, *, dry_run: bool
-) -> list[Document]:
+) -> list[SearchedDocument]:
     """The benchmark's documents, once extraction from them has been run and published.
 
     Everything that it found is in the cache then.
@@ -189,13 +189,13 @@ def _of_benchmark(
     return documents_of(spec.name, model.entry, paths)
 
 
-def _of_source(name: str, paths: DataPaths) -> Document:
+def _of_source(name: str, paths: DataPaths) -> SearchedDocument:
     from audit_pipeline.extraction.documents import document_of_source
 
     return document_of_source(name, paths)
 
 
-def _with_held_out(documents: Sequence[Document], unread: Sequence[Document]) -> list[Document]:
+def _with_held_out(documents: Sequence[SearchedDocument], unread: Sequence[SearchedDocument]) -> list[SearchedDocument]:
     """Both together, those on the other side marked; raises DataError where a document stands on both sides."""
     held_out = {one.text: one.name for one in unread}
     both = [f"{one.name} ({held_out[one.text]})" for one in documents if one.text in held_out]
@@ -204,7 +204,7 @@ def _with_held_out(documents: Sequence[Document], unread: Sequence[Document]) ->
     return [*documents, *(replace(one, side="held_out") for one in unread)]
 
 
-def _documents(file: Path, text_column: str | None) -> list[Document]:
+def _documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
     from audit_pipeline.extraction.documents import read_documents
 
     documents, skipped = read_documents(file, text_column)

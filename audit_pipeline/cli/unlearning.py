@@ -61,7 +61,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
 
     first, second = (load_tokenizer(entry, paths) for entry in named)
     third = None if other is None else load_tokenizer(other, paths)
-    done = unlearning.compare(unlearning.Asked(first, second, third, own, held_out), paths)
+    done = unlearning.compare(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
     if done.left_out:
         tell(f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out")
     unlearning.keep(done, paths, run_id=f"compare-{uuid.uuid4()}")

@@ -20,6 +20,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import BEST_TOKENS
 from audit_pipeline.extraction.places import Coarse
 from audit_pipeline.metrics.claims import REPRODUCED_FROM
+from audit_pipeline.metrics.curves import Floats
 
 THRESHOLDS = (REPRODUCED_FROM, 0.01, 0.1, 0.5)
 """The probabilities of a suffix that shares of a document are reported for."""
@@ -28,7 +29,6 @@ STRONGEST = 10
 GAP = 8
 """Suffixes this many characters apart are on end: two windows may cut the text between them into tokens differently."""
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 

@@ -28,7 +28,7 @@ _NAMES = ("document_id", "id", "title")
 
 
 @dataclass(frozen=True)
-class Document:
+class SearchedDocument:
     """A text by the name that a finding calls it.
 
     Of a benchmark's document: its title, group, collection and side; of a control's text how many times the model's
@@ -44,7 +44,7 @@ class Document:
     occurrences: int | None = None
 
 
-def read_documents(path: Path, text_column: str | None) -> tuple[list[Document], SkippedRows]:
+def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
     """The documents of ``path``, and rows that are none.
 
     A .txt file, and each one in a folder, is one document by the file's name; in files of rows each row is one, by its
@@ -53,18 +53,18 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[Document],
     """
     files = _text_files(path)
     if files:
-        documents, skipped = [Document(one.stem, _text(one)) for one in files], SkippedRows()
+        documents, skipped = [SearchedDocument(one.stem, _text(one)) for one in files], SkippedRows()
     elif path.is_dir() and not holds_rows(path):
         raise DataError(f"{path}: the folder holds no .txt file, and is no data set that `datasets` saved")
     else:
         texts = open_texts(path, text_column, _NAMES)
-        documents = [Document(_name(row.values, row.index), row.text) for row in texts]
+        documents = [SearchedDocument(_name(row.values, row.index), row.text) for row in texts]
         skipped = texts.skipped
     _require_distinct(path, documents)
     return documents, skipped
 
 
-def document_of_source(name: str, paths: DataPaths) -> Document:
+def document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
     """The document of a source by its document_id (``source:collection:name``).
 
     Raises DataError where the source has not been fetched, or has no document of that name.
@@ -77,7 +77,7 @@ def document_of_source(name: str, paths: DataPaths) -> Document:
     if not found:
         raise DataError(f"the source {source} has no document '{name}'; the table documents lists them")
     [row] = found
-    return Document(name, row["text"], row["title"], row["group"], row["collection"])
+    return SearchedDocument(name, row["text"], row["title"], row["group"], row["collection"])
 
 
 def excerpt(text: str, *, last: bool = False) -> str:
@@ -145,7 +145,7 @@ def _name(values: Mapping[str, object], index: int) -> str:
     return f"row {index}" if given is None else str(given)
 
 
-def _require_distinct(path: Path, documents: Sequence[Document]) -> None:
+def _require_distinct(path: Path, documents: Sequence[SearchedDocument]) -> None:
     counted = Counter(one.name for one in documents)
     twice = [name for name, times in counted.items() if times > 1]
     if twice:

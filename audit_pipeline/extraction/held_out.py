@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.conformal import compared_texts, conformal_p_values, q_values
-
-Floats = npt.NDArray[np.float64]
+from audit_pipeline.metrics.curves import Floats
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from audit_pipeline.catalogue.contracts import SetApart
-from audit_pipeline.extraction.conclude import Floats, Mask, Windows, windows_from
-from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.conclude import Mask, Windows, windows_from
+from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.set_apart import Hashes, boilerplate, run_of, why
-from audit_pipeline.extraction.windows import Lengths, read_windows, run_windows, window_between, windows_at
+from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, window_between, windows_at
+from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.kept import Caches
@@ -51,9 +52,9 @@ class Judged:
 
 def judge(
     model: TokenizedModel,
-    documents: Sequence[Document],
+    documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
-    lengths: Lengths,
+    lengths: WindowLengths,
     caches: Caches,
     reference: Reference | None,
 ) -> list[Judged]:
@@ -90,7 +91,7 @@ def judge(
 
 def _by_reference(
     reference: Reference,
-    documents: Sequence[Document],
+    documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
     asked: Sequence[tuple[int, int]],
     caches: Caches,

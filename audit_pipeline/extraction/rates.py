@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from audit_pipeline.catalogue.contracts import Side
-from audit_pipeline.extraction.conclude import THRESHOLDS, Floats
+from audit_pipeline.extraction.conclude import THRESHOLDS
 from audit_pipeline.extraction.search import Extracted
+from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval, percentile_interval
 from audit_pipeline.metrics.rates import bounds
 

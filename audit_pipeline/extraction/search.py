@@ -19,7 +19,6 @@ import pyarrow as pa
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclude import (
     THRESHOLDS,
-    Floats,
     Mask,
     Memorisation,
     Windows,
@@ -28,17 +27,18 @@ from audit_pipeline.extraction.conclude import (
     together,
     windows_from,
 )
-from audit_pipeline.extraction.documents import Document, Quoted, quote
+from audit_pipeline.extraction.documents import Quoted, SearchedDocument, quote
 from audit_pipeline.extraction.judged import Judged, Reference, judge
 from audit_pipeline.extraction.places import grid, tiled, worth_a_look
 from audit_pipeline.extraction.windows import (
-    Lengths,
+    WindowLengths,
     no_room,
     read_windows,
     run_windows,
     tokens_to_run,
     windows_at,
 )
+from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.kept import Caches
@@ -60,7 +60,7 @@ _WINDOWS_AT_A_TIME = 8192
 class Extracted:
     """What was found of a document. ``is_coarse`` [n]: the windows that are run whatever others show."""
 
-    document: Document
+    document: SearchedDocument
     windows: Windows
     is_coarse: Mask
     judged: Judged
@@ -80,7 +80,7 @@ class Asked:
     ones that they call for.
     """
 
-    lengths: Lengths
+    lengths: WindowLengths
     step: int | None
     fine: bool
 
@@ -93,11 +93,11 @@ class Asked:
 def asked_for(prefix: int, suffix: int, stride: str) -> Asked:
     """From ``stride`` as users write it: coarse-to-fine, tiled or chars:N; raises DataError for anything else."""
     if stride in (COARSE_TO_FINE, TILED):
-        return Asked(Lengths(prefix, suffix), None, stride == COARSE_TO_FINE)
+        return Asked(WindowLengths(prefix, suffix), None, stride == COARSE_TO_FINE)
     step = stride.removeprefix(_CHARS)
     if step == stride or not step.isdecimal() or not int(step):
         raise DataError(f"the stride is {COARSE_TO_FINE}, {TILED} or {_CHARS}N with N of at least 1, not {stride!r}")
-    return Asked(Lengths(prefix, suffix), int(step), fine=False)
+    return Asked(WindowLengths(prefix, suffix), int(step), fine=False)
 
 
 class Search:
@@ -109,7 +109,7 @@ class Search:
     def __init__(
         self,
         model: TokenizedModel,
-        documents: Sequence[Document],
+        documents: Sequence[SearchedDocument],
         asked: Asked,
         caches: Caches,
         reference: TokenizedModel | None = None,
@@ -179,7 +179,7 @@ class Search:
                 for number in one.found.strongest
             }
 
-    def is_as_long_as_a_window(self, document: Document) -> bool:
+    def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
         """Whether anything can be said of a document."""
         return bool(windows_at(self._model, document.text, [0], self._asked.lengths))
 
@@ -200,7 +200,7 @@ class Search:
         # The two were summed over passes of their own, whose last digits differ.
         return max(bound, float(one.windows.log_p_top[number]))
 
-    def long_run(self, document: Document, forward_of: ForwardOf, tokens: int) -> LongRun:
+    def long_run(self, document: SearchedDocument, forward_of: ForwardOf, tokens: int) -> LongRun:
         """How much the model gives of the ``tokens`` behind the first prefix of a document."""
         from audit_pipeline.extraction.long_runs import long_run  # noqa: PLC0415
 
@@ -214,7 +214,7 @@ class Search:
     def _first_windows(self) -> Iterator[list[EncodedText]]:
         return _pieces(map(self._first, self._documents))
 
-    def _first(self, document: Document) -> list[EncodedText]:
+    def _first(self, document: SearchedDocument) -> list[EncodedText]:
         """The windows that are run whatever they show."""
         if self._asked.step is not None:
             starts: Iterable[int] = grid(len(document.text), self._asked.step)
@@ -224,7 +224,7 @@ class Search:
             starts = [int(tokens.char_start[one]) for one in tiled(tokens.char_start, lengths.prefix, lengths.suffix)]
         return windows_at(self._model, document.text, starts, self._asked.lengths)
 
-    def _fine(self, document: Document, coarse: Windows) -> list[EncodedText]:
+    def _fine(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
         """The fine windows that a document's coarse ones, which have been run, call for."""
         if not len(coarse):
             return []

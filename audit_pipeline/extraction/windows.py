@@ -34,7 +34,7 @@ _BEYOND = 8
 
 
 @dataclass(frozen=True)
-class Lengths:
+class WindowLengths:
     """How many tokens the model is given, and how many behind them it is asked for."""
 
     prefix: int
@@ -45,7 +45,7 @@ class Lengths:
         return self.prefix + self.suffix
 
 
-def no_room(model: TokenizedModel, lengths: Lengths) -> str | None:
+def no_room(model: TokenizedModel, lengths: WindowLengths) -> str | None:
     """Why a window does not fit into the model's context; None where it does."""
     room, _ = window_and_stride(model)
     if lengths.window + 1 <= room:
@@ -56,7 +56,9 @@ def no_room(model: TokenizedModel, lengths: Lengths) -> str | None:
     )
 
 
-def windows_at(model: TokenizedModel, document: str, starts: Iterable[int], lengths: Lengths) -> list[EncodedText]:
+def windows_at(
+    model: TokenizedModel, document: str, starts: Iterable[int], lengths: WindowLengths
+) -> list[EncodedText]:
     """The windows of a document that begin at the characters ``starts``, those that end within it, in their order.
 
     A window is the first tokens of the text from its beginning on, as the model's tokenizer cuts that text: the model
@@ -89,7 +91,7 @@ def window_between(model: TokenizedModel, document: str, start: int, begin: int,
     own, (room, _) = own_tokens(text), window_and_stride(model)
     if first >= own or own + 1 > room or (first == 0 and text.start_token_id is None):
         return None
-    return _cut(text, start, text_sha256(document), Lengths(first, own - first))
+    return _cut(text, start, text_sha256(document), WindowLengths(first, own - first))
 
 
 def own_tokens(text: EncodedText) -> int:
@@ -98,7 +100,7 @@ def own_tokens(text: EncodedText) -> int:
     return int(own[-1]) + 1 if len(own) else 0
 
 
-def _cut(text: EncodedText, start: int, sha256: str, lengths: Lengths) -> EncodedText:
+def _cut(text: EncodedText, start: int, sha256: str, lengths: WindowLengths) -> EncodedText:
     cut = slice(lengths.window)
     char_start, char_end = text.char_start[cut] + start, text.char_end[cut] + start
     # Some tokenizers leave a blank out of a token's span: the window begins where it was asked for all the same, and

@@ -34,7 +34,7 @@ CODE_VERSION = "1"
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class UnlearningRequest:
     """What is compared; ``holdout`` is ``forget`` where its non-members are the held-out texts."""
 
     before: TokenizedModel
@@ -60,15 +60,15 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class UnlearningComparison:
     """What a comparison came to; ``left_out``: texts that a model scores no token of."""
 
-    asked: Asked
+    asked: UnlearningRequest
     findings: Sequence[Finding]
     left_out: int
 
 
-def compare(asked: Asked, paths: DataPaths) -> Comparison:
+def compare(asked: UnlearningRequest, paths: DataPaths) -> UnlearningComparison:
     """Compare the models on the texts of both sides, from cached statistics and tables alone.
 
     Raises DataError where a model is named twice or reads texts in another way than the others, a side is empty, or a
@@ -87,10 +87,10 @@ def compare(asked: Asked, paths: DataPaths) -> Comparison:
         threshold.on(known),
     )
     documents = read_documents(asked.models, asked.benchmarks, paths)
-    return Comparison(asked, [*compare_texts(texts), *compare_documents(documents)], int((~kept).sum()))
+    return UnlearningComparison(asked, [*compare_texts(texts), *compare_documents(documents)], int((~kept).sum()))
 
 
-def keep(comparison: Comparison, paths: DataPaths, *, run_id: str) -> None:
+def keep(comparison: UnlearningComparison, paths: DataPaths, *, run_id: str) -> None:
     """Write the rows of a comparison, with their lineage."""
     asked = comparison.asked
     compared = {
@@ -144,7 +144,7 @@ def _reads(model: TokenizedModel) -> Mapping[str, object]:
     }
 
 
-def _upstream(asked: Asked, paths: DataPaths) -> Mapping[str, str]:
+def _upstream(asked: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]:
     """The data versions of what was read, by table and partition, as far as the lineage knows them."""
     read = {f"examples/{one.name}": one.digest for one in asked.benchmarks}
     for model in asked.models.values():

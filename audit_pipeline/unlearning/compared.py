@@ -22,7 +22,7 @@ from audit_pipeline.unlearning.statistics import (
     LEAST_RATIO,
     STATED_REFERENCE,
     Bools,
-    Measured,
+    MeasuredValue,
     difference_of_means,
     group_means,
     hardly_moved,
@@ -81,7 +81,7 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False)
-class Threshold:
+class ThresholdBefore:
     """From which Min-K% score on the model before calls a text a member.
 
     ``value`` is None, and ``reason`` says why, where there is none. ``chosen_on`` [n] are the texts that chose it.
@@ -103,7 +103,7 @@ class TextValues:
     forget: Bools
     groups: Sequence[str]
     values: Mapping[ComparedModel, Values]
-    threshold: Threshold
+    threshold: ThresholdBefore
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +180,7 @@ def _leaks(texts: TextValues) -> Iterator[Finding]:
     n = len(labels)
     for role, auroc in aurocs.items():
         interval = bootstrap.auroc_interval(auroc, resampled[role])
-        measured = Measured(auroc, interval, bootstrap.auroc_method(auroc))
+        measured = MeasuredValue(auroc, interval, bootstrap.auroc_method(auroc))
         yield _measured("auroc_min_40", role, "both", measured, n)
     change = compared(
         aurocs["after"] - aurocs["before"],
@@ -188,7 +188,9 @@ def _leaks(texts: TextValues) -> Iterator[Finding]:
         bootstrap,
         meaning="AUROC after less AUROC before, on the same resamples",
     )
-    yield _measured("auroc_min_40", "change", "both", Measured(change.difference, change.interval, change.method), n)
+    yield _measured(
+        "auroc_min_40", "change", "both", MeasuredValue(change.difference, change.interval, change.method), n
+    )
     for role in ("before", "after"):
         auroc = aurocs[role]
         if "retrained" not in aurocs:
@@ -269,7 +271,7 @@ def _share(
     return Finding(metric, role, side, rate.value, rate.low, rate.high, rate.n, method, None)
 
 
-def _measured(metric: str, role: ComparedModel, side: ComparedSide, found: Measured, n: int) -> Finding:
+def _measured(metric: str, role: ComparedModel, side: ComparedSide, found: MeasuredValue, n: int) -> Finding:
     return Finding(metric, role, side, found.value, found.interval.low, found.interval.high, n, found.method, None)
 
 

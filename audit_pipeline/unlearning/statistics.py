@@ -42,7 +42,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredValue:
     """A number with its 95% interval, which is missing where ``method`` says so."""
 
     value: float
@@ -82,27 +82,27 @@ def group_means(values: Floats, groups: Sequence[str]) -> Floats:
     return np.asarray(np.bincount(places, weights=values) / np.bincount(places))
 
 
-def mean_of(values: Floats, groups: Sequence[str], *, things: str = "texts", seed: int = 0) -> Measured:
+def mean_of(values: Floats, groups: Sequence[str], *, things: str = "texts", seed: int = 0) -> MeasuredValue:
     """The mean of ``values`` [n >= 1] of ``things``, with the percentile interval of resampled groups [n]."""
     _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
     sizes, sums = np.bincount(places), np.bincount(places, weights=values)
     mean, n_groups = float(values.mean()), len(sizes)
     if n_groups < 2:
-        return Measured(mean, NO_INTERVAL, f"mean over {things}; no interval: all are of one group")
+        return MeasuredValue(mean, NO_INTERVAL, f"mean over {things}; no interval: all are of one group")
     if (values == values[0]).all():
-        return Measured(mean, NO_INTERVAL, f"mean over {things}; {ALL_EQUAL}")
+        return MeasuredValue(mean, NO_INTERVAL, f"mean over {things}; {ALL_EQUAL}")
     generator, rows = np.random.default_rng(seed), max(1, _BLOCK // n_groups)
     drawn = []
     for start in range(0, RESAMPLES, rows):
         counts = generator.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=min(rows, RESAMPLES - start))
         drawn.append((counts @ sums) / (counts @ sizes))
     how = f"95% percentile interval from {RESAMPLES} bootstrap resamples of {n_groups} groups (seed {seed})"
-    return Measured(mean, percentile_interval(np.concatenate(drawn)), f"mean over {things}; {how}")
+    return MeasuredValue(mean, percentile_interval(np.concatenate(drawn)), f"mean over {things}; {how}")
 
 
 def difference_of_means(
     values: Floats, forget: Bools, groups: Sequence[str], *, together: int, things: str = "texts"
-) -> Measured:
+) -> MeasuredValue:
     """The mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
 
     Its percentile interval from resampled groups [n] is wide enough that with a probability of 95% those of
@@ -113,12 +113,12 @@ def difference_of_means(
     meaning = f"mean over {things} to be forgotten less that over held-out ones"
     bootstrap = GroupBootstrap(groups, forget.astype(np.int8))
     if bootstrap.problem:
-        return Measured(difference, NO_INTERVAL, f"{meaning}; {bootstrap.problem}")
+        return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {bootstrap.problem}")
     tail = TAIL / together
     needed = 1 - math.floor(math.log2(2 * tail))
     if bootstrap.independent_pairs < needed:
         how = f"no interval: {needed} independent pairs of groups are needed"
-        return Measured(difference, NO_INTERVAL, f"{meaning}; {how}")
+        return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {how}")
     _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
     sums, sizes = (
         [np.bincount(places, weights=one * side) for side in (forget, ~forget)]
@@ -130,21 +130,21 @@ def difference_of_means(
     ]
     low, high = np.quantile(np.concatenate(drawn), (tail, 1 - tail))
     how = f"percentile interval, 95% for {together} measures together, from {bootstrap.description}"
-    return Measured(difference, Interval(float(low), float(high)), f"{meaning}; {how}")
+    return MeasuredValue(difference, Interval(float(low), float(high)), f"{meaning}; {how}")
 
 
-def privleak(auroc: float, interval: Interval, reference: float, how: str) -> Measured:
+def privleak(auroc: float, interval: Interval, reference: float, how: str) -> MeasuredValue:
     """100 (A - A') / A' with A = 1 - AUROC (the forget texts are the members) and A' = ``reference`` > 0.
 
     ``interval`` is the AUROC's, and ``how`` it was computed: PrivLeak is a straight line in the AUROC.
     """
     low, high = (None if end is None else _leak(end, reference) for end in (interval.high, interval.low))
-    return Measured(_leak(auroc, reference), Interval(low, high), how)
+    return MeasuredValue(_leak(auroc, reference), Interval(low, high), how)
 
 
 def privleak_of_both(
     auroc: float, retrained: float, resampled: Floats, resampled_retrained: Floats, bootstrap: GroupBootstrap
-) -> Measured:
+) -> MeasuredValue:
     """PrivLeak against the retrained model's A' = 1 - ``retrained`` > 0, whose own uncertainty is in the interval.
 
     ``resampled`` and ``resampled_retrained`` are AUROCs on the same resamples [r] of ``bootstrap``. Where the AUROC is
@@ -156,9 +156,9 @@ def privleak_of_both(
         return privleak(auroc, bootstrap.auroc_interval(auroc, resampled), reference, how)
     if not bootstrap.problem and resampled_retrained.max() == 1:
         how = "no interval: in some resamples the retrained model tells all texts apart"
-        return Measured(_leak(auroc, reference), NO_INTERVAL, f"{meaning}; {how}")
+        return MeasuredValue(_leak(auroc, reference), NO_INTERVAL, f"{meaning}; {how}")
     interval = percentile_interval(_leak(resampled, 1 - resampled_retrained))
-    return Measured(_leak(auroc, reference), interval, f"{meaning}; {bootstrap.percentile_method}")
+    return MeasuredValue(_leak(auroc, reference), interval, f"{meaning}; {bootstrap.percentile_method}")
 
 
 def same_distribution(one: Floats, other: Floats) -> tuple[float, float]:

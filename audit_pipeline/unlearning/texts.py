@@ -26,7 +26,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.kept import read_statistics
-from audit_pipeline.unlearning.compared import MEANS, MIN_40, MIN_K, Threshold, Values
+from audit_pipeline.unlearning.compared import MEANS, MIN_40, MIN_K, ThresholdBefore, Values
 from audit_pipeline.unlearning.statistics import Bools, exact_memorization, extraction_strength
 
 RULES = ("marginal", "certified")
@@ -142,12 +142,12 @@ class Calibrated:
     words: str
     reason: str | None
 
-    def on(self, sides: Sides) -> Threshold:
+    def on(self, sides: Sides) -> ThresholdBefore:
         """The threshold beside the texts that chose it."""
         examples = sides.examples
         calibrating = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
         chosen = pc.and_(pc.fill_null(calibrating, False), pc.equal(examples["benchmark"], self.benchmark or ""))
-        return Threshold(self.value, self.reason, self.words, chosen.to_numpy(zero_copy_only=False))
+        return ThresholdBefore(self.value, self.reason, self.words, chosen.to_numpy(zero_copy_only=False))
 
 
 def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> Calibrated:

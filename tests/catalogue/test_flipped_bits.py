@@ -31,7 +31,7 @@ from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_js
 from audit_pipeline.controls.kept import MANIFEST, TEXTS, read_control, read_texts
 from audit_pipeline.errors import AuditError
 from audit_pipeline.extraction.search import Asked
-from audit_pipeline.extraction.windows import Lengths
+from audit_pipeline.extraction.windows import WindowLengths
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
@@ -148,7 +148,7 @@ def made(workspace: Workspace) -> Kept:
             paths,
             forward_of,
             LineageStep.now("run", "extraction", "1"),
-            Asked(Lengths(12, 8), None, fine=True),
+            Asked(WindowLengths(12, 8), None, fine=True),
         )
         score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))

@@ -17,7 +17,7 @@ from audit_pipeline.controls.build import train_into
 from audit_pipeline.controls.config import Architecture
 from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
-from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Search, asked_for
 from audit_pipeline.metrics.claims import REPRODUCED_FROM
 from audit_pipeline.models.config import ModelEntry
@@ -53,7 +53,7 @@ def strongest(role: Role, texts: list[DrawnText], folder: Path) -> dict[int, lis
     asked = [text for text in texts if text.role in ("member", "held_out")]
     search = Search(
         model,
-        [Document(str(place), text.text) for place, text in enumerate(asked)],
+        [SearchedDocument(str(place), text.text) for place, text in enumerate(asked)],
         asked_for(20, 20, "tiled"),
         Caches(DataPaths(folder / "data")),
     )

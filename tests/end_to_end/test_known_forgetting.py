@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.controls.config import Architecture, ControlEntry
 from audit_pipeline.controls.tokenizer import START, train_tokenizer
 from audit_pipeline.controls.training import new_model, train
-from audit_pipeline.unlearning.compare import Asked, compare
+from audit_pipeline.unlearning.compare import UnlearningRequest, compare
 from audit_pipeline.unlearning.conclusion import Conclusion, conclude
 from audit_pipeline.warehouse.query import query
 
@@ -164,7 +164,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 def concluded(workspace: Workspace, after: str, benchmark: str = "secret", retrained: str | None = None) -> Conclusion:
     built = read_built(workspace.paths, f"{benchmark}_{WORDS}")
     other = None if retrained is None else workspace.model(retrained)
-    asked = Asked(workspace.model("base"), workspace.model(after), other, built, built)
+    asked = UnlearningRequest(workspace.model("base"), workspace.model(after), other, built, built)
     rows = [vars(row) for row in compare(asked, workspace.paths).findings]
     return conclude(rows, before="base", after=after)
 

@@ -13,7 +13,7 @@ import torch
 from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized
 from transformers import AutoModelForCausalLM
 
-from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -28,10 +28,10 @@ def filler(words: int, seed: int) -> str:
 
 
 DOCUMENTS = [
-    Document("planted", f"{filler(80, 1)} {PASSAGE} {filler(80, 2)}"),
+    SearchedDocument("planted", f"{filler(80, 1)} {PASSAGE} {filler(80, 2)}"),
     # Words that the model has never seen.
-    Document("clean", " ".join(word[::-1] for word in filler(160, 3).split())),
-    Document("short", "Two words."),
+    SearchedDocument("clean", " ".join(word[::-1] for word in filler(160, 3).split())),
+    SearchedDocument("short", "Two words."),
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
 from audit_pipeline.extraction.conclude import memorisation, windows_from
-from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.judged import Judged
 from audit_pipeline.extraction.rates import ExtractionRate, extraction_rates
 from audit_pipeline.extraction.search import Extracted
@@ -37,7 +37,9 @@ def extracted(
     ]
     windows = windows_from(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
     judged = Judged((None,) * len(windows), np.full(len(windows), np.nan))
-    document = Document(name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences)
+    document = SearchedDocument(
+        name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
+    )
     coarse = np.ones(len(windows), dtype=np.bool_)
     return Extracted(document, windows, coarse, judged, memorisation(windows, judged.apart, 100))
 

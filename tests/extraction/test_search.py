@@ -17,9 +17,9 @@ from tokenizers import Tokenizer, processors
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclude import GAP, THRESHOLDS, Windows
-from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for
-from audit_pipeline.extraction.windows import Lengths, windows_at
+from audit_pipeline.extraction.windows import WindowLengths, windows_at
 from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import Caches
@@ -37,7 +37,9 @@ Run = Callable[..., list[Extracted]]
 @pytest.fixture
 def run(taught: Taught, tmp_path: Path) -> Run:
     def over(
-        asked: Asked, documents: Sequence[Document] = DOCUMENTS, forward: Callable[[], ForwardPass] | None = None
+        asked: Asked,
+        documents: Sequence[SearchedDocument] = DOCUMENTS,
+        forward: Callable[[], ForwardPass] | None = None,
     ) -> list[Extracted]:
         search = Search(taught.model, documents, asked, Caches(DataPaths(tmp_path)))
         return search.run(lambda _: (forward or (lambda: taught.forward))())
@@ -204,4 +206,4 @@ def test_a_stride_that_is_none(stride: str) -> None:
 
 def test_windows_that_the_model_cannot_hold(taught: Taught, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="context"):
-        Search(taught.model, DOCUMENTS, Asked(Lengths(40, 30), None, False), Caches(DataPaths(tmp_path)))
+        Search(taught.model, DOCUMENTS, Asked(WindowLengths(40, 30), None, False), Caches(DataPaths(tmp_path)))

@@ -10,7 +10,7 @@ import pytest
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.extraction.conclude import windows_from
-from audit_pipeline.extraction.windows import Lengths, read_windows, run_windows, windows_at
+from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -34,7 +34,7 @@ def test_every_golden_probability_of_a_suffix_is_met(
     for row in rows:
         lines = (SHARED / "benchmarks" / "wikimia" / row["file"]).read_text(encoding="utf-8").splitlines()
         text, given = json.loads(lines[row["row"]])["input"], row["parameters"]
-        windows = windows_at(model, text, [0], Lengths(given["prefix_tokens"], given["suffix_tokens"]))
+        windows = windows_at(model, text, [0], WindowLengths(given["prefix_tokens"], given["suffix_tokens"]))
         run_windows(model, windows, DataPaths(tmp_path), lambda: forward)
         found = windows_from(read_windows(model, windows, DataPaths(tmp_path)))
         [ours] = found.log_p if given["top_k"] is None else found.log_p_top

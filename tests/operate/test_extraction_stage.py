@@ -28,7 +28,7 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.catalogue.lineage import LineageStep, latest_run
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.search import Asked
-from audit_pipeline.extraction.windows import Lengths
+from audit_pipeline.extraction.windows import WindowLengths
 from audit_pipeline.operate.removal import RemovalTarget, find_removal, remove
 from audit_pipeline.operate.stages.extraction import (
     EXTRACTION_VERSION,
@@ -45,7 +45,7 @@ from audit_pipeline.warehouse.query import query
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PAIR = Pair("made_8", "tiny")
-ASKED = Asked(Lengths(12, 8), None, fine=True)
+ASKED = Asked(WindowLengths(12, 8), None, fine=True)
 PER_SIDE = 4
 
 
@@ -121,7 +121,7 @@ def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace
 
 def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace) -> None:
     extract(workspace, "first")
-    extract(workspace, "again", asked=Asked(Lengths(12, 6), None, fine=False))
+    extract(workspace, "again", asked=Asked(WindowLengths(12, 6), None, fine=False))
     report = build_warehouse(workspace.paths)
     assert not report.unreadable
     assert not report.doubled
@@ -147,7 +147,7 @@ def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace)
 
 def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace) -> None:
     report = extract(
-        workspace, "first", lambda _: pytest.fail("nothing can be run"), asked=Asked(Lengths(50, 50), 10, False)
+        workspace, "first", lambda _: pytest.fail("nothing can be run"), asked=Asked(WindowLengths(50, 50), 10, False)
     )
     rows = report.documents.to_pylist()
     assert {row["windows"] for row in rows} == {0}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from audit_pipeline.catalogue.contracts import ComparedModel
-from audit_pipeline.unlearning.compared import MEANS, MIN_40, MIN_K, TextValues, Threshold
+from audit_pipeline.unlearning.compared import MEANS, MIN_40, MIN_K, TextValues, ThresholdBefore
 
 SIDE = 80
 
@@ -32,7 +32,7 @@ def texts(threshold: float | None = -3.2, chosen_on: int = 0, **models: Mapping[
         places < SIDE,
         [f"group {place}" for place in places],
         {role: models[role] for role in roles if role in models},
-        Threshold(
+        ThresholdBefore(
             threshold,
             None if threshold is not None else "no thresholds were chosen",
             "marginal threshold at 5% on b",

@@ -31,7 +31,7 @@ from audit_pipeline.controls.kept import occurrences_in_training
 from audit_pipeline.controls.roles import EXPOSED
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclude import memorisation, windows_from
-from audit_pipeline.extraction.documents import Document
+from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.judged import Judged
 from audit_pipeline.extraction.search import COARSE_TO_FINE, Asked, Extracted, ForwardOf, Search, asked_for
 from audit_pipeline.extraction.tables import extraction_tables
@@ -138,7 +138,7 @@ def is_asked_for(benchmark: str) -> bool:
     return benchmark in known and known[benchmark].settings.extraction
 
 
-def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Document]:
+def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
     """The documents that a built benchmark was drawn from, whole; of one that is made of rows, its examples.
 
     Non-members are held out, all others audited. Raises DataError where the benchmark is not built, where it and
@@ -153,11 +153,11 @@ def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Do
     if built.control is not None:
         # Of both models: the twin, which was trained on none of them, is to show nothing however often the other was.
         trained = occurrences_in_training(texts, built.control, EXPOSED, paths)
-    found: dict[str, Document] = {}
+    found: dict[str, SearchedDocument] = {}
     for row, text, times in zip(rows, texts, trained, strict=True):
         of_source = whole.get(row["document_id"])
         name = row["example_id"] if of_source is None else row["document_id"]
-        found[name] = Document(
+        found[name] = SearchedDocument(
             name,
             text if of_source is None else of_source["text"],
             None if of_source is None else of_source["title"],
@@ -197,7 +197,7 @@ def _reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel 
         return None, str(error)
 
 
-def _unsearched(document: Document) -> Extracted:
+def _unsearched(document: SearchedDocument) -> Extracted:
     nothing = windows_from(EXTRACTION.empty_table())
     judged = Judged((), np.empty(0))
     found = memorisation(nothing, judged.apart, len(document.text))
