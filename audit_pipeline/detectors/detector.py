@@ -98,6 +98,9 @@ class Detector:
     share work between settings (a whole k grid costs one sort). ``passes`` says in words how many tokens go through
     the model for each token of the text. ``own_logprobs_suffice``: whether it works where only the log-probabilities of
     the text's own tokens are known. ``on_request``: never scored unless it is named.
+
+    For its page (docs/detectors.md): ``equation`` is the score as a formula in plain text, ``reported`` what its authors
+    report and on what, ``also_reads`` what moves it besides membership; a sentence or two each.
     """
 
     name: str
@@ -109,6 +112,9 @@ class Detector:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     needs: tuple[Need[Any], ...] = ()
     on_request: bool = False
+    equation: str = ""
+    reported: str = ""
+    also_reads: str = ""
 
     @cached_property
     def default(self) -> Settings:
