@@ -24,10 +24,10 @@ def test_reference_by_hand(text_statistics):
     assert outcomes == [(6.0, "ok", None), (-0.25, "ok", None)]
 
 
-def test_the_difference_is_the_default_and_the_grid_has_both_forms(text_statistics):
+def test_the_difference_is_the_default_and_the_grid_has_every_form(text_statistics):
     assert scored(text_statistics, [-1.0], [-4.0], [{}]) == [(3.0, "ok", None)]
     labels = [REFERENCE.label(one) for one in registry.settings(REFERENCE, grid=True)]
-    assert labels == ['{"form":"difference"}', '{"form":"ratio"}']
+    assert labels == ['{"form":"difference"}', '{"form":"ratio"}', '{"form":"wbc"}']
     assert registry.parse_set(["reference.form=ratio"]) == {"reference": {"form": "ratio"}}
 
 
