@@ -43,7 +43,7 @@ CURVATURE = Detector(
         "Made to tell texts that a machine wrote, not members. No figure is given here: no table on members was read."
     ),
     also_reads=(
-        "Whether a machine wrote the text, which is what it was made for: members and generated texts both score "
-        "high. It grows with the square root of the length, so only texts of one length can be compared."
+        "Whether a machine wrote the text, which is what it was made for: generated texts score high, members or not. "
+        "Its size grows with the square root of the length, so only texts of one length can be compared."
     ),
 )

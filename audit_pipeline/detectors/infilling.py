@@ -133,8 +133,8 @@ INFILLING = Detector(
     ),
     reported=(
         "Raoof et al. 2025 (table 1): an AUROC of 76.6, 75.8, 76.2 and 81.8 on WikiMIA at 32, 64, 128 and 256 words, "
-        "the mean of seven models and of original and paraphrased texts (Min-K%++: 74.6, 73.3, 73.9 and 72.7). Which "
-        "k and m are good was found on WikiMIA, too."
+        "the mean of seven models and, up to 128 words, of original and paraphrased texts (Min-K%++: 74.6, 73.3, 73.9 "
+        "and 72.7). Which k and m are good was found on WikiMIA, too."
     ),
     also_reads=(
         "How much the text's own words prepare what follows them: a stock phrase or a repeated name scores high in a "

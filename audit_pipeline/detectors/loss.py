@@ -42,9 +42,8 @@ LOSS = Detector(
     compute=_loss,
     equation="mean over the n scored tokens of l_t = log p(x_t | x_<t), in nats",
     reported=(
-        "No figure of Yeom et al. 2018 is given here: they did not test language models' texts. In Zhang et al. 2025 "
-        "it has an AUROC of 66.5, 63.3 and 67.4 on WikiMIA at 32, 64 and 128 words, the mean of five models (table "
-        "1), and 52.1 to 54.9 on MIMIR (table 2)."
+        "No figure of Yeom et al. 2018 is given here. In Zhang et al. 2025 it has an AUROC of 66.5, 63.3 and 67.4 on "
+        "WikiMIA at 32, 64 and 128 words, the mean of five models (table 1), and 52.1 to 54.9 on MIMIR (table 2)."
     ),
     also_reads=(
         "Above all how easy the text is: common words, repetition, quotations and plain style score high, whether the "

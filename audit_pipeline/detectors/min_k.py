@@ -51,8 +51,10 @@ def moving_means(values: npt.ArrayLike, window: int) -> npt.NDArray[np.float64]:
     A window of 1 leaves the values as they are.
     """
     exact = np.asarray(values, dtype=np.float64)
-    if window == 1 or len(exact) < window:
-        return exact if window == 1 else exact[:0]
+    if window == 1:
+        return exact
+    if len(exact) < window:
+        return exact[:0]
     return np.asarray(sliding_window_view(exact, window).mean(axis=1))
 
 
@@ -109,12 +111,12 @@ def _min_k_plus_plus(statistics: TextStatistics, settings: Sequence[Settings]) -
     return by_group(settings, ("mu", "sigma"), group)
 
 
-def is_share(value: ParameterValue) -> bool:
-    """Whether ``value`` is a share that selects something: a number above 0 and at most 1."""
+def _is_share(value: ParameterValue) -> bool:
     return isinstance(value, float) and 0.0 < value <= 1.0
 
 
-def _is_count(value: ParameterValue) -> bool:
+def is_count(value: ParameterValue) -> bool:
+    """Whether ``value`` is a whole number above 0."""
     return type(value) is int and value >= 1
 
 
@@ -123,7 +125,7 @@ K = Parameter(
     grid=tuple(step / 10 for step in range(1, 11)),
     description="the share of tokens, the lowest ones, that is averaged",
     requirement="a number above 0 and at most 1",
-    accepts=is_share,
+    accepts=_is_share,
 )
 
 WINDOW = Parameter(
@@ -131,7 +133,7 @@ WINDOW = Parameter(
     grid=(1, 3),
     description="how many tokens in a row are averaged before the lowest are taken (Win-k); 1 leaves them as they are",
     requirement="a whole number above 0",
-    accepts=_is_count,
+    accepts=is_count,
     quiet=True,
 )
 

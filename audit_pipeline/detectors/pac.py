@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
-from audit_pipeline.detectors.min_k import K, lowest_means
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings
+from audit_pipeline.detectors.min_k import K, is_count, lowest_means
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import TextStatistics
 
@@ -68,10 +68,6 @@ def _outcome(text: str, own: float, copies: Sequence[TextStatistics]) -> Outcome
     return Outcome.of(float(np.mean([polarized_distance(one.logprob) for one in copies])) - own)
 
 
-def _is_count(value: ParameterValue) -> bool:
-    return type(value) is int and value >= 1
-
-
 PAC = Detector(
     name="pac",
     summary="how much further the likeliest tokens are from the least likely where words of the text are swapped",
@@ -87,7 +83,7 @@ PAC = Detector(
             grid=(5,),
             description="how many copies are averaged, a pass each",
             requirement="a whole number above 0",
-            accepts=_is_count,
+            accepts=is_count,
         ),
         "seeds": Parameter(
             default=TEXT,

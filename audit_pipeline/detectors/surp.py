@@ -73,8 +73,8 @@ SURP = Detector(
         "of p(z | x_<t) log p(z | x_<t) < max_entropy; not applicable where there is none"
     ),
     reported=(
-        "The abstract says up to 29.5% over other detectors, on WikiMIA, MIMIR and a benchmark of books; the tables "
-        "were not read, and no code of the authors was found: the values here meet those of another group's code."
+        "The abstract says up to 29.5% over other detectors, on WikiMIA, MIMIR and Dolma-Book; the tables were not "
+        "read, and no code of the authors was found: the values here meet those of another group's code."
     ),
     also_reads=(
         "Whether the text breaks off a fixed phrase or misspells a word: that surprises a sure model in any text. "

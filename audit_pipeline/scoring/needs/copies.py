@@ -94,6 +94,7 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
 
     @staticmethod
     def derived(texts: Sequence[str]) -> Sequence[str]:
+        # Those of the default setting: others, and a stream's, are not told by the text alone.
         return [copy for text in texts for copy in copies_of(text, Copying.of(PAC.default))]
 
     @property
