@@ -19,10 +19,9 @@ from audit_pipeline.detectors.detector import (
     ParameterValue,
     Settings,
     by_group,
-    outcomes,
     switch,
 )
-from audit_pipeline.detectors.min_k import K, lowest_means, z_scores
+from audit_pipeline.detectors.min_k import K, lowest_outcomes, z_scores
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import BranchStatistics, TextStatistics
 
@@ -91,7 +90,7 @@ def _infilling(statistics: TextStatistics, settings: Sequence[Settings]) -> list
             own_moments=given["branch_moments"] == "own",
             last_token=bool(given["last_token_as_future"]),
         )
-        return outcomes(lowest_means(ratios, [float(setting["k"]) for setting in same]).tolist())
+        return lowest_outcomes(ratios, same)
 
     return by_group(settings, ("m", "branch_moments", "last_token_as_future"), group)
 
@@ -127,4 +126,18 @@ INFILLING = Detector(
         ),
         "last_token_as_future": switch("look at the text's last token, too; the authors' code leaves it out"),
     },
+    equation=(
+        "mean of the max(1, int(k * n)) lowest r_i; r_i = z_i(x_i) - z_i(x*_i) + the sum over j = i + 1 ... min(i + "
+        "m, n) of z_j(text as it is) - z_j(x*_i in the place of x_i), where x*_i is the model's first choice at i and "
+        "z = (l - mu) / max(sigma, 1e-6) at a token's own place; r_i = 0 where x_i is x*_i"
+    ),
+    reported=(
+        "Raoof et al. 2025 (table 1): an AUROC of 76.6, 75.8, 76.2 and 81.8 on WikiMIA at 32, 64, 128 and 256 words, "
+        "the mean of seven models and, up to 128 words, of original and paraphrased texts (Min-K%++: 74.6, 73.3, 73.9 "
+        "and 72.7). Which k and m are good was found on WikiMIA, too."
+    ),
+    also_reads=(
+        "How much the text's own words prepare what follows them: a stock phrase or a repeated name scores high in a "
+        "text that was never seen, so style and topic move it."
+    ),
 )

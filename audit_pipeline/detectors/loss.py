@@ -40,6 +40,15 @@ LOSS = Detector(
     passes="1",
     own_logprobs_suffice=True,
     compute=_loss,
+    equation="mean over the n scored tokens of l_t = log p(x_t | x_<t), in nats",
+    reported=(
+        "No figure of Yeom et al. 2018 is given here. In Zhang et al. 2025 it has an AUROC of 66.5, 63.3 and 67.4 on "
+        "WikiMIA at 32, 64 and 128 words, the mean of five models (table 1), and 52.1 to 54.9 on MIMIR (table 2)."
+    ),
+    also_reads=(
+        "Above all how easy the text is: common words, repetition, quotations and plain style score high, whether the "
+        "model saw the text or not. Longer texts score higher, since their later tokens have more context."
+    ),
 )
 
 ZLIB = Detector(
@@ -49,4 +58,13 @@ ZLIB = Detector(
     passes="1",
     own_logprobs_suffice=True,
     compute=_zlib,
+    equation="(mean over the n scored tokens of l_t) / (bytes of the text in UTF-8, compressed by zlib)",
+    reported=(
+        "No figure of Carlini et al. 2021 is given here. In Zhang et al. 2025 it has an AUROC of 67.0, 65.0 and 69.4 "
+        "on WikiMIA at 32, 64 and 128 words, the mean of five models (table 1), and 52.3 to 54.8 on MIMIR (table 2)."
+    ),
+    also_reads=(
+        "The text's length, which decides most of the bytes: the longer of two texts scores higher. Beyond that what "
+        "the loss reads, less the repetition that zlib finds."
+    ),
 )

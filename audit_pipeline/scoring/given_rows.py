@@ -339,7 +339,7 @@ def _as_registered(written: Setting) -> Setting:
     if not isinstance(parameters, dict):
         raise ValueError("parameters are no JSON object")
     if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
-        return name, canonical_json({**REGISTRY[name].default, **parameters})
+        return name, REGISTRY[name].label(parameters)
     if not parameters:
         return name, canonical_json({})
     return f"{name} {', '.join(f'{key}={value}' for key, value in sorted(parameters.items()))}", canonical_json({})

@@ -496,13 +496,16 @@ def test_the_grid_and_what_is_set(workspace: Workspace, tmp_path: Path) -> None:
     grid = settings("--grid")
     assert {("loss", "{}"), ("zlib", "{}"), ("lowercase", "{}")} <= set(grid)
     for detector in ("min_k", "min_k_plus_plus"):
-        assert [json.loads(parameters)["k"] for name, parameters in grid if name == detector] == [float(k) for k in ks]
+        own = [json.loads(parameters) for name, parameters in grid if name == detector]
+        assert [(one["k"], one.get("window", 1)) for one in own] == [
+            (float(k), window) for k in ks for window in (1, 3)
+        ]
         assert (detector, '{"k":0.3}') in grid, "0.3, not 0.30000000000000004"
     assert settings("--detectors", "min_k,loss") == [("min_k", '{"k":0.2}'), ("loss", "{}")]
     assert settings("--detectors", "min_k", "--set", "min_k.k=.35") == [("min_k", '{"k":0.35}')]
     fixed = settings("--grid", "--set", "min_k.k=0.5")
-    assert [parameters for name, parameters in fixed if name == "min_k"] == ['{"k":0.5}']
-    assert len([name for name, _ in fixed if name == "min_k_plus_plus"]) == len(ks)
+    assert [parameters for name, parameters in fixed if name == "min_k"] == ['{"k":0.5}', '{"k":0.5,"window":3}']
+    assert len([name for name, _ in fixed if name == "min_k_plus_plus"]) == 2 * len(ks)
 
 
 def test_other_files_columns_and_a_dtype(workspace: Workspace, tmp_path: Path) -> None:
@@ -1082,7 +1085,11 @@ def test_what_there_is_as_json(audited: Workspace) -> None:
     detectors = answered(audited.run("detectors", "--json"))["detectors"]
     assert [row["detector"] for row in detectors] == list(REGISTRY)
     [min_k] = [row for row in detectors if row["detector"] == "min_k"]
-    assert (min_k["parameters"], min_k["on_request"], min_k["own_logprobs_suffice"]) == ({"k": 0.2}, False, True)
+    assert (min_k["parameters"], min_k["on_request"], min_k["own_logprobs_suffice"]) == (
+        {"k": 0.2, "window": 1},
+        False,
+        True,
+    )
     [tiny] = answered(audited.run("models", "--json"))["models"]
     assert (tiny["model"], tiny["dtype"], tiny["licence"]) == ("tiny", "float32", None)
     benchmarks = {row["benchmark"]: row for row in answered(audited.run("benchmarks", "--json"))["benchmarks"]}

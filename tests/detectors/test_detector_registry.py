@@ -52,7 +52,9 @@ def test_the_k_grid_is_spelled_canonically(name):
     detector = registry.get(name)
     assert [detector.label(one) for one in registry.settings(detector)] == ['{"k":0.2}']
     grid = [detector.label(one) for one in registry.settings(detector, grid=True)]
-    assert grid == [f'{{"k":{k}}}' for k in ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]]
+    ks = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]
+    assert [one for one in grid if "window" not in one] == [f'{{"k":{k}}}' for k in ks]
+    assert [one for one in grid if "window" in one] == [f'{{"k":{k},"window":3}}' for k in ks]
 
 
 def test_a_detector_without_parameters_has_one_setting():
@@ -94,7 +96,7 @@ def test_set_is_typed(two):
         ("min_k.k", "not of the form"),
         (".k=0.3", "not of the form"),
         ("mink.k=0.3", "did you mean min_k"),
-        ("min_k.m=0.3", "no parameter 'm'; there are: k"),
+        ("min_k.m=0.3", "no parameter 'm'; there are: k, window"),
         ("loss.k=0.3", "'loss' has no parameters"),
         ("min_k.k=0", "min_k.k: '0' is not a number above 0 and at most 1"),
         ("min_k.k=1.01", "at most 1"),
@@ -126,7 +128,10 @@ def test_overrides_are_checked_as_well(value):
 
 def test_a_selection_keeps_the_given_order_and_takes_each_once():
     chosen = registry.select(["min_k", "loss", "min_k"], overrides={"min_k": {"k": 0.4}})
-    assert [(detector.name, settings) for detector, settings in chosen] == [("min_k", [{"k": 0.4}]), ("loss", [{}])]
+    assert [(detector.name, settings) for detector, settings in chosen] == [
+        ("min_k", [{"k": 0.4, "window": 1}]),
+        ("loss", [{}]),
+    ]
     ordinary = [name for name, one in registry.REGISTRY.items() if not one.on_request]
     assert [detector.name for detector, _ in registry.select()] == ordinary
     asked_for = registry.select(overrides={"neighbour": {"n": 5}})
@@ -134,11 +139,11 @@ def test_a_selection_keeps_the_given_order_and_takes_each_once():
         n for n in registry.REGISTRY if n in {*ordinary, "neighbour"}
     ]
     counted = {detector.name: len(settings) for detector, settings in registry.select(grid=True)}
-    # k, and for infilling k and m; switches and choices of an ablation are not swept.
+    # k with window, and for infilling k and m; switches and choices of an ablation are not swept.
     assert {n: counted[n] for n in ("loss", "min_k", "min_k_plus_plus", "infilling")} == {
         "loss": 1,
-        "min_k": 10,
-        "min_k_plus_plus": 10,
+        "min_k": 20,
+        "min_k_plus_plus": 20,
         "infilling": 80,
     }
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.min_k import MIN_K, MIN_K_PLUS_PLUS, lowest_means, selected
+from audit_pipeline.detectors.min_k import MIN_K, MIN_K_PLUS_PLUS, lowest_means, moving_means, selected
 
 GRID = [{"k": step / 10} for step in range(1, 11)]
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
@@ -128,3 +128,60 @@ def test_min_k_plus_plus_without_mu_or_sigma(text_statistics):
     both, mu_only = (1 + 0.5 - 2) / 3, (2 + 2 - 2) / 3
     sigma_only, neither = (-0.5 - 0.5 - 6) / 3, -9 / 3
     assert found == pytest.approx([both, mu_only, sigma_only, neither], abs=1e-6)
+
+
+def smoothed(values, window):
+    """Moving means as the definition says, with Python's own numbers."""
+    return [math.fsum(values[at : at + window]) / window for at in range(len(values) - window + 1)]
+
+
+def test_moving_means_by_hand():
+    assert moving_means([1.0, 2.0, 6.0, 4.0], 2).tolist() == [1.5, 4.0, 5.0]
+    assert moving_means([1.0, 2.0, 6.0], 3).tolist() == [3.0]
+    assert moving_means([1.0, 2.0], 3).tolist() == []
+    exact = moving_means(np.array([0.1], np.float32), 1)
+    assert (exact.dtype, exact.tolist()) == (np.float64, [float(np.float32(0.1))])
+
+
+@given(values=logprobs, window=st.integers(1, 12))
+def test_moving_means_equal_their_twin(values, window):
+    found = moving_means(values, window).tolist()
+    assert found == pytest.approx(smoothed(values, window), rel=1e-12, abs=1e-12)
+
+
+def test_windows_by_hand(text_statistics):
+    statistics = text_statistics([-1.0, -4.0, -1.0, -7.0], mean=[-2.0] * 4, std=[1.0, 2.0, 1.0, 1.0])
+    # Of the means -2, -4 the lowest; three in a row of 1, -1, 1, -5 have the means 1/3, -5/3.
+    assert scores(MIN_K, statistics, [{"window": 3}, {"k": 1.0, "window": 3}]) == [-4.0, -3.0]
+    assert scores(MIN_K_PLUS_PLUS, statistics, [{"window": 3}]) == [pytest.approx(-5 / 3)]
+    # k counts windows: int(3 * .5) is 1 where int(4 * .5) is 2.
+    assert scores(MIN_K, statistics, [{"k": 0.5, "window": 2}]) == [-4.0]
+
+
+@given(values=logprobs, window=st.integers(2, 9))
+def test_a_window_equals_its_twin_and_needs_as_many_tokens(text_statistics, values, window):
+    settings = [{**one, "window": window} for one in GRID]
+    if len(values) < window:
+        outcomes = MIN_K.score(text_statistics(values), settings)
+        assert {(one.score, one.status) for one in outcomes} == {(None, "not_applicable")}
+        assert str(len(values)) in outcomes[0].reason
+        return
+    expected = [twin(smoothed(values, window), one["k"]) for one in GRID]
+    assert scores(MIN_K, text_statistics(values), settings) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("detector", [MIN_K, MIN_K_PLUS_PLUS])
+@given(values=logprobs)
+def test_a_window_of_one_is_the_plain_score_under_its_plain_label(text_statistics, detector, values):
+    statistics = text_statistics(values)
+    plain, one = scores(detector, statistics, GRID), scores(detector, statistics, [{**k, "window": 1} for k in GRID])
+    assert plain == one
+    assert detector.label({"k": 0.2, "window": 1}) == '{"k":0.2}'
+    assert detector.label({"k": 0.2, "window": 3}) == '{"k":0.2,"window":3}'
+
+
+@pytest.mark.parametrize("detector", [MIN_K, MIN_K_PLUS_PLUS])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_one_bad_token_fails_every_window(text_statistics, detector, bad):
+    outcomes = detector.score(text_statistics([-3.0, bad, -2.0, -1.0]), [{"window": 2}, {"window": 4}])
+    assert {(one.score, one.status) for one in outcomes} == {(None, "failed")}

@@ -335,7 +335,7 @@ def test_every_setting_of_the_grid_gets_its_rows(small):
         for setting in settings
     ]
     found = run(scores, examples)
-    assert found.table.num_rows == (1 + 10 + 80 + 1) * 5
+    assert found.table.num_rows == (1 + 20 + 80 + 1) * 5
     assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(5), "blind_control {}"}
     # A benchmark may fix a parameter: its value is then the default's, as the scores say.
     table = scores_table(scores).drop_columns("is_default")

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.contracts import Pair, canonical_json
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.columns import ROWS_OF_A_PIECE
@@ -171,7 +171,7 @@ def setting_of(values: Any) -> tuple[str, str]:
     if not isinstance(parameters, dict):
         raise ValueError("parameters are no JSON object")
     if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
-        return name, canonical_json({**REGISTRY[name].default, **parameters})
+        return name, REGISTRY[name].label(parameters)
     said = ", ".join(f"{key}={value}" for key, value in sorted(parameters.items()))
     return f"{name} {said}".strip(), "{}"
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json
-from audit_pipeline.detectors.registry import is_default
+from audit_pipeline.detectors.registry import REGISTRY, is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.scoring.given_scores import GivenScores, read_given
 
@@ -92,6 +92,20 @@ def test_a_detector_of_ours_is_at_its_default_where_nothing_is_said(tmp_path: Pa
     assert settings["min_k"] == {"k": 0.2}
     assert settings["infilling"]["k"] == 0.5
     assert is_default("min_k", canonical_json(settings["min_k"]))
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_detector_of_ours_is_at_its_default_under_the_label_that_its_scores_have(
+    name: str, tmp_path: Path
+) -> None:
+    labels = [None, "{}", REGISTRY[name].label({}), canonical_json(REGISTRY[name].default)]
+    rows = [
+        {"example_id": str(place), "score": 1.0, "label": 1, "detector": name, "parameters": label}
+        for place, label in enumerate(labels)
+    ]
+    found = read(tmp_path, rows).scores
+    assert set(found.column("parameters").to_pylist()) == {REGISTRY[name].label({})}
+    assert found.column("is_default").to_pylist() == [True] * len(labels)
 
 
 def test_labelled_groups_are_divided_and_unknown_ones_audited(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""How much likelier the text is than what the model itself would write: the curvature of Fast-DetectGPT.
+
+What belongs here: the text's log-likelihood against its expectation, pooled over the text. What does not: the same
+token by token (min_k.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.lowercase import quotient
+from audit_pipeline.detectors.statistics import TextStatistics
+
+
+def _curvature(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    return [_outcome(statistics)] * len(settings)
+
+
+def _outcome(statistics: TextStatistics) -> Outcome:
+    above = float(np.sum(statistics.logprob, dtype=np.float64) - np.sum(statistics.mean, dtype=np.float64))
+    variance = float(np.sum(np.square(statistics.std, dtype=np.float64)))
+    if variance == 0:
+        return Outcome.not_applicable("the standard deviation is 0 at every token, and the score divides by it")
+    return Outcome.of(quotient(above, math.sqrt(variance)))
+
+
+CURVATURE = Detector(
+    name="curvature",
+    summary="log-likelihood of the text less what the model expects, in standard deviations of the whole text",
+    source="Bao et al., ICLR 2024 (Fast-DetectGPT, analytic form)",
+    passes="1",
+    own_logprobs_suffice=False,
+    compute=_curvature,
+    equation=(
+        "(sum of l_t - sum of mu_t) / sqrt(sum of sigma_t^2) over the n scored tokens, mu_t and sigma_t the mean and "
+        "the standard deviation of log p(. | x_<t) under the model's own distribution"
+    ),
+    reported=(
+        "Made to tell texts that a machine wrote, not members. No figure is given here: no table on members was read."
+    ),
+    also_reads=(
+        "Whether a machine wrote the text, which is what it was made for: generated texts score high, members or not. "
+        "Its size grows with the square root of the length, so only texts of one length can be compared."
+    ),
+)

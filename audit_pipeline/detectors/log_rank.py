@@ -1,0 +1,36 @@
+"""Where the text's tokens stand among the model's choices.
+
+What belongs here: detectors made of the tokens' ranks. What does not: those made of log-probabilities (loss.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.statistics import TextStatistics
+
+
+def _log_rank(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    """-mean log(r_t + 1), r_t = 0 for the likeliest token: a better rank has to score higher, hence the minus."""
+    return [Outcome.of(-float(np.mean(np.log1p(statistics.rank.astype(np.float64)))))] * len(settings)
+
+
+LOG_RANK = Detector(
+    name="log_rank",
+    summary="mean logarithm of the tokens' ranks among the model's choices, negated",
+    source="a baseline in the code of Bao et al., ICLR 2024 (Fast-DetectGPT)",
+    passes="1",
+    own_logprobs_suffice=False,
+    compute=_log_rank,
+    equation="-(mean over the n scored tokens of log(r_t + 1)), r_t = 0 where x_t is the model's first choice",
+    reported=(
+        "Made to tell texts that a machine wrote, not members. No figure is given here: no table on members was read."
+    ),
+    also_reads=(
+        "What the loss reads: how usual the words are, and so style, topic and length. Tokens of equal logits share "
+        "the better rank, which a model in low precision often has."
+    ),
+)

@@ -1,0 +1,149 @@
+"""Copies of the text with words swapped.
+
+What belongs here: making them, and the model's passes over them. What does not: the score (detectors/).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.needs import Lacking
+from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
+from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.scoring.needs.provider import (
+    BY_ITSELF,
+    ForwardOf,
+    OnProgress,
+    Provider,
+    Read,
+    ScoringScope,
+    TextWithStatistics,
+)
+from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.prepare import Plan, plan
+from audit_pipeline.token_statistics.run import RunSummary, compute
+
+_NOT_RUN = Lacking("the model has not been run on every copy of the text: run it again")
+_NO_FILE = "one stream of random numbers over the rows of a file is there for a file that is scored, not for an audit"
+_MOST_DRAWS = 4
+_STREAM_SEED = 0
+
+
+def permutations(words: int, alpha: float, n: int, draw: random.Random) -> list[list[int]]:
+    """Which of ``words`` >= 1 words stands at each place of each of ``n`` copies: [n][words], as the authors make them.
+
+    A copy is made by max(1, int(alpha * words)) swaps, one after another. A swap draws a place, then another one until
+    it differs, four times at most; else it is lost. The copies are shuffled in the end.
+    """
+    made = []
+    for _ in range(n):
+        order = list(range(words))
+        for _ in range(max(1, int(alpha * words))):
+            one = draw.randint(0, words - 1)
+            others = (draw.randint(0, words - 1) for _ in range(_MOST_DRAWS))
+            other = next((place for place in others if place != one), one)
+            order[one], order[other] = order[other], order[one]
+        made.append(order)
+    draw.shuffle(made)
+    return made
+
+
+def copies_of(text: str, way: Copying, stream: random.Random | None = None) -> list[str]:
+    """The ``way.n`` copies of ``text``, whose words are what stands between single blanks.
+
+    Random numbers are the next ones of ``stream``; without one, the text itself is their seed.
+    """
+    words = text.split(" ")
+    draw = stream or random.Random(int(text_sha256(text)[:16], 16))  # noqa: S311 - repeatable
+    return [" ".join(words[word] for word in order) for order in permutations(len(words), way.alpha, way.n, draw)]
+
+
+@dataclass
+class _Made:
+    """The copies of each of ``texts`` by way, and whether the model has been run for them."""
+
+    texts: Sequence[str]
+    copies: Sequence[Mapping[Copying, Sequence[str]]]
+    run: bool = False
+
+    @property
+    def flat(self) -> list[str]:
+        return [copy for own in self.copies for made in own.values() for copy in made]
+
+
+class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
+    """The statistics of the copies that the settings ask for.
+
+    With one stream of random numbers the texts are the rows of a file, chunk by chunk in its order, each with what the
+    rows before it have left of the stream: a text that stands there twice has other copies the second time.
+    """
+
+    need = COPIES
+
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+        self._scope, self._model, self._where = scope, scope.model, scope.where
+        ways = dict.fromkeys(Copying.of(one) for one in settings)
+        self._streams = {way: random.Random(_STREAM_SEED) if way.seeds == STREAM else None for way in ways}  # noqa: S311
+        self._made: _Made | None = None
+
+    @staticmethod
+    def derived(texts: Sequence[str]) -> Sequence[str]:
+        # Those of the default setting: others, and a stream's, are not told by the text alone.
+        return [copy for text in texts for copy in copies_of(text, Copying.of(PAC.default))]
+
+    @property
+    def passes(self) -> int:
+        return sum(way.n for way in self._streams)
+
+    def missing(self) -> str | None:
+        if self._scope.in_context:
+            return BY_ITSELF
+        return _NO_FILE if self._scope.beside is None and any(way.seeds == STREAM for way in self._streams) else None
+
+    def plan(self, texts: Sequence[str]) -> Plan:
+        return plan(self._model, self._make(texts).flat, self._where)
+
+    def cost(self, texts: Sequence[str]) -> str | None:
+        tokens = self.plan(texts).tokens_to_run
+        return f"pac: {self.passes} copies of each text, {tokens:,} tokens in all" if tokens else None
+
+    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
+        if self._made is not None and self._made.run:
+            # These are the next rows of the file, even where they repeat the last ones.
+            self._made = None
+        made = self._make(texts)
+        made.run = True
+        return compute(self._model, made.flat, self._where, partial(forward_of, self._model), on_progress=on_progress)
+
+    def read(self, texts: Sequence[str]) -> Read[Mapping[Copying, Sequence[TextStatistics]]]:
+        made = self._make(texts)
+        index = StatisticsIndex(read_statistics(self._model, made.flat, self._where))
+        rows: dict[str, list[Mapping[Copying, Sequence[str]]]] = {}
+        for text, copies in zip(made.texts, made.copies, strict=True):
+            rows.setdefault(text, []).append(copies)
+        in_order = {text: itertools.cycle(found) for text, found in rows.items()}
+
+        def find(scored: TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | Lacking:
+            # A text that stands there more than once is asked for as often, in the same order.
+            own = next(in_order[scored.whole]) if scored.whole in in_order else {}
+            found = {way: list(_found(index, copies)) for way, copies in own.items()}
+            return found if found and all(len(found[way]) == way.n for way in found) else _NOT_RUN
+
+        return find
+
+    def _make(self, texts: Sequence[str]) -> _Made:
+        """The copies of the texts, made once for those at hand: they are wanted to be run, and to be scored."""
+        if self._made is None or self._made.texts != texts:
+            made = [{way: copies_of(text, way, stream) for way, stream in self._streams.items()} for text in texts]
+            self._made = _Made(texts, made)
+        return self._made
+
+
+def _found(index: StatisticsIndex, copies: Sequence[str]) -> Iterator[TextStatistics]:
+    return (one for copy in copies if (one := index.find(copy)) is not None)

@@ -1,0 +1,169 @@
+"""Copies of a text with words swapped: whose they are, in what order random numbers are drawn, what is run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_files import write_rows
+from tiny_models import SENTENCES, twin_statistics
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, polarized_distance
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.fetch.read import open_texts
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.chunks import ChunkLimits
+from audit_pipeline.scoring.file import score_file
+from audit_pipeline.scoring.needs.copies import copies_of, permutations
+from audit_pipeline.scoring.needs.provider import UserInputs
+from audit_pipeline.scoring.needs.registry import derived
+from audit_pipeline.scoring.session import Selection, Session
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+
+# One stands twice, and right behind itself.
+TEXTS = [*SENTENCES[:3], SENTENCES[2], "word", SENTENCES[0]]
+
+
+def pac(seeds: str) -> Selection:
+    return select(["pac"], overrides={"pac": {"seeds": seeds}})
+
+
+def scored_file(texts: Sequence[str], seeds: str, tiny: Tiny, folder: Path, at_a_time: int) -> list[float | None]:
+    """Scores of the rows of a file that is worked on so many rows at a time."""
+    model, forward = tiny("llama")
+    file = write_rows(folder / f"{at_a_time}.jsonl", [{"text": text} for text in texts])
+    out = folder / f"{at_a_time}.parquet"
+    limits = ChunkLimits(texts=at_a_time)
+    paths = DataPaths(folder / "data")
+    score_file(open_texts(file), out, model, pac(seeds), paths, lambda wanted: forward, bounds=limits)
+    return [row["score"] for row in pq.read_table(out).to_pylist()]
+
+
+def by_hand(text: str, copies: Sequence[str], tiny: Tiny) -> float:
+    """The score from passes of the test's own."""
+    own, *others = (polarized_distance(twin_statistics(*tiny("llama"), one)["logprob"]) for one in (text, *copies))
+    return float(np.mean(others)) - own
+
+
+@given(words=st.integers(1, 60), alpha=st.floats(0.05, 1), n=st.integers(1, 6), seed=st.integers(0, 2**64 - 1))
+def test_a_copy_has_every_word_once_and_the_seed_decides(words: int, alpha: float, n: int, seed: int) -> None:
+    found = permutations(words, alpha, n, random.Random(seed))
+    assert [sorted(one) for one in found] == [list(range(words))] * n
+    moved = [sum(place != word for place, word in enumerate(one)) for one in found]
+    assert max(moved) <= 2 * max(1, int(alpha * words))
+    assert found == permutations(words, alpha, n, random.Random(seed))
+
+
+def test_the_draws_of_a_seed_stay_what_they_are() -> None:
+    """What is in the caches would otherwise no longer be found."""
+    assert permutations(4, 0.3, 3, random.Random(0)) == [[3, 1, 2, 0], [0, 1, 3, 2], [0, 1, 3, 2]]
+    assert permutations(10, 0.3, 2, random.Random(1)) == [
+        [0, 7, 9, 3, 1, 5, 6, 4, 8, 2],
+        [6, 3, 2, 1, 4, 5, 7, 0, 8, 9],
+    ]
+
+
+class Scripted(random.Random):
+    """Gives places from a list, and leaves order alone."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        super().__init__()
+        self.left = list(places)
+
+    def randint(self, a: int, b: int) -> int:
+        return self.left.pop(0)
+
+    def shuffle(self, x: object) -> None: ...
+
+
+def test_a_swap_is_lost_after_four_draws_of_its_own_place() -> None:
+    lost = Scripted([1, 1, 1, 1, 1])
+    assert permutations(3, 0.1, 1, lost) == [[0, 1, 2]]
+    assert lost.left == []
+    at_last = Scripted([1, 1, 1, 1, 2, 9])
+    assert permutations(3, 0.1, 1, at_last) == [[0, 2, 1]]
+    assert at_last.left == [9]
+
+
+def test_copies_keep_every_blank() -> None:
+    text = " two  words "
+    assert {"".join(sorted(one)) for one in copies_of(text, Copying(0.5, 4, TEXT))} == {"".join(sorted(text))}
+    assert copies_of("word", Copying(0.3, 2, TEXT)) == ["word", "word"]
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, len(TEXTS)])
+def test_a_text_has_its_own_copies_wherever_it_stands(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
+    way = Copying(0.3, 5, TEXT)
+    expected = [None if text == "word" else by_hand(text, copies_of(text, way), tiny) for text in TEXTS]
+    assert scored_file(TEXTS, TEXT, tiny, tmp_path, at_a_time) == [
+        None if one is None else pytest.approx(one, abs=2e-3) for one in expected
+    ]
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, len(TEXTS)])
+def test_one_stream_goes_over_the_rows_of_a_file_in_their_order(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
+    stream = random.Random(0)
+    copies = [copies_of(text, Copying(0.3, 5, STREAM), stream) for text in TEXTS]
+    assert copies[2] != copies[3], "a text that stands there twice has other copies"
+    found = scored_file(TEXTS, STREAM, tiny, tmp_path, at_a_time)
+    assert found[4] is None
+    for place in (0, 1, 2, 3, 5):
+        assert found[place] == pytest.approx(by_hand(TEXTS[place], copies[place], tiny), abs=2e-3), place
+    assert found[2] != found[3]
+
+
+def test_what_is_planned_is_run_once(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    paths, texts = DataPaths(tmp_path), list(SENTENCES[:3])
+    session = Session(model, pac(TEXT), paths, beside=UserInputs())
+    planned = session.plan(texts)
+    [words] = session.costs(texts)
+    assert words.startswith("pac: 5 copies of each text")
+    summary = session.run(texts, lambda wanted: forward)
+    assert summary.extra["copies"].tokens_computed == planned.tokens_to_run - summary.own.tokens_computed > 0
+    assert session.further_passes == [5]
+    again = Session(model, pac(TEXT), paths, beside=UserInputs())
+    assert again.costs(texts) == []
+    assert again.run(texts, never).extra["copies"].tokens_computed == 0
+
+
+def test_copies_that_were_not_run_are_said(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    Session(model, [], DataPaths(tmp_path)).run(TEXTS[:2], lambda wanted: forward)
+    rows = Session(model, pac(TEXT), DataPaths(tmp_path)).score(["a"], TEXTS[:1]).to_pylist()
+    assert [(row["status"], "run on every copy" in row["reason"]) for row in rows] == [("not_applicable", True)]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "where", "words"),
+    [
+        (STREAM, {}, "over the rows of a file"),
+        (TEXT, {"in_context": True}, "in the context of an input"),
+        (STREAM, {"in_context": True, "beside": UserInputs()}, "in the context of an input"),
+    ],
+)
+def test_where_there_are_no_copies(
+    seeds: str, where: Mapping[str, object], words: str, tiny: Tiny, tmp_path: Path
+) -> None:
+    session = Session(tiny("llama")[0], pac(seeds), DataPaths(tmp_path), **where)  # type: ignore[arg-type]
+    [reason] = session.missing.values()
+    assert words in reason
+
+
+def test_the_copies_are_found_when_a_text_is_forgotten() -> None:
+    text = SENTENCES[0]
+    assert set(copies_of(text, Copying(0.3, 5, TEXT))) <= set(derived([text]))
+
+
+def never(wanted: TokenizedModel) -> ForwardPass:
+    raise AssertionError("the model must not be loaded: everything is cached")
