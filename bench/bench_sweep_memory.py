@@ -23,9 +23,10 @@ def measure(vocabulary: int, positions: int) -> None:
     import torch
 
     from audit_pipeline.catalogue.contracts import MEASURED
+    from audit_pipeline.token_statistics.blocks import Scratch
     from audit_pipeline.token_statistics.head import Head, HeadLogits
     from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by
-    from audit_pipeline.token_statistics.reduce import Scratch, sweep
+    from audit_pipeline.token_statistics.reduce import sweep
 
     weight = torch.randn(vocabulary, WIDTH)
     head = Head(weight, None, 1.0, None, linear_by(onednn=faster_with_onednn(weight)))
