@@ -34,8 +34,8 @@ from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
 from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
-from audit_pipeline.token_statistics.kept import Kind
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
+from audit_pipeline.token_statistics.kept import Kind
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.windows import windows_of
 
