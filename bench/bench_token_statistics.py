@@ -1,13 +1,14 @@
 """Tokens per second of the token-statistics stage, beside the bare model, the papers' loop and vLLM.
 
 Run by hand: ``python bench/bench_token_statistics.py [--texts N] [--words 64] [--repeats 7] [--threads T] [--device D]
-[--vllm PYTHON]``.
+[--vllm PYTHON] [--kinds renyi temperatures] [--processor-time]``.
 
 bare: the model's body and head over the same tokens, cut into sequences of one length so that nothing is padded, in
 batches of the stage's budget, nothing kept, multiplied by the library that the stage uses. torch: the same as torch
 multiplies by itself, where that is another library. loop: one text at a time with the statistics written as in the
 published Min-K%++ script. vllm: the same token ids through vLLM with the 20 best tokens of each place, in a process
-of its own with as many threads, where ``--vllm`` names a Python that has it. The stage is all of ``compute`` with an
+of its own with as many threads, where ``--vllm`` names a Python that has it. with KIND: the stage where the pass leaves
+that kind behind as well, for each of ``--kinds``. The stage is all of ``compute`` with an
 empty cache: encoding, batching, the pass, the reductions and the Parquet files; loading the model is left out
 everywhere. All variants run in turn within a repeat, the order turned by one each time, and ratios are taken within a
 repeat, so that a noisy machine disturbs both sides alike; the ratio of the best times stands beside their median.
@@ -39,7 +40,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_over
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.kept import Kind, read_statistics
 from audit_pipeline.token_statistics.products import linear_layers, multiplied
 from audit_pipeline.token_statistics.run import TOKEN_BUDGET, compute
 
@@ -85,9 +86,10 @@ class Variant:
             for text in self.encoded
         ]
 
-    def stage(self) -> None:
+    def stage(self, *besides: Kind) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            summary = compute(self.tokenized, self.texts, DataPaths(Path(folder)), lambda: self.forward)
+            paths, kinds = DataPaths(Path(folder)), ("base", *besides)
+            summary = compute(self.tokenized, self.texts, paths, lambda: self.forward, kinds=kinds)
             assert summary.texts_computed == len(self.texts)
 
     def bare(self, batches: list[torch.Tensor], onednn: bool) -> None:
@@ -159,15 +161,15 @@ class OtherEngine:
         raise SystemExit("vLLM ended: run bench/vllm_prompts.py by hand to see why")
 
 
-def seconds_of(work: Callable[[], None], device: str) -> float:
-    """Wall time of ``work``, the device's queue included."""
+def seconds_of(work: Callable[[], None], device: str, clock: Callable[[], float]) -> float:
+    """How long ``work`` takes by ``clock``, the device's queue included."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-    started = time.perf_counter()
+    started = clock()
     work()
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def parse() -> argparse.Namespace:
@@ -179,6 +181,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default=default_device())
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--kinds", nargs="*", default=[], help="kinds that the pass leaves behind besides, each alone")
+    parser.add_argument(
+        "--processor-time", action="store_true", help="of all threads, not wall time: where others use the machine"
+    )
     parser.add_argument("--vllm", metavar="PYTHON", help="a Python that has vLLM; compared in float32")
     return parser.parse_args()
 
@@ -197,6 +203,8 @@ def main() -> None:
         variant = Variant(tokenized, model, ForwardPass(model, tokenized.vocab_size), texts, encode(tokenized, texts))
         variants[dtype] = variant
         jobs[f"stage {dtype}"] = variant.stage
+        for kind in given.kinds:
+            jobs[f"with {kind} {dtype}"] = partial(variant.stage, kind)
         onednn = variant.forward.checked.onednn
         jobs[f"bare {dtype}"] = partial(variant.bare, variant.unpadded_batches(), onednn)
         if onednn:
@@ -219,11 +227,12 @@ def timed(
     found = {dtype: variant.logprobs() for dtype, variant in variants.items()}
     for job in jobs.values():
         job()
+    clock = time.process_time if given.processor_time else time.perf_counter
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for repeat in range(given.repeats):
         names = list(jobs)
         for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
-            seconds[name].append(seconds_of(jobs[name], given.device))
+            seconds[name].append(seconds_of(jobs[name], given.device, clock))
     return seconds, found
 
 
@@ -246,13 +255,20 @@ def told(
             if under is None:
                 continue
             over = seconds[f"stage {dtype}"]
-            within = statistics.median(u / o for o, u in zip(over, under, strict=True))
-            best = min(under) / min(over)
-            print(f"stage / {other}, {dtype:9} median {within:.3f}   of best times {best:.3f}   aim {aim}")
+            show_ratio(f"stage / {other}, {dtype:9}", over, under, str(aim))
+        for kind in given.kinds:
+            aim = "0.9" if kind == "renyi" else "none"
+            show_ratio(f"with {kind} / stage, {dtype}", seconds[f"with {kind} {dtype}"], seconds[f"stage {dtype}"], aim)
     if {"float32", "bfloat16"} <= set(found):
         exact, rounded = found["float32"], found["bfloat16"]
         apart = np.concatenate([np.abs(exact[key] - rounded[key]) for key in exact])
         print(f"bfloat16 from float32, |Δlogprob|: mean {apart.mean():.4f}, 99% {np.quantile(apart, 0.99):.4f}")
+
+
+def show_ratio(what: str, over: list[float], under: list[float], aim: str) -> None:
+    """Print by how many times the rate of ``over`` is that of ``under``, both seconds by repeat."""
+    within = statistics.median(u / o for o, u in zip(over, under, strict=True))
+    print(f"{what} median {within:.3f}   of best times {min(under) / min(over):.3f}   aim {aim}")
 
 
 def load() -> float:

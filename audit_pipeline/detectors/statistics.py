@@ -52,6 +52,29 @@ class BranchStatistics:
         return BranchStatistics(self.m, self.offsets[start:] - first, self.logprob[first:], self.z[first:])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerSums:
+    """Sums over powers of the probabilities at each scored token, their logs [n] each: of p^2, and of
+    sqrt(max(p, 1e-10))."""
+
+    log_sum_p2: Float32s
+    log_sum_sqrt_p: Float32s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Temperatures:
+    """The distribution q proportional to p^beta at each scored token, for each of the cached inverse temperatures.
+
+    [n, k] each: log of the sum of p^beta, and mean and standard deviation of log q under q. ``vocab_size`` is how many
+    tokens there are.
+    """
+
+    log_sum_p_beta: Float32s
+    mean: Float32s
+    std: Float32s
+    vocab_size: int
+
+
 @dataclass(frozen=True, eq=False)
 class TokenFrequencies:
     """How often each token of one tokenizer occurs in a reference corpus: ``counts`` [at least V]."""

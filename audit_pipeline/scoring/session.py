@@ -104,7 +104,7 @@ class Session:
         self.model, self.selection, self.where = model, selection, where
         wanted: dict[Need[Any], list[Settings]] = {}
         for detector, settings in selection:
-            for need in detector.needs:
+            for need in (*detector.needs, *detector.wishes):
                 wanted.setdefault(need, []).extend(settings)
         self._providers = {need: PROVIDERS[need.name](scope, settings) for need, settings in wanted.items()}
         self._reasons: dict[Need[Any], str | None] = {}
@@ -156,7 +156,7 @@ class Session:
 
         Texts are counted once; the tokens are those of all.
         """
-        total = plan(self.model, texts, self.where, kinds, self.branch_steps)
+        total = plan(self.model, texts, self.where, self._kinds(kinds), self.branch_steps)
         for one in self._met(other_model=False):
             more = one.plan(texts)
             if more is not None:
@@ -183,13 +183,13 @@ class Session:
         on_progress: OnProgress | None = None,
     ) -> PassesSummary:
         """Bring the cache of the audited model up to ``texts``; it is loaded only where something of it is missing."""
-        asked = [kind for one in self._met(other_model=False) for kind in one.kinds]
         own = compute(
             self.model,
             texts,
             self.where,
             partial(forward_of, self.model),
-            kinds=list(dict.fromkeys([*kinds, *asked])),
+            kinds=self._kinds(kinds),
+            along=[kind for one in self._met(other_model=False) for kind in one.along],
             branch_steps=self.branch_steps,
             logits_budget=logits_budget,
             on_progress=on_progress,
@@ -221,6 +221,10 @@ class Session:
     ) -> dict[str, RunSummary]:
         done = {one.need.name: one.compute(texts, forward_of, on_progress) for one in self._met(other_model)}
         return {name: summary for name, summary in done.items() if summary is not None}
+
+    def _kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
+        """``kinds`` and those that needs ask for."""
+        return list(dict.fromkeys([*kinds, *(kind for one in self._met(other_model=False) for kind in one.kinds)]))
 
     def _met(self, other_model: bool | None = None) -> list[Provider[Any]]:
         """The providers of the needs that are met: those that run other models, those that do not, or all."""

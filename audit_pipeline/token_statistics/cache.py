@@ -96,14 +96,21 @@ class PartCache:
 
     def read(self, keys: Iterable[str]) -> pa.Table:
         """The rows of ``keys`` that are on disk, each once, in no particular order."""
+        return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *self.read_by_part(keys)]))
+
+    def read_by_part(self, keys: Iterable[str]) -> Iterator[pa.Table]:
+        """As :meth:`read`, those of one part at a time: for rows that are not in memory together.
+
+        A row that stands in two parts comes twice.
+        """
         wanted = pa.array(sorted(set(keys)), pa.string())
         beginnings = _beginnings(wanted)
 
         def may_hold_one(path: Path) -> bool:
             return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
 
-        tables = [table for _, table in self._parts_as(self.schema.names, may_hold_one, _rows_in(wanted))]
-        return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *tables]))
+        for _, table in self._parts_as(self.schema.names, may_hold_one, _rows_in(wanted)):
+            yield table
 
     def add(self, row: Mapping[str, object], size: int) -> None:
         """Take a row of about ``size`` bytes; flushed to disk by time or by bytes, whichever comes first."""

@@ -18,12 +18,13 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
+from audit_pipeline.token_statistics.blocks import Reduced, Scratch
 from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand, head_of
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
 from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by, linear_layers, multiplied
-from audit_pipeline.token_statistics.reduce import Reduced, Scratch, fetched, sweep
+from audit_pipeline.token_statistics.reduce import fetched, sweep
 from audit_pipeline.token_statistics.rerun import reruns
 from audit_pipeline.token_statistics.windows import Window
 

@@ -16,6 +16,8 @@ from audit_pipeline.catalogue.contracts import (
     EXTRACTION,
     LOGITS,
     MEASURED,
+    RENYI,
+    TEMPERATURES,
     TOKEN_STATISTICS,
     TOPK,
     text_sha256,
@@ -25,11 +27,13 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import cache_key
 
-Kind = Literal["base", "topk", "logits", "branches", "extraction"]
+Kind = Literal["base", "topk", "logits", "renyi", "temperatures", "branches", "extraction"]
 KINDS: Mapping[Kind, pa.Schema] = {
     "base": TOKEN_STATISTICS.schema,
     "topk": TOPK.schema,
     "logits": LOGITS.schema,
+    "renyi": RENYI.schema,
+    "temperatures": TEMPERATURES.schema,
     "branches": BRANCHES.schema,
     "extraction": EXTRACTION.schema,
 }
@@ -37,10 +41,14 @@ SWEPT: Mapping[Kind, tuple[str, ...]] = {
     "base": tuple(one.name for one in MEASURED),
     "topk": ("topk",),
     "logits": ("logits",),
+    "renyi": ("log_sum_p2", "log_sum_sqrt_p"),
+    "temperatures": ("log_sum_p_beta", "mean_at_beta", "std_at_beta"),
     "branches": (),
     "extraction": ("logprob", "argmax_id", "rank", "log_mass_40"),
 }
 """What the sweep over the vocabulary is asked for, for the rows of each kind (reduce.py)."""
+FROM_LOGITS = frozenset(kind for kind, schema in KINDS.items() if "from_logits" in schema.names)
+"""The kinds whose rows are made of a text's cached logits where these are there, without a pass (from_logits.py)."""
 
 
 class Caches:

@@ -6,17 +6,25 @@ What belongs here: what is missing and how much work it is; needs the tokenizer 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import EXTRACTION, TOKEN_STATISTICS, Table, text_sha256
+from audit_pipeline.catalogue.contracts import (
+    BETAS,
+    EXTRACTION,
+    RENYI,
+    TEMPERATURES,
+    TOKEN_STATISTICS,
+    Table,
+    text_sha256,
+)
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import EncodedText, cache_key, encode, window_and_stride
-from audit_pipeline.token_statistics.kept import Kind, TextsWithBranches, Where, caches_of
+from audit_pipeline.token_statistics.kept import FROM_LOGITS, Kind, TextsWithBranches, Where, caches_of
 from audit_pipeline.token_statistics.windows import Window, windows_of
 
 
@@ -62,6 +70,19 @@ class Prepared:
     def wants_branches(self, text: int) -> bool:
         return "branches" in self.missing[text]
 
+    def without_sums(self, texts: Collection[int]) -> Prepared:
+        """What is left to be run where the ``FROM_LOGITS`` rows of ``texts`` are there."""
+        missing = [lacking - FROM_LOGITS if text in texts else lacking for text, lacking in enumerate(self.missing)]
+        left = [text for text, lacking in enumerate(missing) if lacking]
+        place = {text: number for number, text in enumerate(left)}
+        return Prepared(
+            self.distinct,
+            [self.keys[text] for text in left],
+            [self.encoded[text] for text in left],
+            [missing[text] for text in left],
+            [replace(window, text=place[window.text]) for window in self.windows if window.text in place],
+        )
+
 
 def plan(
     model: TokenizedModel,
@@ -71,7 +92,8 @@ def plan(
     branch_steps: int = 0,
 ) -> Plan:
     """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
-    prepared = prepare(model, texts, caches_of(model, where, kinds_of(kinds, branch_steps)), branch_steps)
+    whole = prepare(model, texts, caches_of(model, where, kinds_of(kinds, branch_steps)), branch_steps)
+    prepared = whole.without_sums(with_logits(model, whole, where).values())
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(
         texts=len(texts),
@@ -79,7 +101,7 @@ def plan(
         texts_to_run=len(prepared.encoded),
         tokens_to_run=sum(window.length for window in prepared.windows),
         passes=len(prepared.windows),
-        bytes_to_write=bytes_to_write(model, prepared, branch_steps),
+        bytes_to_write=bytes_to_write(model, whole, branch_steps),
         branch_tokens=round(SHARE_WITH_BRANCH * branch_steps * branched),
     )
 
@@ -89,8 +111,17 @@ def kinds_of(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
     return (*kinds, "branches") if steps else tuple(kinds)
 
 
-def prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, PartCache], steps: int) -> Prepared:
-    """The distinct ``texts`` that a cache lacks, or whose branches are shorter than ``steps``, and their windows."""
+def prepare(
+    model: TokenizedModel,
+    texts: Sequence[str],
+    caches: Mapping[Kind, PartCache],
+    steps: int,
+    along: Collection[Kind] = (),
+) -> Prepared:
+    """The distinct ``texts`` that a cache lacks, or whose branches are shorter than ``steps``, and their windows.
+
+    A text that lacks nothing but kinds of ``along`` is not run for them.
+    """
     distinct = {text_sha256(text): text for text in texts}
     keys: dict[str, Mapping[Kind, str]] = {
         sha256: {kind: cache_key(model, sha256, kind, steps) for kind in caches} for sha256 in distinct
@@ -108,7 +139,7 @@ def prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, P
         lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[sha256][kind] not in known}
         if branched is not None and branched.best(sha256) is None:
             lacking.add("branches")
-        if lacking:
+        if lacking.difference(along):
             to_encode.append(text)
             own.append(keys[sha256])
             missing.append(frozenset(lacking))
@@ -118,12 +149,31 @@ def prepare(model: TokenizedModel, texts: Sequence[str], caches: Mapping[Kind, P
     return Prepared(len(distinct), own, encoded, missing, windows)
 
 
+def with_logits(model: TokenizedModel, prepared: Prepared, where: Where) -> dict[str, int]:
+    """The texts whose pass is only wanted for what cached logits tell as well, and whose logits are cached.
+
+    Their numbers by the keys of their logits.
+    """
+    could = [
+        number
+        for number, lacking in enumerate(prepared.missing)
+        if prepared.encoded[number].n_scored and FROM_LOGITS & lacking and lacking <= FROM_LOGITS | {"branches"}
+    ]
+    if not could:
+        return {}
+    keys = {cache_key(model, prepared.encoded[number].text_sha256, "logits"): number for number in could}
+    there = caches_of(model, where, ("logits",))["logits"].known(keys)
+    return {key: number for key, number in keys.items() if key in there}
+
+
 def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
     """About how many bytes the missing rows take, uncompressed, by kind."""
     a_token: dict[Kind, int] = {
         "base": _bytes_a_token(TOKEN_STATISTICS),
         "topk": 8 * TOPK_ENTRIES,
         "logits": 2 * model.vocab_size,
+        "renyi": _bytes_a_token(RENYI),
+        "temperatures": _bytes_a_token(TEMPERATURES) * len(BETAS),
         "branches": 4 + round(8 * steps * SHARE_WITH_BRANCH),
         "extraction": _bytes_a_token(EXTRACTION),
     }

@@ -5,12 +5,10 @@ What belongs here: putting the two together. What does not: reading weights (mod
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 
-import joblib
 import torch
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -18,6 +16,7 @@ from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.threads import use_threads
 
 CHECK_VERSION = 3
 
@@ -45,18 +44,6 @@ def forward_pass(
     if ready.checked.onednn:
         tell(f"{model.entry.name}: oneDNN multiplies its float32 weights faster on this processor, and is used")
     return ready
-
-
-def use_threads() -> int:
-    """Let torch compute with a thread per core that this process may use, and return how many.
-
-    Left to itself torch counts the cores of the machine, also where a container is given a share of them, and its
-    threads then wait for each other. What the user set (OMP_NUM_THREADS) stands. The pool for whole operators side by
-    side stays idle in inference, so its size does not matter.
-    """
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(joblib.cpu_count(only_physical_cores=True))
-    return torch.get_num_threads()
 
 
 def _machine(device: str) -> Mapping[str, object]:

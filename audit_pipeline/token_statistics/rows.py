@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from audit_pipeline.catalogue.contracts import BETAS
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import EncodedText
-from audit_pipeline.token_statistics.kept import SWEPT, Kind
+from audit_pipeline.token_statistics.kept import FROM_LOGITS, SWEPT, Kind
 from audit_pipeline.token_statistics.prepare import Prepared
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.batches import Done
-    from audit_pipeline.token_statistics.forward import WindowBranches, WindowStatistics
+    from audit_pipeline.token_statistics.forward import WindowBranches
+
+
+Values = Mapping[str, npt.NDArray[Any]]
+"""What a window leaves behind, by the names that the sweep gives it."""
 
 
 class RowWriter:
@@ -58,7 +63,7 @@ class RowWriter:
 
     def _finish(self, number: int, parts: Sequence[Done]) -> None:
         text = self._prepared.encoded[number]
-        own = [part.statistics for part in parts if part.statistics is not None]
+        own = [part.statistics.values for part in parts if part.statistics is not None]
         branches = [part.branches for part in parts if part.branches is not None]
         for kind in sorted(self._prepared.missing[number]):
             columns = (
@@ -66,9 +71,13 @@ class RowWriter:
                 if kind == "branches"
                 else _columns(kind, text, own, self._model.vocab_size)
             )
-            key = self._prepared.keys[number][kind]
-            row = {"key": key, "text_sha256": text.text_sha256, **columns}
-            self._caches[kind].add(row, sum(_size(value) for value in row.values()))
+            add_row(self._caches[kind], self._prepared.keys[number][kind], text, columns)
+
+
+def add_row(cache: PartCache, key: str, text: EncodedText, columns: Mapping[str, object]) -> None:
+    """Hand one text's row to the cache of its kind."""
+    row = {"key": key, "text_sha256": text.text_sha256, **columns}
+    cache.add(row, sum(_size(value) for value in row.values()))
 
 
 def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
@@ -81,21 +90,30 @@ def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, ob
     }
 
 
-def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], vocab_size: int) -> dict[str, object]:
+def columns_of_sums(kind: Kind, parts: Sequence[Values], *, from_logits: bool) -> dict[str, object]:
+    """The columns of a kind of ``FROM_LOGITS``."""
+    entries = {"k": len(BETAS)} if kind == "temperatures" else {}
+    sums = {name: _joined([part[name] for part in parts]) for name in SWEPT[kind]}
+    return {**entries, **sums, "from_logits": from_logits}
+
+
+def _columns(kind: Kind, text: EncodedText, parts: Sequence[Values], vocab_size: int) -> dict[str, object]:
+    if kind in FROM_LOGITS:
+        return columns_of_sums(kind, parts, from_logits=False)
     scored = slice(text.first_scored, None)
     own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
     tokens = {name: values[scored] for name, values in own.items()}
     if kind in ("base", "extraction"):
-        measured = {name: _joined([part.values[name] for part in parts]) for name in SWEPT[kind]}
+        measured = {name: _joined([part[name] for part in parts]) for name in SWEPT[kind]}
         place = {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored} if kind == "extraction" else {}
         return {**place, **tokens, **measured}
     if kind == "topk":
         return {
-            "k": parts[0].values["topk_id"].shape[1] if parts else TOPK_ENTRIES,
-            "token_id": _joined([part.values["topk_id"] for part in parts]),
-            "logprob": _joined([part.values["topk_logprob"] for part in parts]),
+            "k": parts[0]["topk_id"].shape[1] if parts else TOPK_ENTRIES,
+            "token_id": _joined([part["topk_id"] for part in parts]),
+            "logprob": _joined([part["topk_logprob"] for part in parts]),
         }
-    halves = [part.values["logits"].astype("<f2", copy=False) for part in parts]
+    halves = [part["logits"].astype("<f2", copy=False) for part in parts]
     width = halves[0].shape[1] if halves else vocab_size
     return {"vocab_size": width, "logits": _joined(halves).tobytes()}
 

@@ -7,7 +7,7 @@ What belongs here: the loop and its bookkeeping. What does not: what is missing 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import IntArray
 from audit_pipeline.token_statistics.kept import SWEPT, Caches, Kind, Where, caches_of, read_statistics
-from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare
+from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare, with_logits
 from audit_pipeline.token_statistics.rows import RowWriter
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RunSummary:
     ``texts_from_cache`` counts the texts whose own rows were all on disk when the run began, ``texts_computed`` those
     that the model was run on for them. ``texts_branched`` are those that branches were run for, ``branch_tokens`` the
     tokens that this took, the padding included. ``tokens_computed`` are the tokens of the texts that were run for
-    either.
+    either. ``texts_from_logits`` are those of ``texts_from_cache`` whose rows of some kind were made of cached logits.
     """
 
     texts: int
@@ -72,6 +72,7 @@ class RunSummary:
     unreadable_parts: tuple[str, ...]
     texts_branched: int = 0
     branch_tokens: int = 0
+    texts_from_logits: int = 0
 
 
 def joined(summaries: Sequence[RunSummary]) -> RunSummary:
@@ -80,7 +81,7 @@ def joined(summaries: Sequence[RunSummary]) -> RunSummary:
         name: sum(getattr(one, name) for one in summaries)
         for name in (
             *("texts", "texts_from_cache", "texts_computed", "texts_without_tokens", "tokens_computed", "passes"),
-            *("seconds", "texts_branched", "branch_tokens"),
+            *("seconds", "texts_branched", "branch_tokens", "texts_from_logits"),
         )
     }
     return RunSummary(
@@ -97,6 +98,7 @@ def compute(
     forward: Callable[[], ForwardPass],
     *,
     kinds: Sequence[Kind] = ("base",),
+    along: Sequence[Kind] = (),
     branch_steps: int = 0,
     logits_budget: int = DEFAULT_LOGITS_BUDGET,
     token_budget: int | None = None,
@@ -104,20 +106,24 @@ def compute(
 ) -> RunSummary:
     """Run the model once over every text that has no row yet, and write the rows as they come.
 
-    ``forward`` is called only if there is something to run. With ``branch_steps`` the branches of so many tokens are
-    brought up to date too (a text that has longer ones needs none); where only they are missing, the text itself is run
-    for its keys and values alone, and its modes are taken from the cache. ``logits_budget`` bounds the bytes of full
-    logits that the run may add (uncompressed float16); more raises BudgetError before anything runs. Text without a
-    scored token gets an empty row, so that detectors can say why they give no score.
+    ``forward`` is called only if there is something to run. ``along`` are kinds that a text is given where it is run
+    for others, and not run for alone. With ``branch_steps`` the branches of so many tokens are brought up to date too
+    (a text that has longer ones needs none); where only they are missing, the text itself is run for its keys and
+    values alone, and its modes are taken from the cache. What cached logits tell of a text (kept.FROM_LOGITS) is made
+    of them, and the text is not run for it. ``logits_budget`` bounds the bytes of full logits that the run may add
+    (uncompressed float16); more raises BudgetError before anything runs. Text without a scored token gets an empty row,
+    so that detectors can say why they give no score.
     """
-    caches = caches_of(model, where, kinds_of(kinds, branch_steps))
-    prepared = prepare(model, texts, caches, branch_steps)
+    caches = caches_of(model, where, kinds_of([*kinds, *along], branch_steps))
+    prepared = prepare(model, texts, caches, branch_steps, along)
     logits_bytes = bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
+    reduced = _from_logits(model, prepared, where, caches)
+    prepared = prepared.without_sums(reduced)
     modes = _modes(model, texts, where, prepared) if branch_steps else {}
     summary = run_prepared(
         model,
@@ -132,7 +138,20 @@ def compute(
     if not isinstance(where, Caches):
         for cache in caches.values():
             cache.compact()
-    return replace(summary, texts=len(texts))
+    return replace(summary, texts=len(texts), texts_from_logits=len(reduced))
+
+
+def _from_logits(
+    model: TokenizedModel, prepared: Prepared, where: Where, caches: Mapping[Kind, PartCache]
+) -> Collection[int]:
+    """Make of cached logits what of ``prepared`` can be made of them; the numbers of the texts."""
+    texts = with_logits(model, prepared, where)
+    if not texts:
+        return ()
+    # Imported where logits are reduced: a command that finds everything cached needs no torch.
+    from audit_pipeline.token_statistics.from_logits import reduce_cached  # noqa: PLC0415
+
+    return reduce_cached(prepared, texts, caches_of(model, where, ("logits",))["logits"], caches)
 
 
 def run_prepared(

@@ -49,7 +49,7 @@ from audit_pipeline.token_statistics.kept import KINDS, Kind
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
 ROOT = Path(__file__).parents[2]
-KIND: tuple[Kind, ...] = ("base", "topk")
+KIND: tuple[Kind, ...] = ("base", "topk", "renyi")
 
 
 def audit(workspace: Workspace, benchmark: str, model: str) -> None:
@@ -172,9 +172,9 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
 
     assert [(one.what, one.files, one.rows) for one in gone] == [(one.what, one.files, one.rows) for one in planned]
     counted = {one.what: one for one in gone}
-    # Two models, three kinds with the branches; a run is a file. Token statistics, scores, highlights and seven tables
+    # Two models, four kinds with the branches; a run is a file. Token statistics, scores, highlights and seven tables
     # of findings have lineage, and so have the build and the two tables of its assessment.
-    assert counted["token statistics"].rows == len(own) * 6
+    assert counted["token statistics"].rows == len(own) * 8
     assert [counted[table].files for table in ("scores", "evaluations", "outcomes")] == [2, 2, 2]
     assert counted["lineage"].files == 2 * 10 + 3
     assert counted["split_quality"].files == 1
@@ -204,7 +204,7 @@ def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> 
     assert gone == planned
     counted = {one.what: one for one in gone}
     every_text = texts(workspace, "made_8") | texts(workspace, "made_12") | texts(workspace, "twin_8")
-    assert counted["token statistics"].rows == 3 * len(every_text)
+    assert counted["token statistics"].rows == 4 * len(every_text)
     assert counted["cards"].files == 1
     assert counted["lineage"].files == 3 * 10
     assert not mentions(paths, "%7Cone", fingerprint)

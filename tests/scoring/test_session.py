@@ -117,7 +117,7 @@ def test_the_cache_gives_what_a_run_from_scratch_gives(world: Callable[[str], Wo
 def test_more_settings_and_one_pass_detectors_run_no_model(world: Callable[[str], World], tiny: Tiny) -> None:
     one = world("one")
     run(one, TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}), tiny)
-    one_pass = [name for name, detector in REGISTRY.items() if not detector.needs]
+    one_pass = [name for name, detector in REGISTRY.items() if not (detector.needs or detector.wishes)]
     assert run(one, TEXTS, select(one_pass, grid=True), tiny=None) == [0]
     assert run(one, TEXTS, select(["dc_pdd"], grid=True), tiny=None) == [0]
     for m in (0, 1, 3, 4):
@@ -185,7 +185,7 @@ def test_what_the_scores_come_from_is_kept(world: Callable[[str], World], tiny: 
 
 
 def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
-    assert set(PROVIDERS) == {need.name for detector in REGISTRY.values() for need in detector.needs}
+    assert set(PROVIDERS) == {need.name for one in REGISTRY.values() for need in (*one.needs, *one.wishes)}
     for name, provider in PROVIDERS.items():
         assert provider.__module__.endswith(f".needs.{name}"), "a need is found by the name of its module"
 

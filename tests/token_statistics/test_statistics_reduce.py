@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tiny_models import twin_of_logits
 
 from audit_pipeline.catalogue.contracts import MEASURED
+from audit_pipeline.token_statistics.blocks import Reduced, Scratch
 from audit_pipeline.token_statistics.head import Head, HeadLogits, LogitsAtHand
-from audit_pipeline.token_statistics.reduce import Reduced, Scratch, fetched, sweep
+from audit_pipeline.token_statistics.reduce import fetched, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -32,14 +32,23 @@ MEASURED = (
 )
 """The per-token statistics: what is kept of the model's distribution at every scored token.
 
-A further one is declared here and computed in token_statistics/reduce.py; everything else reads this list. Rows that
-are in the cache lack it: raise the version of the kind ``base``.
+A further one is a kind of its own, as RENYI is: the rows of this kind that are in users' caches would lack it, and all
+their texts would have to be run again.
 """
 
 SIGMA_FLOOR = 1e-6
 """A standard deviation is at least this much where something is divided by it (the papers' published code)."""
 
-KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "branches": 1, "extraction": 2}
+P_FLOOR = 1e-10
+"""A probability is at least this much under the root of ``log_sum_sqrt_p`` (Li et al. 2024, published code)."""
+
+_BETA_STEPS = (-25, -20, -11, -10, -6, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 6, 9, 10, 11, 20, 25)
+BETAS = tuple(round(2.0 ** (step / 10), 12) for step in _BETA_STEPS)
+"""The inverse temperatures of the kind ``temperatures``: 2^(j/10), for some of the j from -25 to 25 that Zare Zade et
+al. 2025 go through. 1 is the kind ``base``, and at 0 every token has the same probability. Another list is another
+version of the kind."""
+
+KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "renyi": 1, "temperatures": 1, "branches": 1, "extraction": 2}
 """The version of each kind of cached statistics; it is part of the cache keys."""
 
 TOKEN_STATISTICS = Table(
@@ -107,6 +116,48 @@ LOGITS = Table(
         TOKEN_STATISTICS.column("text_sha256"),
         Column("vocab_size", pa.int32(), "entries per token"),
         Column("logits", pa.large_binary(), "float16, little endian, row-major: scored tokens x vocabulary"),
+    ),
+)
+
+_FROM_LOGITS = Column(
+    "from_logits",
+    pa.bool_(),
+    "whether the row was made from cached logits, which are rounded to float16, and not in a pass",
+)
+
+RENYI = Table(
+    "renyi",
+    "sums over powers of the probabilities at every position, of the texts that a model has been run on",
+    key=("key",),
+    per="pair",
+    kept="cache",
+    in_warehouse=False,
+    made_from=("examples",),
+    columns=(
+        TOKEN_STATISTICS.column("key"),
+        TOKEN_STATISTICS.column("text_sha256"),
+        per_token("log_sum_p2", pa.float32(), "log of the sum of p^2 over the vocabulary"),
+        per_token("log_sum_sqrt_p", pa.float32(), "log of the sum of sqrt(max(p, 1e-10)) over the vocabulary"),
+        _FROM_LOGITS,
+    ),
+)
+
+TEMPERATURES = Table(
+    "temperatures",
+    "the distribution at every position at other temperatures, of the texts that a model has been run on",
+    key=("key",),
+    per="pair",
+    kept="cache",
+    in_warehouse=False,
+    made_from=("examples",),
+    columns=(
+        TOKEN_STATISTICS.column("key"),
+        TOKEN_STATISTICS.column("text_sha256"),
+        Column("k", pa.int32(), "entries per token: one for each inverse temperature beta"),
+        per_token("log_sum_p_beta", pa.float32(), "flat, k a scored token: log of the sum of p^beta"),
+        per_token("mean_at_beta", pa.float32(), "flat: the mean of log q under q, which is proportional to p^beta"),
+        per_token("std_at_beta", pa.float32(), "flat: the standard deviation of log q under q, not clamped"),
+        _FROM_LOGITS,
     ),
 )
 

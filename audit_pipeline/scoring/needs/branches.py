@@ -16,6 +16,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.statistics import BranchStatistics
+from audit_pipeline.scoring.cached_lists import lists_by_text
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
 from audit_pipeline.token_statistics.kept import read_branches
 from audit_pipeline.token_statistics.prepare import plan
@@ -64,14 +65,6 @@ class BranchesProvider(Provider[BranchStatistics]):
 
 def _by_text(table: pa.Table) -> dict[str, BranchStatistics]:
     """The rows of the kind ``branches``, by their text's sha256."""
-    found = {}
-    for batch in table.to_batches():
-        lists = {name: batch.column(name) for name in ("offsets", "logprob", "z")}
-        values = {name: column.values.to_numpy(zero_copy_only=True) for name, column in lists.items()}
-        ends = {name: column.offsets.to_numpy() for name, column in lists.items()}
-        for row, (sha256, m) in enumerate(
-            zip(batch.column("text_sha256").to_pylist(), batch.column("m").to_pylist(), strict=True)
-        ):
-            own = {name: values[name][ends[name][row] : ends[name][row + 1]] for name in lists}
-            found[sha256] = BranchStatistics(m=m, **{name: np.asarray(one) for name, one in own.items()})
-    return found
+    m = dict(zip(table.column("text_sha256").to_pylist(), table.column("m").to_pylist(), strict=True))
+    lists = lists_by_text(table, ("offsets", "logprob", "z"))
+    return {sha256: BranchStatistics(m=m[sha256], **own) for sha256, own in lists.items()}

@@ -112,6 +112,11 @@ class Provider(Protocol[T]):
         return ()
 
     @property
+    def along(self) -> Sequence[Kind]:
+        """Kinds that a text is given where it is run for others: a later setting may ask for them."""
+        return ()
+
+    @property
     def branch_steps(self) -> int:
         """How many tokens the branches have that are run with the text's own pass; 0: none."""
         return 0

@@ -35,6 +35,7 @@ from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
+from audit_pipeline.token_statistics.kept import Kind
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.windows import windows_of
 
@@ -251,11 +252,12 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     assert (before.texts, before.cached_texts, before.texts_to_run) == (len(texts), 0, len(texts))
     assert before.tokens_to_run == sum(window.length for window in windows)
     assert before.passes == len(windows)
-    assert set(before.bytes_to_write) == {"base", "topk", "branches"}
+    assert set(before.bytes_to_write) == {"base", "topk", "renyi", "branches"}
     assert 0 < before.branch_tokens < before.tokens_to_run, "m is 1, and not every token has a branch"
     assert not built.parts()
 
-    compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=("base", "topk"), branch_steps=1)
+    kinds: tuple[Kind, ...] = ("base", "topk", "renyi")
+    compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=kinds, branch_steps=1)
     after = dry_run(request, model, built.paths)["made_8"][0]
     assert (after.cached_texts, after.texts_to_run) == (5, len(texts) - 5)
     assert after.tokens_to_run < before.tokens_to_run

@@ -1,0 +1,64 @@
+"""Statistics that are made of cached logits: one that is thought of later costs no forward pass.
+
+What belongs here: reading the logits, sweeping over them, and the rows that this gives. What does not: which texts
+(prepare.py), the reductions (of_weights.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from audit_pipeline.token_statistics.blocks import Scratch
+from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.encode import EncodedText
+from audit_pipeline.token_statistics.head import LogitsAtHand
+from audit_pipeline.token_statistics.kept import FROM_LOGITS, SWEPT, Kind
+from audit_pipeline.token_statistics.prepare import Prepared
+from audit_pipeline.token_statistics.reduce import fetched, sweep
+from audit_pipeline.token_statistics.rows import Values, add_row, columns_of_sums
+from audit_pipeline.token_statistics.threads import use_threads
+
+
+def reduce_cached(
+    prepared: Prepared, texts: Mapping[str, int], logits: PartCache, caches: Mapping[Kind, PartCache]
+) -> set[int]:
+    """Fill the missing ``FROM_LOGITS`` rows of ``texts``, numbers by the keys of their logits; those that were filled.
+
+    A text whose logits are gone, or are not those of its tokens, or give no finite sums is left out: it needs a pass.
+    """
+    use_threads()
+    scratch = Scratch(torch.device("cpu"))
+    done: set[int] = set()
+    for part in logits.read_by_part(texts):
+        for batch in part.to_batches():
+            for row, key in enumerate(batch.column("key").to_pylist()):
+                number = texts[key]
+                kinds = sorted(FROM_LOGITS & prepared.missing[number])
+                found = None if number in done else _reduced(batch, row, prepared.encoded[number], kinds, scratch)
+                if found is None:
+                    continue
+                for kind in kinds:
+                    columns = columns_of_sums(kind, [found], from_logits=True)
+                    add_row(caches[kind], prepared.keys[number][kind], prepared.encoded[number], columns)
+                done.add(number)
+    return done
+
+
+def _reduced(batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kind], scratch: Scratch) -> Values | None:
+    """The statistics of one text; None where its row holds no logits for each of its tokens, or none to sum."""
+    values: np.ndarray[Any, Any] = np.frombuffer(batch.column("logits")[row].as_buffer(), "<f2")
+    width = batch.column("vocab_size")[row].as_py()
+    if values.size != text.n_scored * width:
+        return None
+    # A copy: what Arrow owns is read-only, which torch has no tensors for.
+    at_hand = LogitsAtHand(torch.from_numpy(values.reshape(text.n_scored, width).copy()))
+    wanted = {name for kind in kinds for name in SWEPT[kind]}
+    target = torch.from_numpy(text.token_id[text.first_scored :].astype(np.int64))
+    with torch.inference_mode():
+        found = fetched(sweep(at_hand, target, scratch, wanted))
+    return found if all(np.isfinite(found[name]).all() for name in wanted) else None

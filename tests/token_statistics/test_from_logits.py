@@ -1,0 +1,174 @@
+"""Statistics made of cached logits: the model is not run for them, and it is run where the logits do not serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tiny_models import SENTENCES, tokenized
+
+from audit_pipeline.catalogue.contracts import BETAS, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.session import Session
+from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.encode import cache_key
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.kept import FROM_LOGITS, KINDS, SWEPT, Kind, read_statistics
+from audit_pipeline.token_statistics.prepare import plan
+from audit_pipeline.token_statistics.run import compute
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+Rows = dict[str, dict[str, Any]]
+SUMS: tuple[Kind, ...] = ("renyi", "temperatures")
+# The last is longer than the model's context, and one has no token.
+TEXTS = [*SENTENCES[:4], "", " ".join(SENTENCES)]
+
+
+def never(*_: object) -> ForwardPass:
+    raise AssertionError("the model must not be loaded: nothing is to be run")
+
+
+def rows(model: TokenizedModel, paths: DataPaths, kind: Kind) -> Rows:
+    return {row["text_sha256"]: row for row in read_statistics(model, TEXTS, paths, kind).to_pylist()}
+
+
+def with_logits(tiny: Tiny, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
+    model, forward = tiny("llama")
+    compute(model, TEXTS, paths, lambda: forward, kinds=("base", "logits"))
+    return model, forward
+
+
+def is_from_logits(model: TokenizedModel, paths: DataPaths, kind: Kind) -> dict[str, bool]:
+    found = rows(model, paths, kind)
+    return {text: found[text_sha256(text)]["from_logits"] for text in TEXTS}
+
+
+def test_these_kinds_say_where_a_row_is_from() -> None:
+    assert set(SUMS) == FROM_LOGITS
+
+
+def test_a_statistic_that_is_thought_of_later_runs_no_model(tiny: Tiny, tmp_path: Path) -> None:
+    kept, run = DataPaths(tmp_path / "kept"), DataPaths(tmp_path / "run")
+    model, forward = with_logits(tiny, kept)
+    planned = plan(model, TEXTS, kept, ("base", *SUMS))
+    assert (planned.texts_to_run, planned.tokens_to_run, planned.passes) == (1, 0, 0), "the text without a token"
+    assert planned.bytes_to_write["renyi"] > 0
+    summary = compute(model, TEXTS, kept, never, kinds=("base", *SUMS))
+    assert (summary.texts_computed, summary.passes, summary.texts_from_logits) == (0, 0, len(TEXTS) - 1)
+    assert compute(model, TEXTS, kept, never, kinds=("base", *SUMS)).texts_from_logits == 0, "they are there now"
+
+    compute(model, TEXTS, run, lambda: forward, kinds=("base", *SUMS))
+    for kind in SUMS:
+        assert is_from_logits(model, kept, kind) == {text: text != "" for text in TEXTS}
+        assert not any(is_from_logits(model, run, kind).values())
+        for sha256, row in rows(model, run, kind).items():
+            for name in SWEPT[kind]:
+                made = np.asarray(rows(model, kept, kind)[sha256][name])
+                # float16 has 11 bits: a logit of 8 or more is off by up to 0.004.
+                np.testing.assert_allclose(made, row[name], atol=0.02, err_msg=name)
+    [long] = [row for sha256, row in rows(model, kept, "temperatures").items() if sha256 == text_sha256(TEXTS[-1])]
+    assert long["k"] == len(BETAS)
+    assert len(long["log_sum_p_beta"]) == len(BETAS) * len(rows(model, kept, "base")[text_sha256(TEXTS[-1])]["logprob"])
+
+
+def test_only_what_has_no_logits_is_run(tiny: Tiny, tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    model, forward = tiny("llama")
+    compute(model, TEXTS, paths, lambda: forward)
+    compute(model, TEXTS[:2], paths, lambda: forward, kinds=("logits",))
+    summary = compute(model, TEXTS, paths, lambda: forward, kinds=("renyi",))
+    assert (summary.texts_computed, summary.texts_from_logits) == (len(TEXTS) - 3, 2)
+    assert is_from_logits(model, paths, "renyi") == {text: text in TEXTS[:2] for text in TEXTS}
+
+
+def test_a_text_that_is_run_for_something_else_gets_its_sums_from_the_pass(tiny: Tiny, tmp_path: Path) -> None:
+    """Its own statistics are never made of logits."""
+    paths = DataPaths(tmp_path)
+    model, forward = tiny("llama")
+    compute(model, TEXTS, paths, lambda: forward, kinds=("logits",))
+    summary = compute(model, TEXTS, paths, lambda: forward, kinds=("base", "renyi"))
+    assert (summary.texts_computed, summary.texts_from_logits) == (len(TEXTS) - 1, 0)
+    assert not any(is_from_logits(model, paths, "renyi").values())
+
+
+def test_branches_are_run_and_sums_are_not(tiny: Tiny, tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    model, forward = with_logits(tiny, paths)
+    summary = compute(model, TEXTS, paths, lambda: forward, kinds=("base", "renyi"), branch_steps=2)
+    assert (summary.texts_computed, summary.texts_from_logits) == (0, len(TEXTS) - 1)
+    assert summary.texts_branched == len(TEXTS) - 1
+    other = DataPaths(tmp_path / "other")
+    compute(model, TEXTS, other, lambda: forward, kinds=("base",), branch_steps=2)
+    own, twin = (read_branch_lengths(one, model) for one in (paths, other))
+    assert own == twin
+
+
+def read_branch_lengths(paths: DataPaths, model: TokenizedModel) -> dict[str, list[int]]:
+    folder = paths.token_statistics("branches", model.identity.model_fingerprint)
+    table = pq.read_table(next(folder.glob("part-*.parquet")))
+    return dict(zip(table["text_sha256"].to_pylist(), table["offsets"].to_pylist(), strict=True))
+
+
+def test_a_damaged_part_of_the_logits_is_set_aside_and_the_model_is_run(tiny: Tiny, tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    model, forward = with_logits(tiny, paths)
+    [part] = paths.token_statistics("logits", model.identity.model_fingerprint).glob("part-*.parquet")
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    summary = compute(model, TEXTS, paths, lambda: forward, kinds=("renyi",))
+    assert (summary.texts_computed, summary.texts_from_logits) == (len(TEXTS) - 1, 0)
+    assert not any(is_from_logits(model, paths, "renyi").values())
+    assert part.with_suffix(".unreadable").exists()
+
+
+@pytest.mark.parametrize("what", ["too few", "infinite"])
+def test_logits_that_do_not_serve_are_left_and_the_model_is_run(tiny: Tiny, tmp_path: Path, what: str) -> None:
+    paths = DataPaths(tmp_path)
+    model, forward = tiny("llama")
+    compute(model, TEXTS, paths, lambda: forward)
+    n = len(rows(model, paths, "base")[text_sha256(TEXTS[0])]["logprob"])
+    logits = np.zeros((n - (what == "too few"), model.vocab_size), dtype="<f2")
+    logits[0, 0] = np.inf if what == "infinite" else 0.0
+    cache = PartCache(paths.token_statistics("logits", model.identity.model_fingerprint), KINDS["logits"])
+    sha256 = text_sha256(TEXTS[0])
+    row = {"key": cache_key(model, sha256, "logits"), "text_sha256": sha256, "vocab_size": model.vocab_size}
+    cache.add({**row, "logits": logits.tobytes()}, logits.nbytes)
+    cache.flush()
+    summary = compute(model, TEXTS[:1], paths, lambda: forward, kinds=("renyi",))
+    assert (summary.texts_computed, summary.texts_from_logits) == (1, 0)
+
+
+def test_scores_of_a_new_detector_come_from_logits(
+    tiny_folder: Callable[[str], Path], tiny: Tiny, tmp_path: Path
+) -> None:
+    """As a user has it: logits were kept of a pass, and a detector that needs more sums is named afterwards."""
+    paths = DataPaths(tmp_path)
+    model = tokenized(tiny_folder("llama"), tmp_path)
+    selection = select(["loss"])
+    Session(model, selection, paths).run(
+        TEXTS, lambda _: tiny("llama")[1], kinds=("base", "logits"), logits_budget=10**9
+    )
+    later = select(["max_renyi", "acmia_ac", "acmia_norm_ac"], grid=True)
+    session = Session(model, later, paths)
+    assert session.plan(TEXTS).tokens_to_run == 0
+    done = session.run(TEXTS, never)
+    assert done.own.texts_from_logits == len(TEXTS) - 1
+    scores = session.score([str(number) for number in range(len(TEXTS))], TEXTS).to_pylist()
+    assert {row["status"] for row in scores if row["example_id"] != "4"} == {"ok"}
+    assert {row["reason"] for row in scores if row["example_id"] == "4"} == {"the text has no scored token"}
+
+    anew = Session(model, later, DataPaths(tmp_path / "anew"))
+    anew.run(TEXTS, lambda _: tiny("llama")[1])
+    twins = anew.score([str(number) for number in range(len(TEXTS))], TEXTS).to_pylist()
+    for one, twin in zip(scores, twins, strict=True):
+        if one["score"] is not None:
+            assert one["score"] == pytest.approx(twin["score"], abs=0.02, rel=0.02), (one, twin)
