@@ -16,6 +16,7 @@ from audit_pipeline.catalogue.contracts import (
     EXTRACTION,
     LOGITS,
     MEASURED,
+    PREFIXED,
     TOKEN_STATISTICS,
     TOPK,
     text_sha256,
@@ -25,13 +26,14 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import cache_key
 
-Kind = Literal["base", "topk", "logits", "branches", "extraction"]
+Kind = Literal["base", "topk", "logits", "branches", "extraction", "prefixed"]
 KINDS: Mapping[Kind, pa.Schema] = {
     "base": TOKEN_STATISTICS.schema,
     "topk": TOPK.schema,
     "logits": LOGITS.schema,
     "branches": BRANCHES.schema,
     "extraction": EXTRACTION.schema,
+    "prefixed": PREFIXED.schema,
 }
 SWEPT: Mapping[Kind, tuple[str, ...]] = {
     "base": tuple(one.name for one in MEASURED),
@@ -39,6 +41,7 @@ SWEPT: Mapping[Kind, tuple[str, ...]] = {
     "logits": ("logits",),
     "branches": (),
     "extraction": ("logprob", "argmax_id", "rank", "log_mass_40"),
+    "prefixed": ("logprob",),
 }
 """What the sweep over the vocabulary is asked for, for the rows of each kind (reduce.py)."""
 

@@ -19,7 +19,7 @@ from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 
-CHECK_VERSION = 3
+CHECK_VERSION = 4
 
 
 def forward_pass(

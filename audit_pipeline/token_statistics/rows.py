@@ -66,6 +66,8 @@ class RowWriter:
                 if kind == "branches"
                 else _columns(kind, text, own, self._model.vocab_size)
             )
+            if kind == "prefixed" and self._prepared.prefix is not None:
+                columns = {"prefix_sha256": self._prepared.prefix.sha256, **columns}
             key = self._prepared.keys[number][kind]
             row = {"key": key, "text_sha256": text.text_sha256, **columns}
             self._caches[kind].add(row, sum(_size(value) for value in row.values()))
@@ -89,6 +91,8 @@ def _columns(kind: Kind, text: EncodedText, parts: Sequence[WindowStatistics], v
         measured = {name: _joined([part.values[name] for part in parts]) for name in SWEPT[kind]}
         place = {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored} if kind == "extraction" else {}
         return {**place, **tokens, **measured}
+    if kind == "prefixed":
+        return {"logprob": _joined([part.values["logprob"] for part in parts])}
     if kind == "topk":
         return {
             "k": parts[0].values["topk_id"].shape[1] if parts else TOPK_ENTRIES,

@@ -128,4 +128,5 @@ def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
         *window_and_stride(model),
         KIND_VERSIONS["base"],
         KIND_VERSIONS["branches"],
+        KIND_VERSIONS["prefixed"],
     )[:16]
