@@ -79,6 +79,12 @@ if TYPE_CHECKING:
 @click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
 @click.option("--frequencies", type=FILE, help="Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.")
 @click.option(
+    "--prefix-texts", type=PATH, help="A file of texts known to be no members: the prefix of recall and con_recall."
+)
+@click.option(
+    "--prefix-members", type=PATH, help="A file of texts known to be members: the other prefix of con_recall."
+)
+@click.option(
     "--proposer",
     default="own-topk",
     show_default=True,
@@ -100,6 +106,8 @@ def score(
     device: str | None,
     reference_model: str | None,
     frequencies: Path | None,
+    prefix_texts: Path | None,
+    prefix_members: Path | None,
     proposer: str,
     seed: int,
 ) -> None:
@@ -124,8 +132,22 @@ def score(
     from audit_pipeline.operate.progress import file_bar
     from audit_pipeline.scoring.file import ProgressListener, score_file
     from audit_pipeline.scoring.needs.provider import UserInputs
+    from audit_pipeline.scoring.prefixes import MEMBERS, NON_MEMBERS, texts_of_side
 
     entry = with_overrides(configured, dtype=dtype, start_token_policy=policy, reference_model=reference_model)
+    nonmembers, members = (
+        texts_of_side(path, side, text_column, label_column) if path is not None else None
+        for path, side in ((prefix_texts, NON_MEMBERS), (prefix_members, MEMBERS))
+    )
+    beside = UserInputs(
+        frequencies=frequencies,
+        nonmembers=nonmembers,
+        members=members,
+        are_named=names is not None,
+        proposer=proposer,
+        seed=seed,
+        device=device,
+    )
     tokenized = load_tokenizer(entry, paths)
 
     with file_bar(entry.name) as on_progress:
@@ -136,7 +158,7 @@ def score(
             selection,
             paths,
             loader(paths, device),
-            beside=UserInputs(frequencies=frequencies, proposer=proposer, seed=seed, device=device),
+            beside=beside,
             label_column=label_column,
             overrides=overrides,
             listener=ProgressListener(tell_step, on_progress),

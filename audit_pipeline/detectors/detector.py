@@ -55,7 +55,8 @@ class Parameter:
     """One parameter of a detector. Its type is its default's; ``requirement`` says in words what ``accepts`` checks.
 
     ``quiet``: at its default it is left out of a setting's label. For the switches of ablations, whose default is the
-    detector as published.
+    detector as published. ``passes_each``: every further value takes passes of its own over the texts, so an audit
+    scores its default alone.
     """
 
     default: ParameterValue
@@ -64,6 +65,7 @@ class Parameter:
     requirement: str
     accepts: Callable[[ParameterValue], bool]
     quiet: bool = False
+    passes_each: bool = False
 
     def parse(self, text: str) -> ParameterValue:
         """The value that ``text`` spells, in canonical form; raises ConfigError for another type or range."""

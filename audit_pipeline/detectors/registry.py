@@ -75,6 +75,22 @@ def settings_up_to(
     return _each_once(detector, [*within, *({**one, **limits} for one in given)])
 
 
+def settings_limited(
+    detector: Detector, limits: Settings, given: Sequence[Mapping[str, ParameterValue]]
+) -> list[dict[str, ParameterValue]]:
+    """``given`` with what goes beyond ``limits`` at the limits instead: each once, in order."""
+    return _each_once(detector, [{**one, **_lowered(one, limits)} for one in given])
+
+
+def _lowered(setting: Settings, limits: Settings) -> dict[str, ParameterValue]:
+    return {name: min(setting[name], limit) for name, limit in limits.items() if name in setting}
+
+
+def overrides_limited(detector: Detector, limits: Settings, fixed: Settings) -> dict[str, ParameterValue]:
+    """What is fixed of the detector where its default setting, with ``fixed`` in it, goes beyond ``limits``."""
+    return {**fixed, **_lowered({**detector.default, **fixed}, limits)}
+
+
 def settings_with(
     detector: Detector, fixed: Settings, given: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:

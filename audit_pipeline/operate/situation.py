@@ -278,13 +278,16 @@ def written(found: LatestRun, pair: Pair) -> facts.WrittenRows:
 
 
 def parted(extras: Mapping[str, str] | None) -> tuple[facts.Versions | None, facts.Versions | None]:
-    """The versions of reference models, and those of token frequencies."""
+    """The versions of reference models, and those of token frequencies.
+
+    Prefixes are none of them: the digest of the benchmark, which their texts come from, stands for them.
+    """
     if extras is None:
         return None, None
     items = sorted(extras.items())
     return (
         tuple(item for item in items if item[0].startswith("reference_model/")),
-        tuple(item for item in items if not item[0].startswith("reference_model/")),
+        tuple(item for item in items if item[0].startswith("token_frequencies/")),
     )
 
 

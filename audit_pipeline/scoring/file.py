@@ -91,8 +91,8 @@ def score_file(
     bounds = bounds or bounds_for(session.held_per_text)
     loaded = _OneAtATime(forward_of)
     extra = _run_other_models(texts, session, loaded, bounds, listener)
-    settings = [(detector.name, detector.label(one)) for detector, own in selection for one in own]
-    labelled = LabelledScores(settings, label_column, overrides)
+    settings = [(detector.name, detector.label(one)) for detector, own in session.selection for one in own]
+    labelled = LabelledScores(settings, label_column, session.defaults(overrides))
     run = _Run(session, loaded, labelled, listener)
 
     def write(temporary: Path) -> None:

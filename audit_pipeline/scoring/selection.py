@@ -19,14 +19,23 @@ from audit_pipeline.scoring.session import Selection, Session
 def audit_selection(overrides: Overrides) -> Selection:
     """What an audit scores: every detector that is not on request, at every setting of its grid and of ``overrides``.
 
-    Of infilling, every m up to that of the benchmark: what one pass over branches of that length gives.
+    Of infilling, every m up to that of the benchmark: what one pass over branches of that length gives. Of what takes
+    passes of its own for every value, the default.
     """
     found = []
-    for detector, settings in select(grid=True):
+    for detector, settings in select(grid=True, overrides=_one_value()):
         fixed = overrides.get(detector.name, {})
         chosen = settings_up_to if detector.name == infilling.NAME else settings_with
         found.append((detector, chosen(detector, fixed, settings)))
     return found
+
+
+def _one_value() -> Overrides:
+    """The defaults of those parameters of which each further value takes passes of its own."""
+    return {
+        detector.name: {name: detector.default[name] for name, one in detector.parameters.items() if one.passes_each}
+        for detector, _ in select()
+    }
 
 
 def audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:

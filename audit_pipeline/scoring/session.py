@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.detector import Detector, Settings
+from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings
 from audit_pipeline.detectors.needs import Lacking, Need
+from audit_pipeline.detectors.registry import Overrides, overrides_limited, settings_limited
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.errors import DataError
@@ -85,8 +86,9 @@ def together(summaries: Sequence[PassesSummary]) -> PassesSummary:
 class Session:
     """The scoring of texts by ``selection``, over what ``where`` keeps.
 
-    ``benchmark``, ``in_context`` and ``beside`` are those of :class:`ScoringScope`. A need is looked for when it is
-    first wanted; methods raise what its provider's ``missing`` raises.
+    ``benchmark``, ``in_context`` and ``beside`` are those of :class:`ScoringScope`. ``selection`` is then what is
+    scored: what was asked for, as far as what its needs are met with reaches. Whether a need is met is asked when that
+    is first wanted; methods raise what its provider's ``missing`` raises.
     """
 
     def __init__(
@@ -101,13 +103,24 @@ class Session:
     ) -> None:
         paths: DataPaths = where.paths if isinstance(where, Caches) else where
         scope = ScoringScope(model, where, paths, benchmark, in_context, beside)
-        self.model, self.selection, self.where = model, selection, where
-        wanted: dict[Need[Any], list[Settings]] = {}
-        for detector, settings in selection:
-            for need in (*detector.needs, *detector.wishes):
-                wanted.setdefault(need, []).extend(settings)
-        self._providers = {need: PROVIDERS[need.name](scope, settings) for need, settings in wanted.items()}
+        self.model, self.where = model, where
+        providers = _providers(scope, selection)
+        self._limits = {detector.name: _limits_of(detector, providers) for detector, _ in selection}
+        self.selection: Selection = [
+            (detector, settings_limited(detector, self._limits[detector.name], own)) for detector, own in selection
+        ]
+        self._providers = _providers(scope, self.selection) if any(self._limits.values()) else providers
         self._reasons: dict[Need[Any], str | None] = {}
+
+    def defaults(self, overrides: Overrides | None) -> Overrides:
+        """What is fixed of the detectors' defaults: ``overrides``, as far as what the needs are met with reaches."""
+        fixed = overrides or {}
+        limited = {
+            detector.name: overrides_limited(detector, limits, fixed.get(detector.name, {}))
+            for detector, _ in self.selection
+            if (limits := self._limits[detector.name])
+        }
+        return {**fixed, **limited}
 
     @property
     def missing(self) -> Mapping[Need[Any], str]:
@@ -237,6 +250,24 @@ class Session:
         if need not in self._reasons:
             self._reasons[need] = self._providers[need].missing()
         return self._reasons[need]
+
+
+def _providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any], Provider[Any]]:
+    """A provider of every need of the selected detectors, by the settings of all that have it."""
+    wanted: dict[Need[Any], list[Settings]] = {}
+    for detector, settings in selection:
+        for need in (*detector.needs, *detector.wishes):
+            wanted.setdefault(need, []).extend(settings)
+    return {need: PROVIDERS[need.name](scope, settings) for need, settings in wanted.items()}
+
+
+def _limits_of(detector: Detector, providers: Mapping[Need[Any], Provider[Any]]) -> Settings:
+    """The most that its parameters can be: the least that any of its needs allows."""
+    found: dict[str, ParameterValue] = {}
+    for need in detector.needs:
+        for name, limit in providers[need].limits.items():
+            found[name] = min(limit, found.get(name, limit))
+    return found
 
 
 class Statistics:

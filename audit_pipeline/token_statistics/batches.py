@@ -39,7 +39,7 @@ class Done:
 class Job:
     """What all batches of a run have in common; ``modes`` are the cached argmax tokens, by text number.
 
-    ``wanted`` names the statistics of a text's own pass that are kept.
+    ``wanted`` names the statistics of a text's own pass that are kept. ``before`` are the tokens in front of all texts.
     """
 
     forward: ForwardPass
@@ -47,6 +47,7 @@ class Job:
     modes: Mapping[int, IntArray]
     steps: int
     wanted: Collection[str]
+    before: Sequence[int] = ()
 
     def run(self, task: Task, batch: Sequence[Window]) -> list[Done]:
         own: Sequence[WindowStatistics | None] = [None] * len(batch)
@@ -57,7 +58,7 @@ class Job:
         elif modes is not None:
             branches = self.forward.run_branches(self.encoded, batch, modes, self.steps)
         else:
-            own = self.forward.run(self.encoded, batch, self.wanted)
+            own = self.forward.run(self.encoded, batch, self.wanted, before=self.before)
         return [Done(*parts) for parts in zip(batch, own, branches, strict=True)]
 
     def _modes_of(self, window: Window) -> IntArray:
@@ -79,10 +80,16 @@ def _tasks(job: Job, prepared: Prepared, token_budget: int) -> Iterator[tuple[Ta
         groups.setdefault(task, []).append(window)
     forward = job.forward
     for task, windows in groups.items():
-        for batch in batches(
-            windows, token_budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step
-        ):
-            yield task, batch
+        yield from (
+            (task, batch)
+            for batch in batches(
+                windows,
+                token_budget,
+                equal_lengths=forward.equal_lengths,
+                length_step=forward.length_step,
+                before=0 if forward.shared_prefix else len(job.before),
+            )
+        )
 
 
 def _halving(job: Job, task: Task, batch: Sequence[Window]) -> list[Done]:

@@ -7,7 +7,7 @@ or run (forward.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,14 @@ _Tokens = tuple[list[int], list[tuple[int, int]], list[int]]
 
 TOPK = 20
 _TEXTS_A_CALL = 1024
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What stands before texts: its tokens, its start token among them, and the sha256 of its text."""
+
+    sha256: str
+    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,18 @@ def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     for start in range(0, len(texts), _TEXTS_A_CALL):
         encoded.extend(_encode_piece(model, texts[start : start + _TEXTS_A_CALL]))
     return encoded
+
+
+def encode_prefix(model: TokenizedModel, text: str) -> Prefix:
+    """A prefix in tokens, cut apart from what follows it; the start token of the model's policy stands before it."""
+    [one] = encode(model, [text])
+    start = () if one.start_token_id is None else (one.start_token_id,)
+    return Prefix(one.text_sha256, (*start, *one.token_id.tolist()))
+
+
+def behind(prefix: Prefix, text: EncodedText) -> EncodedText:
+    """``text`` behind ``prefix``, whose last token takes the place of its start token: all of its tokens are scored."""
+    return replace(text, start_token_id=prefix.ids[-1], first_scored=0)
 
 
 def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:

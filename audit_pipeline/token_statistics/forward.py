@@ -5,8 +5,7 @@ What belongs here: tensors, devices, the split of a model into body and head. Wh
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +22,12 @@ from audit_pipeline.token_statistics.branches import Branches, branches_of, halv
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand, head_of
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
-from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by, linear_layers, multiplied
+from audit_pipeline.token_statistics.products import linear_by, linear_layers, multiplied
 from audit_pipeline.token_statistics.reduce import fetched, sweep
 from audit_pipeline.token_statistics.rerun import reruns
-from audit_pipeline.token_statistics.windows import Window
+from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attending, inputs_behind
+from audit_pipeline.token_statistics.traits import has_local_attention, length_step_of, most_faster_with_onednn
+from audit_pipeline.token_statistics.windows import Window, batch_arrays
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -76,6 +77,7 @@ class LoadCheck:
     split: bool
     equal_lengths: bool
     packed: bool
+    shared_prefix: bool
 
 
 class ForwardPass:
@@ -87,7 +89,8 @@ class ForwardPass:
     a batch. ``length_step`` is the length beyond which a model encodes positions otherwise (LongRoPE): windows on
     either side of it do not share a batch, since the padded length decides. ``packed`` says whether branches run as
     one packed pass over the keys and values of their text; where the check finds that this does not give what running
-    each branch anew gives (or the model keeps no keys and values), each is run anew. ``known`` is what an earlier check
+    each branch anew gives (or the model keeps no keys and values), each is run anew. ``shared_prefix`` says the same of
+    texts behind one prefix, whose keys and values are computed once. ``known`` is what an earlier check
     of the same model on this machine found out; without it the check takes some seconds. Raises ModelError where the
     model's logits are not numbers.
     """
@@ -100,19 +103,23 @@ class ForwardPass:
         self.tokens_run = 0
         self.branch_tokens_run = 0
         config: Any = model.config.get_text_config()  # type: ignore[union-attr,operator]
-        self.length_step = _length_step(config)
+        self.length_step = length_step_of(config)
         self._config = config
         self._head: Head | None = None
         self._scratch = Scratch(self.device)
         self._layers = linear_layers(model)
-        self._onednn = _faster_with_onednn(self._layers) if known is None else known.onednn
+        self._last_prefix: SharedPrefix | None = None
+        self._onednn = most_faster_with_onednn(self._layers) if known is None else known.onednn
         if known is None:
             split, self.equal_lengths = self._check()
             self._head = self._head_of() if split else None
-            known = LoadCheck(self._onednn, split, self.equal_lengths, self._check_packed())
+            shareable = not (self.equal_lengths or self.length_step is not None or has_local_attention(config))
+            packed, shared = (self._check_packed(), self._check_shared()) if shareable else (False, False)
+            known = LoadCheck(self._onednn, split, self.equal_lengths, packed, shared)
         self.checked = known
         self._head = self._head_of() if known.split else None
         self.equal_lengths, self.packed = known.equal_lengths, known.packed
+        self.shared_prefix = known.shared_prefix
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -152,28 +159,42 @@ class ForwardPass:
 
     def _check_packed(self) -> bool:
         """Whether the packed pass gives the branches that running each anew gives."""
-        if self.equal_lengths or self.length_step is not None or _has_local_attention(self._config):
-            return False
         generator = np.random.default_rng(0)
-        texts = [
-            EncodedText("", generator.integers(self.vocab_size, size=n, dtype=np.int32), *_no_spans(n), None, 1)
-            for n in (24, 17)
-        ]
+        texts = [_made(generator.integers(self.vocab_size, size=n, dtype=np.int32), None) for n in (24, 17)]
         batch = [Window(number, 0, len(text.token_id), 1, False) for number, text in enumerate(texts)]
         argmax = [generator.integers(self.vocab_size, size=len(text.token_id) - 1, dtype=np.int32) for text in texts]
-        ids, _, _ = _batch_arrays(texts, batch, 24)
+        ids, _, _ = batch_arrays(texts, batch, 24)
         branches = branches_of(batch, ids, argmax, 3)
+        return self._alike(
+            lambda: self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))[0],
+            lambda: self._run_anew(branches, batch)[0],
+        )
+
+    def _check_shared(self) -> bool:
+        """Whether texts over the keys and values of a prefix give what prefix and text run anew give."""
+        generator = np.random.default_rng(0)
+        before = generator.integers(self.vocab_size, size=24).tolist()
+        texts = [_made(generator.integers(self.vocab_size, size=n, dtype=np.int32), before[-1]) for n in (17, 24)]
+        batch = [Window(number, 0, len(text.token_id), 0, True) for number, text in enumerate(texts)]
+
+        def logprobs(*, shared: bool) -> FloatArray:
+            found = self._base(texts, batch, (), before=before[:-1], shared=shared)
+            return np.concatenate([one.values["logprob"] for one in found])
+
+        return self._alike(lambda: logprobs(shared=True), lambda: logprobs(shared=False))
+
+    def _alike(self, one_way: Callable[[], FloatArray], other_way: Callable[[], FloatArray]) -> bool:
+        """Whether the model can be run one way, and gives then what the other way gives."""
         try:
             with self.running():
-                packed = self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))
+                found = one_way()
         except torch.OutOfMemoryError:
             raise
         except (AttributeError, TypeError, ValueError, IndexError, KeyError, RuntimeError):
             # A model that takes no such cache or mask.
             return False
         with self.running():
-            anew = self._run_anew(branches, batch)
-        return _same(torch.from_numpy(packed[0]), torch.from_numpy(anew[0]), _TOLERANCE[self.dtype])
+            return _same(torch.from_numpy(found), torch.from_numpy(other_way()), _TOLERANCE[self.dtype])
 
     def _hidden(self, **inputs: Any) -> torch.Tensor:
         return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state  # type: ignore[operator,no-any-return]
@@ -193,15 +214,30 @@ class ForwardPass:
             self.model(**inputs)
         return cache
 
+    def _prefix_once(self, ids: Sequence[int]) -> SharedPrefix:
+        """The keys and values of ``ids``; those of the last that were asked for are kept."""
+        if self._last_prefix is None or self._last_prefix.ids != ids:
+            self._last_prefix = None
+            self.tokens_run += len(ids)
+            self._last_prefix = SharedPrefix.of(ids, self._prefix(torch.tensor([ids], device=self.device)))
+        return self._last_prefix
+
     def run(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = _MEASURED
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        wanted: Collection[str] = _MEASURED,
+        *,
+        before: Sequence[int] = (),
     ) -> list[WindowStatistics]:
         """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
-        ``wanted`` names the statistics that are kept beside the log-probability (reduce.py).
+        ``wanted`` names the statistics that are kept beside the log-probability (reduce.py). ``before`` are the tokens
+        that stand in front of every window, its start token being the one behind them. Their keys and values are
+        computed once for all batches in a row that have the same, where ``shared_prefix`` says so.
         """
         with self.running():
-            return self._base(encoded, batch, wanted, None)
+            return self._base(encoded, batch, wanted, before=before, shared=self.shared_prefix)
 
     def run_with_branches(
         self,
@@ -218,7 +254,7 @@ class ForwardPass:
         """
         cache = DynamicCache() if self.packed else None
         with self.running():
-            statistics = self._base(encoded, batch, {*wanted, "argmax_id"}, cache)
+            statistics = self._base(encoded, batch, {*wanted, "argmax_id"}, cache=cache)
             modes = [one.values["argmax_id"] for one in statistics] if argmax is None else argmax
             return statistics, self._branches(encoded, batch, modes, steps, cache)
 
@@ -233,7 +269,7 @@ class ForwardPass:
         cache = None
         with self.running():
             if self.packed:
-                ids, _, _ = _batch_arrays(encoded, batch, self._padded_length(batch))
+                ids, _, _ = batch_arrays(encoded, batch, self._padded_length(batch))
                 self.tokens_run += ids.size
                 cache = self._prefix(torch.from_numpy(ids).to(self.device))
             return self._branches(encoded, batch, argmax, steps, cache)
@@ -247,13 +283,30 @@ class ForwardPass:
         encoded: Sequence[EncodedText],
         batch: Sequence[Window],
         wanted: Collection[str],
-        cache: Cache | None,
+        *,
+        cache: Cache | None = None,
+        before: Sequence[int] = (),
+        shared: bool = False,
     ) -> list[WindowStatistics]:
-        ids, rows, targets = _batch_arrays(encoded, batch, self._padded_length(batch))
+        if before and shared:
+            prefix = self._prefix_once(before)
+            with attending(self._config, prefix, linear_by(onednn=self._onednn)):
+                return self._swept(encoded, batch, wanted, inputs_behind(prefix))
+        inputs = {} if cache is None else {"past_key_values": cache, "use_cache": True}
+        return self._swept(encoded, batch, wanted, inputs, before)
+
+    def _swept(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        wanted: Collection[str],
+        beside: Mapping[str, Any],
+        before: Sequence[int] = (),
+    ) -> list[WindowStatistics]:
+        """The statistics of a batch whose model is called with ``beside``, too."""
+        ids, rows, targets = batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
         self.tokens_run += ids.size
-        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(ids).to(self.device)}
-        if cache is not None:
-            inputs |= {"past_key_values": cache, "use_cache": True}
+        inputs = {"input_ids": torch.from_numpy(ids).to(self.device), **beside}
         of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self.device)
         logits = self._logits(inputs, torch.from_numpy(np.concatenate(rows)).to(self.device))
         return _by_window(batch, [len(target) for target in targets], sweep(logits, of, self._scratch, wanted))
@@ -280,7 +333,7 @@ class ForwardPass:
         steps: int,
         cache: Cache | None,
     ) -> list[WindowBranches]:
-        ids, _, _ = _batch_arrays(encoded, batch, self._padded_length(batch))
+        ids, _, _ = batch_arrays(encoded, batch, self._padded_length(batch))
         branches = branches_of(batch, ids, argmax, steps)
         found = self._run_packed(branches, cache) if cache is not None else self._run_anew(branches, batch)
         return _by_window_branches(batch, branches, found)
@@ -325,28 +378,18 @@ class ForwardPass:
         return decoder
 
 
-def _batch_arrays(
-    encoded: Sequence[EncodedText], batch: Sequence[Window], length: int
-) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], list[IntArray]]:
-    """Token ids [windows, length], padded with 0; the flat places of the logits that predict scored tokens; these."""
-    ids = np.zeros((len(batch), length), dtype=np.int64)
-    rows: list[npt.NDArray[np.int64]] = []
-    targets: list[IntArray] = []
-    for index, window in enumerate(batch):
-        text = encoded[window.text]
-        shift = int(window.has_start_token)
-        if text.start_token_id is not None:
-            ids[index, 0] = text.start_token_id
-        ids[index, shift : window.length] = text.token_id[window.begin : window.end]
-        scored = np.arange(window.score_from, window.end)
-        # The logits that predict a token stand at the position before it.
-        rows.append(index * length + (scored - window.begin) + shift - 1)
-        targets.append(text.token_id[window.score_from : window.end])
-    return ids, rows, targets
+def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
+    # Logits of -inf (tokens that a model rules out) would make every difference NaN.
+    finite = expected.isfinite()
+    difference = torch.where(finite, logits - expected, 0.0).norm()
+    same = difference <= tolerance * torch.where(finite, expected, 0.0).norm()
+    return bool(same) and torch.equal(logits.isfinite(), finite)
 
 
-def _no_spans(n: int) -> tuple[IntArray, IntArray]:
-    return np.zeros(n, dtype=np.int32), np.zeros(n, dtype=np.int32)
+def _made(ids: IntArray, start_token_id: int | None) -> EncodedText:
+    """Tokens that stand for no text."""
+    nowhere = np.zeros(len(ids), dtype=np.int32)
+    return EncodedText("", ids, nowhere, nowhere, start_token_id, int(start_token_id is None))
 
 
 def _by_window_branches(batch: Sequence[Window], branches: Branches, found: FloatArray) -> list[WindowBranches]:
@@ -360,41 +403,6 @@ def _by_window_branches(batch: Sequence[Window], branches: Branches, found: Floa
         lengths[branches.scored[own]] = branches.length[own]
         result.append(WindowBranches(window, lengths, *parts[number]))
     return result
-
-
-def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
-    # Logits of -inf (tokens that a model rules out) would make every difference NaN.
-    finite = expected.isfinite()
-    difference = torch.where(finite, logits - expected, 0.0).norm()
-    same = difference <= tolerance * torch.where(finite, expected, 0.0).norm()
-    return bool(same) and torch.equal(logits.isfinite(), finite)
-
-
-def _faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
-    """Whether oneDNN is faster with the shape of weights that most of the model's products are made with."""
-    parameters: Counter[torch.Size] = Counter()
-    for layer in layers:
-        parameters[layer.weight.shape] += layer.weight.numel()
-    if not parameters:
-        return False
-    [(most, _)] = parameters.most_common(1)
-    return faster_with_onednn(next(layer.weight for layer in layers if layer.weight.shape == most))
-
-
-def _length_step(config: Any) -> int | None:
-    """The length up to which LongRoPE takes its short factors; None for other position encodings."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    layers = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
-    for layer in layers:
-        if layer.get("rope_type") == "longrope":
-            step = layer.get("original_max_position_embeddings") or config.original_max_position_embeddings
-            return int(step)
-    return None
-
-
-def _has_local_attention(config: Any) -> bool:
-    """Whether layers look back a number of places in the cache, whatever mask they are given (GPT-Neo)."""
-    return "local" in (getattr(config, "attention_layers", None) or ())
 
 
 def _by_window(batch: Sequence[Window], lengths: Sequence[int], reduced: Reduced) -> list[WindowStatistics]:

@@ -16,6 +16,7 @@ from audit_pipeline.catalogue.contracts import (
     EXTRACTION,
     LOGITS,
     MEASURED,
+    PREFIXED,
     RENYI,
     TEMPERATURES,
     TOKEN_STATISTICS,
@@ -27,7 +28,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import cache_key
 
-Kind = Literal["base", "topk", "logits", "renyi", "temperatures", "branches", "extraction"]
+Kind = Literal["base", "topk", "logits", "renyi", "temperatures", "branches", "extraction", "prefixed"]
 KINDS: Mapping[Kind, pa.Schema] = {
     "base": TOKEN_STATISTICS.schema,
     "topk": TOPK.schema,
@@ -36,6 +37,7 @@ KINDS: Mapping[Kind, pa.Schema] = {
     "temperatures": TEMPERATURES.schema,
     "branches": BRANCHES.schema,
     "extraction": EXTRACTION.schema,
+    "prefixed": PREFIXED.schema,
 }
 SWEPT: Mapping[Kind, tuple[str, ...]] = {
     "base": tuple(one.name for one in MEASURED),
@@ -45,6 +47,7 @@ SWEPT: Mapping[Kind, tuple[str, ...]] = {
     "temperatures": ("log_sum_p_beta", "mean_at_beta", "std_at_beta"),
     "branches": (),
     "extraction": ("logprob", "argmax_id", "rank", "log_mass_40"),
+    "prefixed": ("logprob",),
 }
 """What the sweep over the vocabulary is asked for, for the rows of each kind (reduce.py)."""
 FROM_LOGITS = frozenset(kind for kind, schema in KINDS.items() if "from_logits" in schema.names)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import (
     BETAS,
     EXTRACTION,
+    PREFIXED,
     RENYI,
     TEMPERATURES,
     TOKEN_STATISTICS,
@@ -23,7 +24,7 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
-from audit_pipeline.token_statistics.encode import EncodedText, cache_key, encode, window_and_stride
+from audit_pipeline.token_statistics.encode import EncodedText, Prefix, cache_key, encode, window_and_stride
 from audit_pipeline.token_statistics.kept import FROM_LOGITS, Kind, TextsWithBranches, Where, caches_of
 from audit_pipeline.token_statistics.windows import Window, windows_of
 
@@ -54,7 +55,8 @@ class Plan:
 class Prepared:
     """The texts that miss a row of some kind, encoded, of ``distinct`` ones in all.
 
-    ``keys``, ``encoded`` and ``missing`` have one entry each per text that misses something.
+    ``keys``, ``encoded`` and ``missing`` have one entry each per text that misses something. ``prefix`` is what all of
+    them stand behind, where something does.
     """
 
     distinct: int
@@ -62,6 +64,7 @@ class Prepared:
     encoded: list[EncodedText]
     missing: list[frozenset[Kind]]
     windows: list[Window] = field(default_factory=list)
+    prefix: Prefix | None = None
 
     def wants_pass(self, text: int) -> bool:
         """Whether the text's own statistics are missing, in whatever form."""
@@ -176,6 +179,7 @@ def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dic
         "temperatures": _bytes_a_token(TEMPERATURES) * len(BETAS),
         "branches": 4 + round(8 * steps * SHARE_WITH_BRANCH),
         "extraction": _bytes_a_token(EXTRACTION),
+        "prefixed": _bytes_a_token(PREFIXED),
     }
     totals: dict[Kind, int] = {}
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):

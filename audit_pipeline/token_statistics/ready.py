@@ -18,7 +18,7 @@ from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.threads import use_threads
 
-CHECK_VERSION = 3
+CHECK_VERSION = 4
 
 
 def forward_pass(

@@ -71,6 +71,8 @@ class RowWriter:
                 if kind == "branches"
                 else _columns(kind, text, own, self._model.vocab_size)
             )
+            if kind == "prefixed" and self._prepared.prefix is not None:
+                columns = {"prefix_sha256": self._prepared.prefix.sha256, **columns}
             add_row(self._caches[kind], self._prepared.keys[number][kind], text, columns)
 
 
@@ -107,6 +109,8 @@ def _columns(kind: Kind, text: EncodedText, parts: Sequence[Values], vocab_size:
         measured = {name: _joined([part[name] for part in parts]) for name in SWEPT[kind]}
         place = {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored} if kind == "extraction" else {}
         return {**place, **tokens, **measured}
+    if kind == "prefixed":
+        return {"logprob": _joined([part["logprob"] for part in parts])}
     if kind == "topk":
         return {
             "k": parts[0]["topk_id"].shape[1] if parts else TOPK_ENTRIES,

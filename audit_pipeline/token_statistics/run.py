@@ -230,7 +230,9 @@ def _run(
 
     budget = token_budget or TOKEN_BUDGET[forward.device.type]
     wanted = {name for kind in frozenset().union(*prepared.missing) for name in SWEPT[kind]}
-    job = Job(forward, prepared.encoded, modes, steps, wanted)
+    # Its last token is the texts' start token.
+    before = prepared.prefix.ids[:-1] if prepared.prefix is not None else ()
+    job = Job(forward, prepared.encoded, modes, steps, wanted, before)
     tokens_total = sum(window.length for window in prepared.windows)
     texts_total = len({window.text for window in prepared.windows})
     tokens_done = 0

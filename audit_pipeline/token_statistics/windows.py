@@ -1,6 +1,7 @@
 """Which stretches of which texts go through the model together.
 
-What belongs here: windows over long texts, length-sorted batches under a token budget. What does not: tensors.
+What belongs here: windows over long texts, length-sorted batches under a token budget, and a batch's token ids. What
+does not: tensors.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from audit_pipeline.token_statistics.encode import EncodedText
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 
 
 @dataclass(frozen=True)
@@ -47,23 +51,53 @@ def windows_of(text: int, encoded: EncodedText, window: int, stride: int) -> lis
 
 
 def batches(
-    windows: Iterable[Window], token_budget: int, *, equal_lengths: bool = False, length_step: int | None = None
+    windows: Iterable[Window],
+    token_budget: int,
+    *,
+    equal_lengths: bool = False,
+    length_step: int | None = None,
+    before: int = 0,
 ) -> Iterator[Sequence[Window]]:
     """Windows sorted by length, longest first, in batches of at most ``token_budget`` padded tokens.
 
     A window over the budget is a batch of its own. ``equal_lengths`` is for models that padding would disturb; windows
-    up to ``length_step`` tokens never share a batch with longer ones.
+    up to ``length_step`` tokens never share a batch with longer ones. ``before``: how many tokens are run in front of
+    each window.
     """
     batch: list[Window] = []
     for window in sorted(windows, key=lambda window: (-window.length, window.text, window.begin)):
         # Longest first: the batch's first window sets the padded length, and memory trouble shows at once.
         if batch and (
-            (len(batch) + 1) * batch[0].length > token_budget
+            (len(batch) + 1) * (before + batch[0].length) > token_budget
             or (equal_lengths and window.length != batch[0].length)
-            or (length_step is not None and window.length <= length_step < batch[0].length)
+            or (length_step is not None and before + window.length <= length_step < before + batch[0].length)
         ):
             yield batch
             batch = []
         batch.append(window)
     if batch:
         yield batch
+
+
+def batch_arrays(
+    encoded: Sequence[EncodedText], batch: Sequence[Window], length: int, before: Sequence[int] = ()
+) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], list[IntArray]]:
+    """Token ids [windows, length], padded with 0; the flat places of the logits that predict scored tokens; these.
+
+    The tokens ``before`` stand in front of every window, and are part of ``length``.
+    """
+    ids = np.zeros((len(batch), length), dtype=np.int64)
+    ids[:, : len(before)] = before
+    rows: list[npt.NDArray[np.int64]] = []
+    targets: list[IntArray] = []
+    for index, window in enumerate(batch):
+        text = encoded[window.text]
+        shift = len(before) + window.has_start_token
+        if text.start_token_id is not None:
+            ids[index, len(before)] = text.start_token_id
+        ids[index, shift : len(before) + window.length] = text.token_id[window.begin : window.end]
+        scored = np.arange(window.score_from, window.end)
+        # The logits that predict a token stand at the position before it.
+        rows.append(index * length + (scored - window.begin) + shift - 1)
+        targets.append(text.token_id[window.score_from : window.end])
+    return ids, rows, targets

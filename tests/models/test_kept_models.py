@@ -164,7 +164,11 @@ def test_the_check_at_loading_is_made_once_a_machine(
     first = forward_pass(model, paths, "cpu")
     again = forward_pass(model, paths, "cpu")
     assert len(checks) == 1
-    assert first.checked == again.checked == LoadCheck(onednn=False, split=True, equal_lengths=False, packed=True)
+    assert (
+        first.checked
+        == again.checked
+        == LoadCheck(onednn=False, split=True, equal_lengths=False, packed=True, shared_prefix=True)
+    )
     assert (again.equal_lengths, again.packed) == (False, True)
     # Another version of what the check hangs on, and another content of the file, ask for a new one.
     monkeypatch.setattr(ready, "CHECK_VERSION", ready.CHECK_VERSION + 1)

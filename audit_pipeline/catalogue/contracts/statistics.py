@@ -48,7 +48,16 @@ BETAS = tuple(round(2.0 ** (step / 10), 12) for step in _BETA_STEPS)
 al. 2025 go through. 1 is the kind ``base``, and at 0 every token has the same probability. Another list is another
 version of the kind."""
 
-KIND_VERSIONS = {"base": 1, "topk": 1, "logits": 1, "renyi": 1, "temperatures": 1, "branches": 1, "extraction": 2}
+KIND_VERSIONS = {
+    "base": 1,
+    "topk": 1,
+    "logits": 1,
+    "renyi": 1,
+    "temperatures": 1,
+    "branches": 1,
+    "extraction": 2,
+    "prefixed": 1,
+}
 """The version of each kind of cached statistics; it is part of the cache keys."""
 
 TOKEN_STATISTICS = Table(
@@ -212,6 +221,22 @@ EXTRACTION = Table(
         per_token("char_end", pa.int32(), "one past the last character of the token"),
         *(one for one in MEASURED if one.name in ("logprob", "argmax_id", "rank")),
         per_token("log_mass_40", pa.float32(), "the log of the probability that the 40 best tokens have together"),
+    ),
+)
+
+PREFIXED = Table(
+    "prefixed",
+    "how likely texts are behind a prefix of other texts, of the texts that a model has been run on behind it",
+    key=("key",),
+    per="pair",
+    kept="cache",
+    in_warehouse=False,
+    made_from=("examples",),
+    columns=(
+        Column("key", pa.string(), "cache key: text, prefix, model, tokenizer, start-token policy, kind version"),
+        TOKEN_STATISTICS.column("text_sha256"),
+        Column("prefix_sha256", pa.string(), "sha256 of the UTF-8 text of the prefix, what joins its texts included"),
+        per_token("logprob", pa.float32(), "log p(x_t | prefix, x_<t) of every token, the text's first one included"),
     ),
 )
 

@@ -53,7 +53,7 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
     ids, texts = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
     scored = session.score(ids, texts, benchmark.contexts)
     table = (
-        with_defaults(scored, benchmark.overrides)
+        with_defaults(scored, session.defaults(benchmark.overrides))
         .append_column("model", pa.repeat(pair.model, len(scored)))
         .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
         .append_column("run_id", pa.repeat(step.run_id, len(scored)))

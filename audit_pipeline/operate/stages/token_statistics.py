@@ -129,4 +129,5 @@ def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
         KIND_VERSIONS["base"],
         KIND_VERSIONS["branches"],
         KIND_VERSIONS["renyi"],
+        KIND_VERSIONS["prefixed"],
     )[:16]

@@ -36,9 +36,14 @@ appendix C)."""
 @dataclass(frozen=True)
 class UserInputs:
     """What a user gives beside the texts: a token-frequency table, and how neighbours are proposed (``own-topk``, or
-    a masked language model's name, hub id or path)."""
+    a masked language model's name, hub id or path), and known non-members and members that make prefixes.
+
+    ``are_named``: the detectors were named one by one."""
 
     frequencies: Path | None = None
+    nonmembers: Sequence[str] | None = None
+    members: Sequence[str] | None = None
+    are_named: bool = False
     proposer: str = own_topk.NAME
     seed: int = 0
     device: str | None = None
@@ -125,6 +130,11 @@ class Provider(Protocol[T]):
     def passes(self) -> int:
         """How many further passes over a text like this one it takes, at most; as much is kept of each."""
         return 0
+
+    @property
+    def limits(self) -> Settings:
+        """The most that parameters of its detectors can be, of those that something here limits."""
+        return {}
 
     @property
     def upstream(self) -> Mapping[str, str]:

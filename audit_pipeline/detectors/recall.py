@@ -1,0 +1,135 @@
+"""The text behind a prefix of other texts, against the text by itself.
+
+What belongs here: detectors that compare a text's likelihood behind known non-members, and members, with its own. What
+does not: which texts make a prefix (scoring/prefixes.py), and the passes over it (token_statistics/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
+from audit_pipeline.detectors.loss import mean_logprob
+from audit_pipeline.detectors.lowercase import quotient
+from audit_pipeline.detectors.needs import Lacking, Need
+from audit_pipeline.detectors.statistics import Float32s, TextStatistics
+
+BehindPrefix = Mapping[tuple[int, str], Float32s | Lacking]
+"""By the number of shots and what joins them: l(x_t | P, x_<t) of every token of the text, the first one included, [T];
+or why it has none behind that prefix."""
+
+NONMEMBER_PREFIX: Need[BehindPrefix] = Need("nonmember_prefix", "prefix of known non-members")
+MEMBER_PREFIX: Need[BehindPrefix] = Need("member_prefix", "prefix of known members")
+
+JOINS = {"none": "", "space": " ", "newline": "\n", "blank_line": "\n\n"}
+"""What stands behind each shot, before the next one and before the text, by the values of the parameter ``join``."""
+
+
+def _recall(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    """mean l(x | P) over all T tokens / mean l(x) over the scored ones.
+
+    Both means are negative: the less likely a prefix of non-members makes the text, the higher the score.
+    """
+    return [_outcome(statistics, setting, 0.0) for setting in settings]
+
+
+def _con_recall(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    """(mean l(x | P_non) - gamma * mean l(x | P_mem)) / mean l(x)."""
+    return [_outcome(statistics, setting, float(setting["gamma"])) for setting in settings]
+
+
+def _outcome(statistics: TextStatistics, setting: Settings, gamma: float) -> Outcome:
+    means = []
+    # A gamma of 0 takes no members: the two detectors are one then.
+    for need in (NONMEMBER_PREFIX, MEMBER_PREFIX) if gamma else (NONMEMBER_PREFIX,):
+        found = statistics.of(need)[int(setting["shots"]), str(setting["join"])]
+        if isinstance(found, Lacking):
+            return Outcome.not_applicable(found.reason)
+        means.append(float(np.mean(found, dtype=np.float64)))
+    own = mean_logprob(statistics)
+    if own == 0:
+        return Outcome.not_applicable("the text's mean log-likelihood is 0, and the score divides by it")
+    return Outcome.of(quotient(means[0] - gamma * means[1] if gamma else means[0], own))
+
+
+def _is_shots(value: ParameterValue) -> bool:
+    return type(value) is int and 1 <= value <= 1000
+
+
+def _is_gamma(value: ParameterValue) -> bool:
+    return isinstance(value, float) and 0.0 < value <= 1.0
+
+
+_SHOTS = Parameter(
+    default=7,
+    grid=(1, 4, 7),
+    description="how many texts make the prefix, the first of a fixed order; fewer where a model has no room for them",
+    requirement="a whole number from 1 to 1000",
+    accepts=_is_shots,
+    passes_each=True,
+)
+_JOIN = Parameter(
+    default="none",
+    grid=("none",),
+    description=f"what stands between the texts of the prefix, and before the text: {', '.join(JOINS)}",
+    requirement=f"one of {', '.join(JOINS)}",
+    accepts=lambda value: value in JOINS,
+    quiet=True,
+    passes_each=True,
+)
+
+RECALL = Detector(
+    name="recall",
+    summary="mean log-likelihood of the text behind a prefix of non-members, divided by that of the text by itself",
+    source="Xie et al., EMNLP 2024 (ReCaLL)",
+    needs=(NONMEMBER_PREFIX,),
+    passes="2, and 1 of the prefix in all",
+    own_logprobs_suffice=True,
+    compute=_recall,
+    parameters={"shots": _SHOTS, "join": _JOIN},
+    equation=(
+        "LL(x | P) / LL(x): LL(x | P) is the mean of log p(x_t | P, x_<t) over all T tokens of the text, LL(x) the "
+        "mean over the scored tokens of its own pass; P is the texts of the prefix, one behind the other"
+    ),
+    reported=(
+        "Its authors' project page tells 14.8, 15.4 and 14.8 points of AUROC more than the runner-up on WikiMIA of 32, "
+        "64 and 128 words, as means over their models. A port by others (fast-mia, LLaMA-30B, WikiMIA of 32 words) "
+        "tells .907 and .903 at 3 shots."
+    ),
+    also_reads=(
+        "Whether the text is like the texts of the prefix, in topic, style and date: it reads the shift between the "
+        "two sides as much as membership. How the texts are joined moves it, too."
+    ),
+)
+
+CON_RECALL = Detector(
+    name="con_recall",
+    summary="recall with a prefix of non-members, less gamma times recall with a prefix of members",
+    source="Wang et al., COLING 2025 (Con-ReCall)",
+    needs=(NONMEMBER_PREFIX, MEMBER_PREFIX),
+    passes="3, and 1 of each prefix in all",
+    own_logprobs_suffice=True,
+    compute=_con_recall,
+    parameters={
+        "shots": _SHOTS,
+        "gamma": Parameter(
+            default=0.5,
+            grid=(0.5,),
+            description="how much the prefix of members counts; fixed beforehand, never chosen on the labels",
+            requirement="a number above 0 and at most 1",
+            accepts=_is_gamma,
+        ),
+        "join": _JOIN,
+    },
+    equation="(LL(x | P_non) - gamma * LL(x | P_mem)) / LL(x), each LL as in recall, both prefixes of as many texts",
+    reported=(
+        "Its authors call it the state of the art on WikiMIA; their code tries nine values of gamma and chooses none. "
+        "A port by others (fast-mia, LLaMA-30B, WikiMIA of 32 words) tells .968 and .961 at 3 shots and a gamma of .5."
+    ),
+    also_reads=(
+        "Which of the two prefixes the text is more like, in topic, style and date: it reads the shift between the two "
+        "sides as much as membership."
+    ),
+)

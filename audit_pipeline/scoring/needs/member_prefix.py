@@ -1,0 +1,16 @@
+"""The text behind a prefix of known members.
+
+What belongs here: which side the prefix is of. What does not: all else, which both sides share (scoring/prefixes.py).
+"""
+
+from __future__ import annotations
+
+from audit_pipeline.detectors.recall import MEMBER_PREFIX
+from audit_pipeline.scoring import prefixes
+
+
+class MemberPrefixProvider(prefixes.PrefixProvider):
+    """Prefixes of known members."""
+
+    need = MEMBER_PREFIX
+    side = prefixes.MEMBERS

@@ -1,0 +1,161 @@
+"""Many texts behind one prefix, whose keys and values are computed once.
+
+What belongs here: the attention of texts to a prefix that all of them share, and the cache that stands for it. What
+does not: which prefix (prefixed.py), running the prefix itself and the check that this gives what prefix and text run
+anew give (forward.py).
+
+A cache as the model library has it would need the prefix's keys and values once a text, copied in every layer: at 32
+words a text that costs half of a pass. Here the queries of all texts meet the prefix in one product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, DynamicLayer
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from audit_pipeline.token_statistics.products import Linear
+
+_NAME = "corpus_audit_shared_prefix"
+# Scores of so many pairs of a query and a key at a time: on a CPU they stay in its caches.
+_PLACES = {"cpu": 1 << 20, "cuda": 1 << 26}
+
+# Masks are made for names that the library knows alone: it hands out none for others.
+AttentionMaskInterface.register(_NAME, sdpa_mask)
+
+
+@dataclass(frozen=True)
+class PrefixLayer:
+    """One layer's ``keys`` [heads, prefix, d], and ``values`` the other way round: [heads, d, prefix]."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+@dataclass(frozen=True)
+class SharedPrefix:
+    """A prefix, by its token ids, and what its own pass has left in every layer."""
+
+    ids: Sequence[int]
+    layers: Sequence[PrefixLayer]
+
+    @classmethod
+    def of(cls, ids: Sequence[int], cache: Cache) -> SharedPrefix:
+        """``cache`` is the one that the pass over ``ids``, a batch of one, has filled."""
+        return cls(ids, [PrefixLayer(one.keys[0], one.values[0].mT.contiguous()) for one in cache.layers])
+
+
+class _OwnKeys(DynamicLayer):  # type: ignore[misc]
+    """One layer's part of the cache: it says how long the prefix is, and hands out a text's own keys and values."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self._length = length
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return key_states, value_states
+
+    def get_seq_length(self) -> int:
+        return self._length
+
+    def get_mask_sizes(self, query_length: int, *args: Any) -> tuple[int, int]:
+        return self._length + query_length, 0
+
+
+def inputs_behind(prefix: SharedPrefix) -> dict[str, Any]:
+    """What the model is called with besides the ids of a batch of texts that stand behind ``prefix``."""
+    return {"past_key_values": Cache(layers=[_OwnKeys(len(prefix.ids)) for _ in prefix.layers]), "use_cache": True}
+
+
+@contextmanager
+def attending(config: Any, prefix: SharedPrefix, linear: Linear) -> Iterator[None]:
+    """Within it, the attention of the model of ``config`` looks at ``prefix``, too; its products are ``linear``'s."""
+    before = config._attn_implementation
+    ALL_ATTENTION_FUNCTIONS[_NAME] = partial(_attention, prefix, linear)
+    try:
+        config._attn_implementation = _NAME
+        yield
+    finally:
+        config._attn_implementation = before
+        del ALL_ATTENTION_FUNCTIONS[_NAME]
+
+
+def _attention(
+    prefix: SharedPrefix,
+    linear: Linear,
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of a batch's texts to the prefix and to themselves: [texts, length, query heads, d].
+
+    ``query`` [texts, query heads, length, d]; ``key`` and ``value`` [texts, heads, length, d], the texts' own;
+    ``attention_mask`` [texts, 1, length, prefix + length], True where a token may look, None: everywhere.
+    """
+    layer = prefix.layers[int(module.layer_idx)]  # type: ignore[arg-type]
+    texts, heads, length, width = key.shape
+    query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    grouped = query.reshape(texts, heads, -1, length, width)
+    found = grouped.new_empty(*grouped.shape[:-1], value.shape[-1])
+    hidden = None if attention_mask is None else ~attention_mask
+    if hidden is not None and not hidden[..., : len(prefix.ids)].any():
+        # Every token sees the whole prefix, but where a layer looks back a few tokens only.
+        hidden = hidden[..., len(prefix.ids) :]
+    places = grouped.shape[2] * length * (len(prefix.ids) + length)
+    step = max(1, _PLACES[query.device.type] // places)
+    for begin in range(0, texts, step):
+        some = slice(begin, begin + step)
+        for head in range(heads):
+            found[some, head] = _of_head(
+                grouped[some, head],
+                (layer.keys[head], layer.values[head]),
+                (key[some, head], value[some, head]),
+                None if hidden is None else hidden[some],
+                softcap,
+                linear,
+            )
+    return found.flatten(1, 2).transpose(1, 2).contiguous(), None
+
+
+def _of_head(
+    query: torch.Tensor,
+    before: tuple[torch.Tensor, torch.Tensor],
+    own: tuple[torch.Tensor, torch.Tensor],
+    hidden: torch.Tensor | None,
+    softcap: float | None,
+    linear: Linear,
+) -> torch.Tensor:
+    """One head's attention of ``query`` [texts, group, length, d]: its shape with the values' d.
+
+    ``before`` are keys [prefix, d] and values [d, prefix], ``own`` both [texts, length, d]. ``hidden`` [texts, 1,
+    length, n], True where a token may not look at the last n of prefix and text.
+    """
+    texts, group, length, _ = query.shape
+    flat = query.flatten(0, 2)
+    of_own = (flat.view(texts, group * length, -1) @ own[0].mT).flatten(0, 1)
+    scores = torch.cat([linear(flat, before[0], None), of_own], dim=-1)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    if hidden is not None:
+        scores.view(texts, group, length, -1)[..., -hidden.shape[-1] :].masked_fill_(hidden, float("-inf"))
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    behind = weights[:, len(before[0]) :].unflatten(0, (texts, group * length))  # type: ignore[no-untyped-call]
+    # The two parts are made one after the other: the second is added to the first.
+    attended = linear(weights[:, : len(before[0])], before[1], None).view(texts, group * length, -1)
+    return attended.add_(behind @ own[1]).view(texts, group, length, -1)

@@ -1,0 +1,100 @@
+"""Parity with the authors' code of the detectors that take a prefix, value by value, on the embedded model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from field_values import (
+    PREFIX,
+    GoldenValue,
+    RealModel,
+    as_published,
+    far_off,
+    golden_values,
+    needs_golden_values,
+    rows_of,
+    wikimia_text,
+)
+
+from audit_pipeline.catalogue.contracts import canonical_json
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.loss import mean_logprob
+from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX
+from audit_pipeline.detectors.registry import get
+from audit_pipeline.scoring.needs.provider import UserInputs
+from audit_pipeline.scoring.session import Session, Statistics
+
+pytestmark = needs_golden_values
+
+FILE = "WikiMIA_length32.jsonl"
+RELATIVE = 1e-4
+# At a gamma near 1 the two parts cancel, so a relative tolerance would ask for more than float32 holds.
+CANCELLED = 2e-6
+SHOTS = (1, 4, 7)
+GAMMAS = (0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def block(side: str) -> list[str]:
+    """The texts that the golden prefixes of a side are made of, the longest one."""
+    found = [row["prefix_rows"][side] for row in rows_of(PREFIX) if side in row.get("prefix_rows", {})]
+    longest = max(found, key=len)
+    assert all(one == longest[: len(one)] for one in found)
+    return [wikimia_text(FILE, number) for number in longest]
+
+
+@pytest.fixture(scope="module")
+def measured(
+    real_model: RealModel, real_data: DataPaths, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Session, Statistics]:
+    selection = [
+        (get("recall"), [{"shots": shots, "join": "none"} for shots in SHOTS]),
+        (
+            get("con_recall"),
+            [{"shots": shots, "gamma": gamma, "join": "none"} for shots in SHOTS for gamma in GAMMAS],
+        ),
+    ]
+    beside = UserInputs(nonmembers=block("nonmembers"), members=block("members"), are_named=True)
+    where = DataPaths(tmp_path_factory.mktemp("prefixed"))
+    session = Session(as_published(real_model, real_data), selection, where, beside=beside)
+    texts = list(dict.fromkeys(one.text for one in golden_values(PREFIX, "recall.ll")))
+    session.run(texts, lambda _: real_model[1])
+    return session, session.statistics(texts)
+
+
+def ours(
+    measured: tuple[Session, Statistics], values: Iterable[GoldenValue], of: Callable[[GoldenValue], float]
+) -> list[tuple[GoldenValue, float | None]]:
+    return [(one, of(one)) for one in values]
+
+
+def test_the_log_likelihoods_are_met(measured: tuple[Session, Statistics]) -> None:
+    _, statistics = measured
+    needs = {"recall.ll_given_nonmembers": NONMEMBER_PREFIX, "recall.ll_given_members": MEMBER_PREFIX}
+
+    def of(one: GoldenValue) -> float:
+        found = statistics.find(one.text)
+        assert found is not None
+        if one.detector == "recall.ll":
+            return mean_logprob(found)
+        behind = found.of(needs[one.detector])[one.parameters["shots"], "none"]
+        return float(behind.mean(dtype="float64"))  # type: ignore[union-attr]
+
+    values = golden_values(PREFIX, "recall.ll", *needs)
+    assert len(values) == 12 + 36 + 36
+    assert far_off(ours(measured, values, of), absolute=0.0, relative=RELATIVE) == []
+
+
+@pytest.mark.parametrize(("name", "number", "absolute"), [("recall", 36, 0.0), ("con_recall", 324, CANCELLED)])
+def test_the_scores_are_met(name: str, number: int, absolute: float, measured: tuple[Session, Statistics]) -> None:
+    session, _ = measured
+    values = golden_values(PREFIX, name)
+    assert len(values) == number
+    texts = list(dict.fromkeys(one.text for one in values))
+    scores = {
+        (texts[int(row["example_id"])], row["parameters"]): row["score"]
+        for row in session.score([str(place) for place in range(len(texts))], texts).to_pylist()
+        if row["detector"] == name
+    }
+    found = ours(measured, values, lambda one: scores[one.text, canonical_json(one.parameters)])
+    assert far_off(found, absolute=absolute, relative=0.0 if absolute else RELATIVE) == []
