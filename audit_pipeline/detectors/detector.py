@@ -99,8 +99,8 @@ class Detector:
     the model for each token of the text. ``own_logprobs_suffice``: whether it works where only the log-probabilities of
     the text's own tokens are known. ``on_request``: never scored unless it is named.
 
-    For its page (docs/detectors.md): ``equation`` is the score as a formula in plain text, ``reported`` what its authors
-    report and on what, ``also_reads`` what moves it besides membership; a sentence or two each.
+    For its page (docs/detectors.md): ``equation`` is the score as a formula in plain text, ``reported`` what its
+    authors report and on what, ``also_reads`` what moves it besides membership; a sentence or two each.
     """
 
     name: str
