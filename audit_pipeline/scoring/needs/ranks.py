@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import rankdata
 
 from audit_pipeline.config.hints import did_you_mean
@@ -23,6 +24,7 @@ from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope
 from audit_pipeline.token_statistics.kept import read_statistics
 
+Floats = npt.NDArray[np.float64]
 Ranks = Sequence[float] | Lacking
 
 _IN_PARTS = (
@@ -66,8 +68,12 @@ def ranks(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) ->
     lacking = {text: reason for text, own in outcomes.items() if (reason := _unscored(own, detectors)) is not None}
     scores = {text: [one.score for one in own] for text, own in outcomes.items() if text not in lacking}
     table = np.array(list(scores.values()), dtype=np.float64).reshape(len(scores), len(detectors))
-    shares = rankdata(table, axis=0) / max(len(scores), 1)
-    return {**lacking, **dict(zip(scores, shares.tolist(), strict=True))}
+    return {**lacking, **dict(zip(scores, mid_ranks(table).tolist(), strict=True))}
+
+
+def mid_ranks(scores: Floats) -> Floats:
+    """The place of each of n texts among all, by each of d detectors, in (0, 1], ties share theirs: [n, d] of [n, d]."""
+    return np.asarray(rankdata(scores, axis=0) / max(len(scores), 1))
 
 
 def _unscored(outcomes: Sequence[Outcome], detectors: Sequence[Detector]) -> Lacking | None:
