@@ -72,7 +72,7 @@ def ranks(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) ->
 
 
 def mid_ranks(scores: Floats) -> Floats:
-    """The place of each of n texts among all, by each of d detectors, in (0, 1], ties share theirs: [n, d] of [n, d]."""
+    """The place of each of n texts among all by each of d detectors, in (0, 1]; ties share theirs: [n, d] of [n, d]."""
     return np.asarray(rankdata(scores, axis=0) / max(len(scores), 1))
 
 
