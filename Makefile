@@ -6,7 +6,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all check install dev lock clean
+.PHONY: demo test test-all check docs install dev lock clean
 
 demo: $(STAMP)
 	$(BIN)/corpus-audit demo
@@ -32,6 +32,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/dagster definitions validate -w workspace.yaml
+
+# The pages of docs/detectors.md, from the detectors. A test holds that they are written.
+docs: $(STAMP)
+	$(BIN)/python docs/write_detectors.py
 
 dev: $(STAMP)
 	$(BIN)/corpus-audit dev

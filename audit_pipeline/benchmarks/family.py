@@ -58,9 +58,9 @@ class FamilySettings(StrictSettings):
     # that the rest of the entry is looked at all the same.
     cutoffs: ClassVar[Mapping[str, date]] = {}
     # Keys that name a source, a control or the like.
-    leads: ClassVar[tuple[EntryReference, ...]] = ()
+    leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("combined",), "one-pass detector"),)
     # Fields that came later: left out of an entry's description at their default, so that digests stay.
-    added: ClassVar[frozenset[str]] = frozenset({"infilling_m", "dc_pdd_a", "on_request", "extraction"})
+    added: ClassVar[frozenset[str]] = frozenset({"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction"})
 
     builder: str
     design: Design
@@ -85,6 +85,9 @@ class FamilySettings(StrictSettings):
     )
     dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="upper bound of DC-PDD; None: 0.01 (10 for BookMIA: Zhang et al. 2024)"
+    )
+    combined: Annotated[tuple[Text, ...], Field(min_length=2)] | None = Field(
+        default=None, description="the detectors whose ranks are averaged; None: the default list of `combined`"
     )
 
     @property
@@ -119,6 +122,12 @@ class FamilySettings(StrictSettings):
                 raise ValueError(f"words: {ANY} is not for this builder, which cuts its texts: list their lengths")
         elif len(set(self.words)) != len(self.words):
             raise ValueError("words: a length is named twice")
+        return self
+
+    @model_validator(mode="after")
+    def _each_detector_once(self) -> Self:
+        if self.combined is not None and len(set(self.combined)) != len(self.combined):
+            raise ValueError("combined: a detector is named twice")
         return self
 
 

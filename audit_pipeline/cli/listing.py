@@ -7,38 +7,37 @@ imported by the command that needs them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.shared import data_to_write, json_option, tell_problems, tell_step, whole_configuration
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.console import Row, show_table, tell
+from audit_pipeline.operate.console import Row, say, show_table, tell
+
+if TYPE_CHECKING:
+    from audit_pipeline.detectors.detector import Detector
 
 
 @click.command()
+@click.argument("name", required=False)
 @json_option
-def detectors() -> None:
-    """List the detectors, with their needs and costs."""
-    from audit_pipeline.detectors.needs import in_words
-    from audit_pipeline.detectors.registry import REGISTRY
+def detectors(name: str | None) -> None:
+    """List the detectors, with their needs and costs; or print all about the one called NAME.
 
-    rows = [
-        {
-            "detector": one.name,
-            "on_request": one.on_request,
-            "paper": one.source,
-            "needs": in_words(one.needs),
-            "forward_tokens": one.passes,
-            "own_logprobs_suffice": one.own_logprobs_suffice,
-            "parameters": {name: parameter.default for name, parameter in one.parameters.items()},
-            "score": one.summary,
-        }
-        for one in REGISTRY.values()
-    ]
+    docs/detectors.md has the same pages, and those that are not shipped.
+    """
+    from audit_pipeline.detectors.page import plain
+    from audit_pipeline.detectors.registry import REGISTRY, get
+
+    if name is not None:
+        chosen = get(name)
+        say(plain(chosen), detector=_row_of(chosen))
+        return
     show_table(
         "detectors",
-        rows,
+        map(_row_of, REGISTRY.values()),
         (
             ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
             ("paper", "paper"),
@@ -49,6 +48,24 @@ def detectors() -> None:
             ("score", "score"),
         ),
     )
+
+
+def _row_of(detector: Detector) -> Row:
+    from audit_pipeline.detectors.needs import in_words
+
+    return {
+        "detector": detector.name,
+        "on_request": detector.on_request,
+        "paper": detector.source,
+        "needs": in_words(detector.needs),
+        "forward_tokens": detector.passes,
+        "own_logprobs_suffice": detector.own_logprobs_suffice,
+        "parameters": {name: parameter.default for name, parameter in detector.parameters.items()},
+        "score": detector.summary,
+        "equation": detector.equation,
+        "reported": detector.reported,
+        "also_reads": detector.also_reads,
+    }
 
 
 def _parameters(row: Row) -> str:

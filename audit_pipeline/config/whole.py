@@ -20,7 +20,7 @@ from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem
 from audit_pipeline.controls import config as controls
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
-from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.detectors.registry import ONE_PASS, REGISTRY
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.models import config as models
 from audit_pipeline.models import watch
@@ -130,7 +130,11 @@ def load_configuration(folder: Path | None = None) -> Configuration:
 
     files: dict[str, Any] = {file.name: read(load) for file, load in _READ}
     # The names in a file, those of its broken entries too; None where it cannot be read, and so nothing be said.
-    names: dict[str, Collection[str] | None] = {"source": tuple(all_sources()), "detector": tuple(REGISTRY)}
+    names: dict[str, Collection[str] | None] = {
+        "source": tuple(all_sources()),
+        "detector": tuple(REGISTRY),
+        "one-pass detector": tuple(ONE_PASS),
+    }
     for file, _ in _READ:
         entries = files[file.name]
         names[file.what] = entries.names if isinstance(entries, Entries) else None

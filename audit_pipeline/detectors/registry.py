@@ -36,6 +36,9 @@ def _modules() -> list[pkgutil.ModuleInfo]:
 
 REGISTRY: Mapping[str, Detector] = _found()
 
+ONE_PASS: Mapping[str, Detector] = {name: one for name, one in REGISTRY.items() if not one.needs}
+"""Those that read nothing but a text's own pass."""
+
 Overrides = Mapping[str, Settings]
 
 
@@ -96,6 +99,13 @@ def settings_with(
 ) -> list[dict[str, ParameterValue]]:
     """``given`` and the same with the parameters of ``fixed`` at their values: each once, in order."""
     return _each_once(detector, [*given, *({**one, **fixed} for one in given)])
+
+
+def settings_at(
+    detector: Detector, fixed: Settings, given: Sequence[Mapping[str, ParameterValue]]
+) -> list[dict[str, ParameterValue]]:
+    """``given`` with the parameters of ``fixed`` at their values and no other: each once, in order."""
+    return _each_once(detector, [{**one, **fixed} for one in given])
 
 
 def _each_once(detector: Detector, settings: Sequence[Mapping[str, ParameterValue]]) -> list[dict[str, ParameterValue]]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.registry import REGISTRY, select
+from audit_pipeline.detectors.registry import ONE_PASS, select
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.canaries import BY_CHANCE, CanarySet, read_canaries, read_seal
 from audit_pipeline.evidence.canary_rank import ALPHA, canary_rank
@@ -171,7 +171,7 @@ def ordered_test(
 def _one_pass_detector(name: str) -> Detector:
     [(chosen, _)] = select([name])
     if chosen.needs:
-        usable = ", ".join(one.name for one in REGISTRY.values() if not one.needs)
+        usable = ", ".join(ONE_PASS)
         raise ConfigError(f"canaries are ranked by a detector that needs the text's own pass alone: {usable}")
     return chosen
 

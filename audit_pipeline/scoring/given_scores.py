@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,7 +164,7 @@ def _scores_table(rows: GivenRows, scores: npt.NDArray[np.float64], pair: Pair, 
             "benchmark": pair.benchmark,
             "detector": pa.array([detector for detector, _ in rows.settings.values]).take(settings),
             "parameters": pa.array([parameters for _, parameters in rows.settings.values]).take(settings),
-            "is_default": pa.array([is_default(*one) for one in rows.settings.values]).take(settings),
+            "is_default": pa.array(_defaults(rows.settings.values)).take(settings),
             "score": pa.array(scores, mask=failed),
             "status": pa.array(["ok", "failed"]).take(pa.array(failed.astype(np.int8))),
             "reason": pa.array(PROBLEMS, pa.string()).take(pa.array(rows.scores.problems)),
@@ -172,6 +172,15 @@ def _scores_table(rows: GivenRows, scores: npt.NDArray[np.float64], pair: Pair, 
         },
         len(scores),
     )
+
+
+def _defaults(settings: Sequence[tuple[str, str]]) -> list[bool]:
+    """Which of the settings, detector and parameters, are their detectors' defaults.
+
+    One that its detector alone has is: there was nothing to choose from.
+    """
+    counted = Counter(detector for detector, _ in settings)
+    return [counted[detector] == 1 or is_default(detector, parameters) for detector, parameters in settings]
 
 
 def _examples_table(texts: Texts, splits: list[Split], benchmark: str, language: str, run_id: str) -> pa.Table:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors import infilling
-from audit_pipeline.detectors.registry import Overrides, select, settings_up_to, settings_with
+from audit_pipeline.detectors import combined, infilling
+from audit_pipeline.detectors.registry import Overrides, select, settings_at, settings_up_to, settings_with
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.session import Selection, Session
@@ -20,14 +20,14 @@ def audit_selection(overrides: Overrides) -> Selection:
     """What an audit scores: every detector that is not on request, at every setting of its grid and of ``overrides``.
 
     Of infilling, every m up to that of the benchmark: what one pass over branches of that length gives. Of what takes
-    passes of its own for every value, the default.
+    passes of its own for every value, the default. Of combined the benchmark's list alone: it is named beforehand, so
+    that there is nothing to choose from.
     """
-    found = []
-    for detector, settings in select(grid=True, overrides=_one_value()):
-        fixed = overrides.get(detector.name, {})
-        chosen = settings_up_to if detector.name == infilling.NAME else settings_with
-        found.append((detector, chosen(detector, fixed, settings)))
-    return found
+    special = {infilling.NAME: settings_up_to, combined.NAME: settings_at}
+    return [
+        (detector, special.get(detector.name, settings_with)(detector, overrides.get(detector.name, {}), settings))
+        for detector, settings in select(grid=True, overrides=_one_value())
+    ]
 
 
 def _one_value() -> Overrides:

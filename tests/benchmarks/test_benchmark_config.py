@@ -169,6 +169,8 @@ def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: p
         ("seed: 1", "seed: -1", "notes: seed: must be greater than or equal to 0"),
         ("seed: 1", "seed: .inf", "notes: seed: must be a valid integer, not inf"),
         ("seed: 1", "seed: 1\n    dc_pdd_a: .inf", "notes: dc_pdd_a: must be a finite number"),
+        ("seed: 1", "seed: 1\n    combined: [loss]", "notes: combined: list should have at least 2 items"),
+        ("seed: 1", "seed: 1\n    combined: [loss, loss]", "notes: combined: a detector is named twice"),
         ("windows_per_document: 2", "windows_per_documents: 2", "unknown key.*; did you mean windows_per_document"),
         ("    member_before: 2022-01-01", "    member_befor: 2022-01-01", "unknown key.*; did you mean member_before"),
         ("builder: temporal", "bulder: temporal", "notes: unknown key 'bulder'; did you mean builder"),

@@ -46,6 +46,7 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import model_page
 from audit_pipeline.cli import main
+from audit_pipeline.detectors.page import plain
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.operate import situation
@@ -172,6 +173,8 @@ def test_what_there_is(audited: Workspace) -> None:
         assert all(need.summary in shown for need in detector.needs)
     assert "neighbour (on request)" in shown
     assert "k (0.2)" in shown
+    assert told(audited.run("detectors", "combined")).splitlines() == plain(REGISTRY["combined"]).splitlines()
+    assert "did you mean min_k?" in error_of(audited.run("detectors", "mink"))
     shown = told(audited.run("models"))
     assert "tiny" in shown
     assert "float32" in shown
@@ -1084,6 +1087,8 @@ def test_every_command_with_a_table_answers_in_json(command: str) -> None:
 def test_what_there_is_as_json(audited: Workspace) -> None:
     detectors = answered(audited.run("detectors", "--json"))["detectors"]
     assert [row["detector"] for row in detectors] == list(REGISTRY)
+    assert answered(audited.run("detectors", "loss", "--json"))["detector"] in detectors
+    assert set(detectors[0]) >= {"equation", "reported", "also_reads"}
     [min_k] = [row for row in detectors if row["detector"] == "min_k"]
     assert (min_k["parameters"], min_k["on_request"], min_k["own_logprobs_suffice"]) == (
         {"k": 0.2, "window": 1},

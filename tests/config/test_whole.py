@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.whole import FILES, Configuration, load_configuration
+from audit_pipeline.detectors.registry import ONE_PASS
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.sources.local_files import LocalFilesSettings
 
@@ -53,6 +55,7 @@ benchmarks:
     description: d
     sources: [local_files, local_file]
     held_out: {sources: [boks]}
+    combined: [zlib, mink, dc_pdd]
     words: [8]
     windows_per_document: 1
     design: exchangeable
@@ -79,6 +82,7 @@ def test_the_shipped_files_have_no_problem() -> None:
 
 
 def test_every_problem_of_every_file_at_once(broken: Path) -> None:
+    one_pass = did_you_mean("dc_pdd", ONE_PASS)
     assert told(load_configuration(broken)) == [
         "sources.yaml:2: section books: unknown key 'gutenberg.limits'; did you mean limit?",
         "models.yaml:8: model astray: unknown key 'dtyp'; did you mean dtype?",
@@ -93,6 +97,8 @@ def test_every_problem_of_every_file_at_once(broken: Path) -> None:
         "multiple of twice the heads (rotary positions turn pairs)",
         "studies.yaml:4: study lost: control: there is no control 'chekc'; did you mean check?",
         "benchmarks.yaml:3: family lost: control: there is no control 'chcek'; did you mean check?",
+        "benchmarks.yaml:9: family shelf: combined: there is no one-pass detector 'mink'; did you mean min_k?",
+        f"benchmarks.yaml:9: family shelf: combined: there is no one-pass detector 'dc_pdd'; {one_pass}",
         "benchmarks.yaml:7: family shelf: sources: there is no source 'local_file'; did you mean local_files?",
         "benchmarks.yaml:8: family shelf: held_out.sources: there is no source 'boks'; did you mean books?",
     ]

@@ -394,6 +394,21 @@ def test_scores_say_which_setting_is_the_default_and_files_of_before_are_filled(
         assert before.findings.tables[name].drop_columns("run_id").equals(table.drop_columns("run_id")), name
 
 
+def test_the_detectors_that_are_combined_are_named_beforehand(workspace: Workspace) -> None:
+    before = read_built(workspace.paths, "made_8").digest
+    workspace.write_benchmarks(made=temporal([8], combined=["loss", "zlib"]))
+    workspace.build("made_8")
+    assert read_built(workspace.paths, "made_8").digest != before
+    scored(workspace)
+    path = workspace.paths.run_file("scores", PAIR.partition, "scores")
+    rows = [row for row in read_table(path, SCORES, what="scores").to_pylist() if row["detector"] == "combined"]
+    assert {(row["parameters"], row["is_default"], row["status"]) for row in rows} == {
+        ('{"of":"loss,zlib"}', True, "ok")
+    }
+    # The mean of ranks from 1 to N, each divided by N, is (N + 1) / 2N.
+    assert sum(row["score"] for row in rows) / len(rows) == pytest.approx((len(rows) + 1) / (2 * len(rows)))
+
+
 def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(workspace: Workspace) -> None:
     workspace.write_benchmarks(made=temporal([8], match={"per_side": 4}))
     workspace.build("made_8")

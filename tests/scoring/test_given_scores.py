@@ -264,3 +264,16 @@ def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Pa
     assert splits(file, PAIR, seed=1) != first
     other = [{**row, "group": f"other {row['group']}"} for row in rows]
     assert splits(written(tmp_path, other), PAIR) != first
+
+
+def test_the_only_setting_of_a_detector_is_its_default(tmp_path: Path) -> None:
+    """A benchmark's own list of combined detectors, say: what it was is not in the file."""
+    settings = [("combined", '{"of":"loss,zlib"}'), ("min_k", '{"k":0.3}'), ("min_k", '{"k":0.2}')]
+    named = [dict(zip(("detector", "parameters"), one, strict=True)) for one in settings]
+    rows = [{"example_id": "a", "score": 1.0, "label": 1, **one} for one in named]
+    found = read(tmp_path, rows).scores.to_pylist()
+    assert {(row["detector"], row["parameters"]): row["is_default"] for row in found} == {
+        settings[0]: True,
+        settings[1]: False,
+        settings[2]: True,
+    }

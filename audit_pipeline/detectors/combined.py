@@ -1,0 +1,79 @@
+"""Several detectors as one: the mean of the text's ranks by each of them.
+
+What belongs here: the mean, and how a list of detectors is written. What does not: ranking the texts of a benchmark,
+which takes all of them (scoring/needs/ranks.py), and which list a benchmark names (config/benchmarks.yaml).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
+from audit_pipeline.detectors.needs import Lacking, Need
+from audit_pipeline.detectors.statistics import TextStatistics
+
+NAME = "combined"
+
+# Fixed before any result was seen; a benchmark names its own beforehand (`combined` in config/benchmarks.yaml).
+DEFAULT = ("zlib", "min_k", "min_k_plus_plus", "gap_k")
+
+RANKS: Need[Mapping[str, Sequence[float] | Lacking]] = Need("ranks", "the benchmark's other texts")
+"""For each list of detectors, as ``written``: the text's mid-rank by each of them, in (0, 1], or why it has none."""
+
+
+def written(names: Iterable[str]) -> str:
+    """A list of detectors as the parameter ``of`` holds it."""
+    return ",".join(names)
+
+
+def listed(of: str) -> list[str]:
+    """The detectors of a list, as they were ``written``."""
+    return of.split(",")
+
+
+def _combined(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+    ranks = statistics.of(RANKS)
+    return [_outcome(ranks[str(setting["of"])]) for setting in settings]
+
+
+def _outcome(ranks: Sequence[float] | Lacking) -> Outcome:
+    return Outcome.not_applicable(ranks.reason) if isinstance(ranks, Lacking) else Outcome.of(float(np.mean(ranks)))
+
+
+def _is_list(value: ParameterValue) -> bool:
+    names = listed(str(value))
+    return len(names) >= 2 and len(set(names)) == len(names) and all(name == name.strip() != "" for name in names)
+
+
+COMBINED = Detector(
+    name=NAME,
+    summary="mean of the text's ranks, among all texts of the benchmark, by each detector of a fixed list",
+    source="this project: ranks averaged with equal weights (a Borda count)",
+    needs=(RANKS,),
+    passes="1",
+    own_logprobs_suffice=False,
+    compute=_combined,
+    parameters={
+        "of": Parameter(
+            default=written(DEFAULT),
+            grid=(written(DEFAULT),),
+            description="the detectors, each at its default setting; a benchmark's key `combined` names others",
+            requirement="two or more detectors, each once, separated by commas without blanks",
+            accepts=_is_list,
+        )
+    },
+    equation=(
+        "(1/D) Σ_d rank_d(x) / N over the D listed detectors, rank_d(x) the mid-rank of the text's score by d among the"
+        " N distinct texts of the benchmark that all D score: 1 the lowest, N the highest, ties share their mean"
+    ),
+    reported=(
+        "No paper: this combination is the project's own. How it behaves on texts that the model was not trained on"
+        " stands in docs/statistics.md."
+    ),
+    also_reads=(
+        "What the listed detectors read besides membership. A score says how a text stands among the texts of its"
+        " benchmark: it is not comparable between benchmarks, and it changes where texts are added."
+    ),
+)

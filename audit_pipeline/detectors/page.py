@@ -1,0 +1,133 @@
+"""What is told of a detector: on its page of docs/detectors.md, and in the terminal.
+
+What belongs here: a declaration in words, as Markdown and as plain text. What does not: the declarations (each
+detector's own module), and writing the file (docs/write_detectors.py).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from audit_pipeline.catalogue.contracts import canonical_json
+from audit_pipeline.detectors.detector import Detector, ParameterValue
+from audit_pipeline.detectors.needs import OWN_PASS, in_words
+
+BEGIN = "<!-- From here to the end mark: `make docs` writes it from the detectors. Change their declarations. -->"
+END = "<!-- The end mark. -->"
+
+_WIDTH = 100
+_NO_NEED = "nothing more"
+
+
+def facts(detector: Detector) -> dict[str, str]:
+    """What one line each says of a detector, by its heading."""
+    return {
+        "source": detector.source,
+        "needs": ", ".join(in_words(detector.needs)),
+        "passes over a text": detector.passes,
+        "own log-probabilities suffice": "yes" if detector.own_logprobs_suffice else "no",
+        "scored": "only where it is named (--detectors, --set)" if detector.on_request else "in every audit",
+    }
+
+
+def prose(detector: Detector) -> dict[str, str]:
+    """What takes a sentence or two, by its heading."""
+    return {"Its authors report": detector.reported, "It reads besides membership": detector.also_reads}
+
+
+def plain(detector: Detector) -> str:
+    """A detector's page for a terminal."""
+    return "\n".join(
+        [
+            f"{detector.name}: {detector.summary}",
+            "",
+            *_wrapped("score", detector.equation),
+            *(line for head, words in facts(detector).items() for line in _wrapped(head, words)),
+            *(line for head, words in prose(detector).items() for line in ["", *_wrapped(head, words)]),
+            *_plain_parameters(detector),
+        ]
+    )
+
+
+def markdown(detector: Detector) -> str:
+    """A detector's page, of level 3."""
+    parts = [
+        f"### {detector.name}",
+        _escaped(_sentence(detector.summary)),
+        "\n".join(["```text", *textwrap.wrap(detector.equation, _WIDTH, break_on_hyphens=False), "```"]),
+        _table(["", ""], ([head, _escaped(words)] for head, words in facts(detector).items())),
+    ]
+    if detector.parameters:
+        rows = ([name, *map(_escaped, said)] for name, said in _parameters(detector))
+        parts.append(_table(["parameter", "default", "with `--grid`", "takes", "meaning"], rows))
+    parts += (f"**{head}.** {_escaped(words)}" for head, words in prose(detector).items())
+    return "\n\n".join(parts)
+
+
+def overview(detectors: Iterable[Detector]) -> str:
+    """All detectors in one table, each with a link to its page."""
+    rows = (
+        [
+            f"[{one.name}](#{one.name})" + (" (on request)" if one.on_request else ""),
+            _escaped(one.passes),
+            _escaped(", ".join(need for need in in_words(one.needs) if need != OWN_PASS) or _NO_NEED),
+            "yes" if one.own_logprobs_suffice else "no",
+        ]
+        for one in detectors
+    )
+    return _table(
+        ["detector", "passes over a text", "needs besides its own pass", "own log-probabilities suffice"], rows
+    )
+
+
+def written_into(text: str, detectors: Sequence[Detector]) -> str:
+    """``text`` with what stands between its two marks written anew; raises ValueError where it lacks them."""
+    head, rest = text.split(BEGIN)
+    _, tail = rest.split(END)
+    pages = "\n\n".join([overview(detectors), *map(markdown, detectors)])
+    return f"{head}{BEGIN}\n\n{pages}\n\n{END}{tail}"
+
+
+def _parameters(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
+    """Each parameter's default, what ``--grid`` sweeps, what it takes and what it means."""
+    for name, one in detector.parameters.items():
+        swept = ", ".join(map(_spelt, one.values)) if len(one.values) > 1 else "not swept"
+        yield name, (_spelt(one.default), swept, one.requirement, one.description)
+
+
+def _spelt(value: ParameterValue) -> str:
+    """As ``--set`` takes it."""
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+def _plain_parameters(detector: Detector) -> Iterator[str]:
+    for name, (default, swept, takes, meaning) in _parameters(detector):
+        yield from ["", f"parameter {name}: default {default}; --grid: {swept}", *_indented(meaning)]
+        yield from _indented(f"takes {takes}")
+
+
+def _wrapped(head: str, words: str) -> list[str]:
+    """Behind its head where that fits on a line, else below it."""
+    line = f"{head}: {words}"
+    return [line] if len(line) <= _WIDTH else [f"{head}:", *_indented(words)]
+
+
+def _indented(words: str) -> list[str]:
+    return textwrap.wrap(words, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _escaped(words: str) -> str:
+    """Text in Markdown as it is: no bar ends a cell, nothing is a tag or an emphasis."""
+    for character in "|*<":
+        words = words.replace(character, f"\\{character}")
+    return words

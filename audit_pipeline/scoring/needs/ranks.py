@@ -1,0 +1,90 @@
+"""Where a text stands among all texts of its benchmark, by several detectors.
+
+What belongs here: scoring and ranking the texts. What does not: the mean of the ranks (detectors/combined.py).
+
+Labels and splits are never looked at, and every text is treated alike: a score depends on the texts as a set. So texts
+that are exchangeable have exchangeable scores, and p-values against calibration texts hold (docs/statistics.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import rankdata
+
+from audit_pipeline.config.hints import did_you_mean
+from audit_pipeline.detectors.combined import NAME, RANKS, listed
+from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.needs import Lacking
+from audit_pipeline.detectors.registry import ONE_PASS
+from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope
+from audit_pipeline.token_statistics.kept import read_statistics
+
+Floats = npt.NDArray[np.float64]
+Ranks = Sequence[float] | Lacking
+
+_IN_PARTS = (
+    "a text is ranked among all texts of a benchmark, and a file is scored in parts: make the texts a benchmark"
+    " (config/benchmarks.yaml) and audit that"
+)
+_IN_CONTEXT = "texts that stand in the context of an input are not ranked"
+_NOT_RUN = Lacking("the model has not been run on the text when the others were ranked: run it again")
+
+
+class RanksProvider(Provider[Mapping[str, Ranks]]):
+    """The mid-ranks of a text by the detectors of each list that the settings name, each at its default setting.
+
+    All texts have to be asked for at once. Raises ConfigError where a list names what is no one-pass detector.
+    """
+
+    need = RANKS
+
+    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+        self._scope = scope
+        self._lists = {of: _detectors(of) for of in dict.fromkeys(str(setting["of"]) for setting in settings)}
+
+    def missing(self) -> str | None:
+        if self._scope.beside is not None:
+            return _IN_PARTS
+        return _IN_CONTEXT if self._scope.in_context else None
+
+    def read(self, texts: Sequence[str]) -> Read[Mapping[str, Ranks]]:
+        index = StatisticsIndex(read_statistics(self._scope.model, texts, self._scope.where))
+        found = {text: statistics for text in texts if (statistics := index.find(text)) is not None}
+        ranked = {of: ranks(found, detectors) for of, detectors in self._lists.items()}
+        return lambda scored: {of: one.get(scored.whole, _NOT_RUN) for of, one in ranked.items()}
+
+
+def ranks(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) -> Mapping[str, Ranks]:
+    """Of each text its mid-rank by each detector at its default, divided by the number of texts that all of them score.
+
+    A text that one of them does not score has none, and the reason.
+    """
+    outcomes = {text: [one.score(own, [one.default])[0] for one in detectors] for text, own in texts.items()}
+    lacking = {text: reason for text, own in outcomes.items() if (reason := _unscored(own, detectors)) is not None}
+    scores = {text: [one.score for one in own] for text, own in outcomes.items() if text not in lacking}
+    table = np.array(list(scores.values()), dtype=np.float64).reshape(len(scores), len(detectors))
+    return {**lacking, **dict(zip(scores, mid_ranks(table).tolist(), strict=True))}
+
+
+def mid_ranks(scores: Floats) -> Floats:
+    """The place of each of n texts among all by each of d detectors, in (0, 1]; ties share theirs: [n, d] of [n, d]."""
+    return np.asarray(rankdata(scores, axis=0) / max(len(scores), 1))
+
+
+def _unscored(outcomes: Sequence[Outcome], detectors: Sequence[Detector]) -> Lacking | None:
+    for outcome, detector in zip(outcomes, detectors, strict=True):
+        if outcome.score is None:
+            return Lacking(f"{detector.name} does not score it: {outcome.reason}")
+    return None
+
+
+def _detectors(of: str) -> list[Detector]:
+    for name in listed(of):
+        if name not in ONE_PASS:
+            raise ConfigError(f"{NAME}.of: there is no one-pass detector '{name}'; {did_you_mean(name, ONE_PASS)}")
+    return [ONE_PASS[name] for name in listed(of)]

@@ -1,0 +1,130 @@
+"""The combination of detectors by their ranks, and how it behaves where nothing was trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.catalogue.contracts import MEMBER
+from audit_pipeline.detectors.combined import COMBINED, DEFAULT, RANKS, listed, written
+from audit_pipeline.detectors.needs import Lacking
+from audit_pipeline.detectors.registry import ONE_PASS, parse_set
+from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.evidence.conformal import conformal_p_values
+from audit_pipeline.metrics.delong import auroc_with_interval
+from audit_pipeline.scoring.needs.ranks import ranks
+
+Make = Callable[..., TextStatistics]
+LOSS_AND_MIN_K = [ONE_PASS["loss"], ONE_PASS["min_k"]]
+PARTS = [ONE_PASS[name] for name in DEFAULT]
+
+
+def combined(found: dict[str, TextStatistics]) -> dict[str, float]:
+    """The combination's score of each text, by the default list."""
+    of = written(DEFAULT)
+    scores = {}
+    for text, own in ranks(found, PARTS).items():
+        statistics = TextStatistics(found[text].text, found[text].columns, {RANKS: {of: own}})
+        scores[text] = COMBINED.score(statistics, [{"of": of}])[0].score
+    return scores  # type: ignore[return-value]
+
+
+def test_ranks_by_hand(text_statistics: Make) -> None:
+    """Means -2, -1, -2, -3; the lowest of two or three -3, -1, -3, -5: two texts tie for the places 2 and 3."""
+    of_text = {"a": [-1.0, -3.0], "b": [-1.0, -1.0], "c": [-3.0, -1.0], "d": [-5.0, -1.0, -3.0]}
+    found = {text: text_statistics(values, text=text) for text, values in of_text.items()}
+    assert ranks(found, LOSS_AND_MIN_K) == {
+        "a": [0.625, 0.625],
+        "b": [1.0, 1.0],
+        "c": [0.625, 0.625],
+        "d": [0.25, 0.25],
+    }
+
+
+def test_the_score_is_the_mean_of_the_ranks(text_statistics: Make) -> None:
+    statistics = text_statistics([-1.0])
+    given = {"loss,zlib": [0.5, 1.0], "loss,min_k": Lacking("min_k does not score it: for a reason")}
+    statistics = TextStatistics(statistics.text, statistics.columns, {RANKS: given})
+    scored, refused = COMBINED.score(statistics, [{"of": of} for of in given])
+    assert (scored.score, scored.status) == (0.75, "ok")
+    assert refused == (None, "not_applicable", "min_k does not score it: for a reason")
+
+
+def test_a_text_that_one_of_them_does_not_score_is_not_ranked(text_statistics: Make) -> None:
+    found = {"good": text_statistics([-1.0]), "bad": text_statistics([math.nan]), "none": text_statistics([])}
+    ranked = ranks(found, LOSS_AND_MIN_K)
+    assert ranked["good"] == [1.0, 1.0], "alone among those that both score"
+    assert ranked["bad"] == Lacking("loss does not score it: the score is not a finite number: nan")
+    assert ranked["none"] == Lacking("loss does not score it: the text has no scored token")
+    assert ranks({}, LOSS_AND_MIN_K) == {}
+
+
+LOGPROBS = st.lists(st.floats(-20, -0.5, width=32), min_size=1, max_size=8)
+
+
+@given(texts=st.lists(LOGPROBS, min_size=1, max_size=12), seed=st.randoms())
+def test_every_text_is_treated_alike(text_statistics: Make, texts: list[list[float]], seed: object) -> None:
+    """In any order each has the same score, in (0, 1], and the scores sum to what ranks must."""
+    found = {str(place): text_statistics(values) for place, values in enumerate(texts)}
+    shuffled = list(found)
+    seed.shuffle(shuffled)  # type: ignore[attr-defined]
+    scores = combined(found)
+    assert combined({text: found[text] for text in shuffled}) == pytest.approx(scores)
+    assert all(0 < score <= 1 for score in scores.values())
+    assert sum(scores.values()) == pytest.approx((len(texts) + 1) / 2)
+
+
+def made(generator: np.random.Generator, n: int, shift: float, make: Make) -> list[TextStatistics]:
+    """Statistics of ``n`` texts whose log-probabilities are higher by ``shift`` than those of others."""
+    found = []
+    for _ in range(n):
+        tokens, level = generator.integers(20, 40), generator.normal(-3, 0.4)
+        logprob = np.minimum(level + shift + generator.normal(0, 2, tokens), -1e-3)
+        words = " ".join(map(str, generator.integers(0, 1000, tokens)))
+        found.append(make(logprob, text=words, mean=logprob - 1, std=generator.uniform(1, 3, tokens)))
+    return found
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_p_values_against_calibration_texts_reach_their_level(text_statistics: Make, shift: float) -> None:
+    """Ranks are pooled over calibration and audited texts, and p-values of unread texts are still uniform; whether the
+    other audited texts were read (``shift``) or not."""
+    generator, p_values, held, n = np.random.default_rng(15), [], 0, 200
+    for _ in range(n):
+        calibration, unread, read = (made(generator, *one, text_statistics) for one in ((39, 0), (15, 0), (15, shift)))
+        every = [*calibration, *unread, *read]
+        scores = np.array(list(combined({str(place): one for place, one in enumerate(every)}).values()))
+        p_values.append(conformal_p_values(scores[39:54], scores[:39]))
+        labels = np.repeat([1 - MEMBER, MEMBER], [54, 15])
+        interval = auroc_with_interval(scores, labels)[1]
+        assert interval.low is not None
+        assert interval.high is not None
+        held += interval.low <= 0.5 <= interval.high
+    for level in (0.05, 0.1, 0.2, 0.5):
+        shares = (np.array(p_values) <= level + 1e-9).mean(axis=1)
+        error = shares.std(ddof=1) / np.sqrt(n)
+        # Ties of mean ranks count against significance, so the share may lie a little below.
+        assert level - 0.01 - 3 * error <= shares.mean() <= level + 3 * error
+    if shift:
+        assert held < 0.2 * n, "the test of the interval can fail"
+    else:
+        assert held >= 0.95 * n - 3 * np.sqrt(0.95 * 0.05 * n)
+
+
+@pytest.mark.parametrize("of", ["", "loss", "loss,loss", "loss,", "loss, zlib"])
+def test_a_list_is_two_or_more_detectors_each_once(of: str) -> None:
+    with pytest.raises(ConfigError, match=r"combined\.of: '.*' is not two or more detectors"):
+        parse_set([f"combined.of={of}"])
+    assert parse_set(["combined.of=zlib,loss"]) == {"combined": {"of": "zlib,loss"}}
+
+
+def test_the_default_list_is_of_one_pass_detectors() -> None:
+    assert listed(str(COMBINED.default["of"])) == list(DEFAULT)
+    assert set(DEFAULT) <= set(ONE_PASS)
+    assert COMBINED.name not in ONE_PASS

@@ -1,0 +1,73 @@
+"""The ranks of a benchmark's texts: who has them, who has not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_models import SENTENCES
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.combined import DEFAULT
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.needs.provider import UserInputs
+from audit_pipeline.scoring.selection import audit_selection
+from audit_pipeline.scoring.session import Session
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+
+TEXTS = [*SENTENCES[:6], SENTENCES[0], ""]
+"""One of them twice, and one that nothing scores."""
+
+
+def mid_rank(score: float, scores: list[float]) -> float:
+    below, as_high = (sum(test(one) for one in scores) for test in (score.__gt__, score.__eq__))
+    return (below + (as_high + 1) / 2) / len(scores)
+
+
+def test_a_session_ranks_the_texts_of_a_benchmark(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    session = Session(model, select([*DEFAULT, "combined"]), DataPaths(tmp_path))
+    session.run(TEXTS, lambda wanted: forward)
+    rows = session.score([str(place) for place in range(len(TEXTS))], TEXTS).to_pylist()
+    found = {(int(row["example_id"]), row["detector"]): row for row in rows}
+    distinct = range(6)
+    scores = {name: [found[place, name]["score"] for place in distinct] for name in DEFAULT}
+    for place in distinct:
+        by_hand = [mid_rank(scores[name][place], scores[name]) for name in DEFAULT]
+        assert found[place, "combined"]["score"] == pytest.approx(sum(by_hand) / len(DEFAULT), rel=1e-12)
+    assert found[6, "combined"] == {**found[0, "combined"], "example_id": "6"}, "a text that stands twice counts once"
+    assert found[7, "combined"]["reason"] == "the text has no scored token"
+
+
+def test_a_file_and_texts_in_a_context_are_not_ranked(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    paths, selection = DataPaths(tmp_path), select(["loss", "combined"])
+    of_file = Session(model, selection, paths, beside=UserInputs())
+    of_file.run(TEXTS, lambda wanted: forward)
+    for session, told in (
+        (of_file, "make the texts a benchmark"),
+        (Session(model, selection, paths, in_context=True), "in the context of an input"),
+    ):
+        rows = session.score(["0"], TEXTS[:1]).to_pylist()
+        assert [row["status"] for row in rows] == ["ok", "not_applicable"]
+        assert told in rows[1]["reason"]
+
+
+def test_a_list_is_of_one_pass_detectors(tiny: Tiny, tmp_path: Path) -> None:
+    for of, told in (("loss,mink", "'mink'; did you mean min_k"), ("loss,reference", "'reference'; there are: .*zlib")):
+        with pytest.raises(ConfigError, match=rf"combined\.of: there is no one-pass detector {told}"):
+            Session(tiny("llama")[0], select(["combined"], overrides={"combined": {"of": of}}), DataPaths(tmp_path))
+
+
+def test_an_audit_scores_the_list_of_the_benchmark_alone() -> None:
+    named = {"combined": {"of": "loss,zlib"}}
+    [settings] = [found for detector, found in audit_selection(named) if detector.name == "combined"]
+    assert settings == [{"of": "loss,zlib"}]
+    [settings] = [found for detector, found in audit_selection({}) if detector.name == "combined"]
+    assert settings == [{"of": ",".join(DEFAULT)}]
