@@ -112,13 +112,13 @@ class Detector:
     passes: str
     own_logprobs_suffice: bool
     compute: Callable[[TextStatistics, Sequence[Settings]], Sequence[Outcome]]
+    equation: str
+    reported: str
+    also_reads: str
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     needs: tuple[Need[Any], ...] = ()
     wishes: tuple[Need[Any], ...] = ()
     on_request: bool = False
-    equation: str = ""
-    reported: str = ""
-    also_reads: str = ""
 
     @cached_property
     def default(self) -> Settings:
