@@ -74,14 +74,16 @@ def main() -> None:
             }
             rows = statistics.scores(selection, ids, texts).to_pylist()
             scores[dtype] = {
-                name: np.array([row["score"] for row in rows if row["detector"] == name]) for name in cached
+                name: np.array([row["score"] for row in rows if row["detector"] == name], float) for name in cached
             }
     for dtype in DTYPES[1:]:
         for what, values in (*tokens[dtype].items(), *scores[dtype].items()):
             exact = tokens["float32"].get(what, scores["float32"].get(what))
             deviation = np.abs(values - exact)
-            print(f"{dtype:9} {what:16} largest {deviation.max():9.5f}  mean {deviation.mean():9.5f}", end="")
-            print(f"  of a standard deviation: {deviation.max() / np.std(exact):.3f}" if what in cached else "")
+            # A text may have no score: no surprising token, say.
+            largest, mean = np.nanmax(deviation), np.nanmean(deviation)
+            print(f"{dtype:9} {what:16} largest {largest:9.5f}  mean {mean:9.5f}", end="")
+            print(f"  of a standard deviation: {largest / np.nanstd(exact):.3f}" if what in cached else "")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import SCORES
 from audit_pipeline.detectors import registry
@@ -65,3 +67,16 @@ def test_no_texts_make_an_empty_table():
     table = score_texts([], registry.select())
     assert table.num_rows == 0
     assert table.schema == SCORE_COLUMNS
+
+
+@given(
+    values=st.lists(st.lists(st.floats(-30, 0, width=32), max_size=12), min_size=1, max_size=5),
+    order=st.randoms(use_true_random=False),
+)
+def test_no_score_depends_on_the_order_of_texts_and_settings(text_statistics, values, order):
+    texts = [(str(place), text_statistics(one, mean=[-1.0] * len(one))) for place, one in enumerate(values)]
+    selection = [(one, settings) for one, settings in registry.select(grid=True) if not one.needs]
+    shuffled = [(one, order.sample(settings, len(settings))) for one, settings in selection]
+    plain, turned = score_texts(texts, selection), score_texts(texts[::-1], shuffled[::-1])
+    rows = [("example_id", "ascending"), ("detector", "ascending"), ("parameters", "ascending")]
+    assert plain.sort_by(rows).equals(turned.sort_by(rows))

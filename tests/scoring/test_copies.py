@@ -80,7 +80,7 @@ class Scripted(random.Random):
         super().__init__()
         self.left = list(places)
 
-    def randint(self, a: int, b: int) -> int:
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return self.left.pop(0)
 
     def shuffle(self, x: object) -> None: ...

@@ -45,10 +45,12 @@ def permutations(words: int, alpha: float, n: int, draw: random.Random) -> list[
     for _ in range(n):
         order = list(range(words))
         for _ in range(max(1, int(alpha * words))):
-            one = draw.randint(0, words - 1)
-            others = (draw.randint(0, words - 1) for _ in range(_MOST_DRAWS))
-            other = next((place for place in others if place != one), one)
-            order[one], order[other] = order[other], order[one]
+            one = draw.randrange(words)
+            for _ in range(_MOST_DRAWS):
+                other = draw.randrange(words)
+                if other != one:
+                    order[one], order[other] = order[other], order[one]
+                    break
         made.append(order)
     draw.shuffle(made)
     return made
