@@ -188,12 +188,12 @@ class Interrupted(ForwardPass):
         self.calls, self._at = 0, at
 
     def run(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = ()
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = (), **before: Any
     ) -> list[WindowStatistics]:
         self.calls += 1
         if self.calls == self._at:
             raise KeyboardInterrupt
-        return super().run(encoded, batch, wanted)
+        return super().run(encoded, batch, wanted, **before)
 
 
 def test_what_stops_the_run_costs_nothing_that_was_done(score: Score, tiny: Tiny, tmp_path: Path, out: Path) -> None:

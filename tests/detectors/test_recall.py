@@ -1,0 +1,61 @@
+"""The text behind a prefix against the text by itself, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit_pipeline.detectors.detector import Outcome
+from audit_pipeline.detectors.needs import Lacking
+from audit_pipeline.detectors.recall import CON_RECALL, MEMBER_PREFIX, NONMEMBER_PREFIX, RECALL
+from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.errors import ConfigError
+
+OWN = [-4.0, -2.0]
+NON, MEM = [-3.0, -6.0, -6.0], [-1.0, -2.0, -3.0]
+
+
+def statistics(own: list[float] = OWN, **extras: list[float] | Lacking) -> TextStatistics:
+    """A text of three tokens, of which two are scored by themselves."""
+    needs = {"non": NONMEMBER_PREFIX, "mem": MEMBER_PREFIX}
+    found = {
+        needs[side]: {(7, "none"): one if isinstance(one, Lacking) else np.array(one, dtype=np.float32)}
+        for side, one in extras.items()
+    }
+    return TextStatistics("a b c", {"logprob": np.array(own, dtype=np.float32)}, found)
+
+
+def test_recall_is_the_quotient_of_means_over_all_and_over_scored_tokens() -> None:
+    assert RECALL.score(statistics(non=NON), [{}]) == [Outcome.of(5 / 3)]
+
+
+@pytest.mark.parametrize(("gamma", "expected"), [(0.5, (-5 + 0.5 * 2) / -3), (1.0, (-5 + 2) / -3)])
+def test_con_recall_takes_gamma_of_the_members_away(gamma: float, expected: float) -> None:
+    [found] = CON_RECALL.score(statistics(non=NON, mem=MEM), [{"gamma": gamma}])
+    assert found.score == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("side", ["non", "mem"])
+def test_what_lacks_behind_either_prefix_is_said(side: str) -> None:
+    extras: dict[str, list[float] | Lacking] = {"non": NON, "mem": MEM, side: Lacking("why")}
+    assert CON_RECALL.score(statistics(**extras), [{}]) == [Outcome.not_applicable("why")]
+
+
+def test_nothing_is_divided_by_zero_and_infinity_is_no_number() -> None:
+    assert RECALL.score(statistics([0.0, 0.0], non=NON), [{}])[0].status == "not_applicable"
+    assert RECALL.score(statistics(non=[-np.inf, -1.0]), [{}])[0].status == "failed"
+
+
+def test_a_text_without_its_need_says_so() -> None:
+    assert RECALL.score(statistics(), [{}])[0].status == "not_applicable"
+
+
+@pytest.mark.parametrize(("parameter", "value"), [("shots", 0), ("shots", 7.0), ("join", "tab")])
+def test_only_values_that_make_a_prefix_are_taken(parameter: str, value: int | float | str) -> None:
+    with pytest.raises(ConfigError, match="is not"):
+        RECALL.parameters[parameter].checked(value)
+
+
+def test_gamma_is_fixed_in_a_grid() -> None:
+    assert CON_RECALL.parameters["gamma"].values == (0.5,)
+    assert RECALL.parameters["shots"].values == (1, 4, 7)

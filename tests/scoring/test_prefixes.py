@@ -1,0 +1,271 @@
+"""Prefixes: which texts they are made of, which they give away, how many there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tiny_models import SENTENCES
+from made_files import write_rows
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, example_id
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.detectors.registry import get, is_default, select
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring import prefixes
+from audit_pipeline.scoring.needs.provider import BY_ITSELF, UserInputs
+from audit_pipeline.scoring.prefixes import GIVEN_AWAY, MEMBERS, NON_MEMBERS, Shots, shots_of_benchmark, texts_of_side
+from audit_pipeline.scoring.selection import audit_selection
+from audit_pipeline.scoring.session import Session
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+
+BOTH = ["recall", "con_recall"]
+KNOWN = ["QA", "QB", "QC", "QD"]
+TEXTS = [SENTENCES[0], "The sea was calm", "a b c d"]
+
+
+def words(begin: int, count: int) -> str:
+    return " ".join(f"w{number}" for number in range(begin, begin + count))
+
+
+class Made(BuiltBenchmark):
+    """A benchmark of rows that a test makes."""
+
+    def __init__(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        super().__init__(name, {"words": None, "spec": {}}, DataPaths(Path("nowhere")))
+        whole = [
+            {
+                "example_id": example_id(name, str(row["group"]), str(row["text"])),
+                "benchmark": name,
+                "document_id": row["group"],
+                "context": None,
+                "published": None,
+                "words": 3,
+                "language": "en",
+                "collection": "made",
+                "run_id": "run",
+                "split": "calibration",
+                **row,
+            }
+            for row in rows
+        ]
+        self.__dict__["examples"] = table_from_rows(whole, EXAMPLES)
+
+
+def row(group: str, text: str, label: int | None = NON_MEMBER, split: str = "calibration") -> dict[str, object]:
+    return {"group": group, "text": text, "label": label, "split": split}
+
+
+@pytest.fixture
+def measure(tiny: Tiny, tmp_path: Path) -> Callable[..., dict[tuple[str, str, str], dict[str, object]]]:
+    model, forward = tiny("llama")
+
+    def run(
+        texts: Sequence[str], names: Sequence[str] = BOTH, *, grid: bool = False, **given: object
+    ) -> dict[tuple[str, str, str], dict[str, object]]:
+        overrides = given.pop("overrides", None)
+        inputs = UserInputs(**given)  # type: ignore[arg-type]
+        session = Session(
+            model,
+            select(names, grid=grid, overrides=overrides),  # type: ignore[arg-type]
+            DataPaths(tmp_path / "data"),
+            beside=inputs,
+        )
+        session.run(texts, lambda _: forward)
+        table = session.score(texts, texts)
+        return {(one["example_id"], one["detector"], one["parameters"]): one for one in table.to_pylist()}
+
+    return run
+
+
+# Which texts.
+
+
+def test_shots_are_of_one_side_of_the_calibration_split_one_a_group_in_an_order_of_their_own() -> None:
+    rows = [row(f"g{number}", f"text {number}") for number in range(20)]
+    rows += [row("g3", "text 3 again"), row("e", "evaluated", split="evaluation"), row("m", "member", MEMBER)]
+    rows += [row("u", "unlabelled", None)]
+    found = shots_of_benchmark(Made("b", rows), NON_MEMBERS)
+    assert len(found.texts) == 20
+    assert set(found.texts) <= {str(one["text"]) for one in rows[:21]}
+    assert list(found.texts) != sorted(found.texts)
+    # The order of rows is nothing to it, the name of the benchmark is.
+    assert shots_of_benchmark(Made("b", rows[::-1]), NON_MEMBERS).texts == found.texts
+    assert shots_of_benchmark(Made("c", rows), NON_MEMBERS).texts != found.texts
+    assert shots_of_benchmark(Made("b", rows), MEMBERS).texts == ["member"]
+    # A document more or less moves no other: prefixes of several sizes stay nested.
+    fewer = shots_of_benchmark(Made("b", [one for one in rows if one["group"] != "g5"]), NON_MEMBERS).texts
+    assert fewer == [text for text in found.texts if text != "text 5"]
+
+
+def test_every_text_of_a_shots_group_is_given_away() -> None:
+    rows = [row("g", "one text"), row("g", "quite another"), row("h", "a third", split="evaluation")]
+    shots = shots_of_benchmark(Made("b", rows), NON_MEMBERS)
+    assert [shots.give_away(str(one["text"])) for one in rows] == [0, 0, None]
+
+
+def test_longer_texts_that_begin_as_a_shot_does_are_given_away_whatever_their_row() -> None:
+    """The shape of WikiMIA: every longer text begins with the 32 words of a row of the shortest file."""
+    short = [words(100 * number, 32) for number in range(4)]
+    longer = [words(100 * number, 64) for number in range(4)]
+    shots = Shots([short[2], short[0]], "here", {})
+    assert [shots.give_away(text) for text in longer] == [1, None, 0, None]
+    # And the other way round: the shot is the longer one, and not the beginning alone decides.
+    shots = Shots([longer[1], longer[3]], "here", {})
+    assert [shots.give_away(text) for text in short] == [None, 0, None, 1]
+    changed = f"{short[1]} something else altogether"
+    assert shots.give_away(changed.replace(" ", "\n")) == 0
+
+
+def test_a_text_within_another_is_of_its_document() -> None:
+    shots = Shots([words(0, 10)], "here", {})
+    assert shots.give_away(f"before {words(0, 10)} behind") == 0
+    assert shots.give_away(words(2, 3)) == 0
+    assert shots.give_away(f"before {words(0, 9)} behind") is None
+
+
+def test_rows_of_the_wrong_side_are_refused(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "known.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}])
+    with pytest.raises(DataError, match=r"row 1 is labelled 1, and --prefix-texts takes known non-members"):
+        texts_of_side(file, NON_MEMBERS, None, "label")
+    file = write_rows(tmp_path / "fine.jsonl", [{"text": "a", "label": 0}, {"text": "b"}])
+    assert texts_of_side(file, NON_MEMBERS, None, "label") == ["a", "b"]
+
+
+# What is scored.
+
+
+def test_texts_have_scores_and_those_given_away_a_reason(measure: Callable[..., dict]) -> None:
+    found = measure([*TEXTS, KNOWN[2]], grid=True, nonmembers=KNOWN, members=["ZA"] * 4)
+    assert found[TEXTS[0], "recall", '{"shots":1}']["status"] == "ok"
+    assert found[TEXTS[0], "recall", '{"shots":4}']["score"] != found[TEXTS[0], "recall", '{"shots":1}']["score"]
+    assert found[KNOWN[2], "recall", '{"shots":1}']["status"] == "ok"
+    assert str(found[KNOWN[2], "recall", '{"shots":4}']["reason"]).startswith(GIVEN_AWAY)
+    assert "4" in str(found[TEXTS[0], "recall", '{"shots":7}']["reason"])
+    assert found[TEXTS[0], "con_recall", '{"gamma":0.5,"shots":4}']["status"] == "ok"
+
+
+def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    selection = [(get("recall"), [{"shots": 2, "join": "none"}])]
+    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(nonmembers=KNOWN))
+    done = session.run([*TEXTS, KNOWN[1]], lambda _: forward).extra["nonmember_prefix"]
+    assert done.texts_computed == len(TEXTS)
+
+
+def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[..., dict]) -> None:
+    plain = measure(TEXTS, ["recall"], nonmembers=KNOWN, overrides={"recall": {"shots": 2}})
+    joined = measure(TEXTS, ["recall"], nonmembers=KNOWN, overrides={"recall": {"shots": 2, "join": "newline"}})
+    one, other = plain[TEXTS[0], "recall", '{"shots":2}'], joined[TEXTS[0], "recall", '{"join":"newline","shots":2}']
+    assert one["status"] == other["status"] == "ok"
+    assert one["score"] != other["score"]
+
+
+@pytest.mark.parametrize(("named", "given"), [(True, None), (True, ["a"]), (False, None), (False, ["a"])])
+def test_what_is_missing_is_an_error_where_it_was_named(
+    named: bool, given: list[str] | None, measure: Callable[..., dict]
+) -> None:
+    what = "--prefix-texts" if given is None else "takes the texts of 7 known non-members"
+    if named:
+        with pytest.raises(ConfigError, match=what):
+            measure(TEXTS, ["recall"], nonmembers=given, are_named=True)
+    else:
+        found = measure(TEXTS, ["recall"], nonmembers=given)
+        assert what in str(found[TEXTS[0], "recall", '{"shots":7}']["reason"])
+
+
+# Room: the tiny models' context is 64 tokens.
+
+
+def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_default(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    known = [f"{number}QZXJKVWY" for number in range(7)]
+    inputs = UserInputs(nonmembers=known, members=[f"{one}ZQJ" for one in known])
+    session = Session(model, select(BOTH, grid=True), DataPaths(tmp_path), beside=inputs)
+    left = {detector.name: [one["shots"] for one in settings] for detector, settings in session.selection}
+    assert left["recall"][0] == left["con_recall"][0] == 1
+    assert 1 < left["recall"][-1] < 7
+    assert left["con_recall"][-1] < left["recall"][-1]
+    session.run(TEXTS[1:], lambda _: forward)
+    rows = session.score(TEXTS[1:], TEXTS[1:]).to_pylist()
+    assert {row["status"] for row in rows} == {"ok"}
+    defaults = session.defaults({"infilling": {"m": 1}})
+    assert defaults["infilling"] == {"m": 1}
+    assert [
+        one for one in left["recall"] if is_default("recall", get("recall").label({"shots": one}), defaults)
+    ] == left["recall"][-1:]
+
+
+def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -> None:
+    known = ["a known text", "one more of it"]
+    text = "x y z " * 7 + "q q q q q q q q q q"
+    found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides={"recall": {"shots": 2}})
+    reason = str(found[text, "recall", '{"shots":2}']["reason"])
+    assert "do not fit behind a prefix of 2 into the 64 tokens" in reason
+    assert reason.endswith("leave room")
+    assert found[TEXTS[1], "recall", '{"shots":2}']["status"] == "ok"
+
+
+def test_no_room_for_one_is_said(measure: Callable[..., dict]) -> None:
+    found = measure(TEXTS, ["recall"], nonmembers=[words(0, 40)] * 7)
+    assert "not even one" in str(found[TEXTS[0], "recall", '{"shots":7}']["reason"])
+
+
+# Audits.
+
+
+@pytest.fixture
+def audited(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
+    def make(rows: Sequence[Mapping[str, object]], *, in_context: bool = False) -> Session:
+        monkeypatch.setattr(prefixes, "read_built", lambda paths, name: Made(name, rows))
+        selection = [one for one in audit_selection({}) if one[0].name in BOTH]
+        return Session(tiny("llama")[0], selection, DataPaths(tmp_path), benchmark="b", in_context=in_context)
+
+    return make
+
+
+def test_an_audit_scores_the_default_alone_and_its_lineage_names_the_prefix(audited: Callable[..., Session]) -> None:
+    rows = [row(f"g{number}", f"t {number}") for number in range(9)]
+    rows += [row(f"m{number}", f"u {number}", MEMBER) for number in range(9)]
+    session = audited(rows)
+    settings = {detector.name: own for detector, own in session.selection}
+    assert settings == {
+        "recall": [{"shots": 7, "join": "none"}],
+        "con_recall": [{"shots": 7, "gamma": 0.5, "join": "none"}],
+    }
+    assert set(session.upstream) == {"prefix/non-members/7/none", "prefix/members/7/none"}
+    changed = audited([row(f"g{number}", f"v {number}") for number in range(9)] + rows[9:])
+    one, other = session.upstream, changed.upstream
+    assert one["prefix/members/7/none"] == other["prefix/members/7/none"]
+    assert one["prefix/non-members/7/none"] != other["prefix/non-members/7/none"]
+
+
+def test_too_small_a_calibration_split_and_contexts_are_told(audited: Callable[..., Session]) -> None:
+    rows = [row(f"g{number}", f"t {number}") for number in range(3)]
+    reasons = {need.name: reason for need, reason in audited(rows).missing.items()}
+    assert "the calibration split of b has 3: raise calibration_fraction" in reasons["nonmember_prefix"]
+    assert "has 0: raise calibration_fraction" in reasons["member_prefix"]
+    assert set(audited(rows, in_context=True).missing.values()) == {BY_ITSELF}
+
+
+def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    session = Session(model, select(["recall"]), DataPaths(tmp_path), beside=UserInputs(nonmembers=["a b"] * 7))
+    own = Session(model, select(["loss"]), DataPaths(tmp_path))
+    planned = session.plan(TEXTS)
+    assert planned.tokens_to_run > 2 * own.plan(TEXTS).tokens_to_run
+    [cost] = session.costs(TEXTS)
+    assert "prefixes of 7 non-members" in cost
+    done = session.run(TEXTS, lambda _: forward)
+    assert sum(one.tokens_computed for one in done.all) == pytest.approx(planned.tokens_to_run, abs=40)
+    assert session.plan(TEXTS).tokens_to_run == 0
+    assert session.costs(TEXTS) == []
+    assert isinstance(session.score(TEXTS, TEXTS), pa.Table)

@@ -1,0 +1,163 @@
+"""Texts behind one prefix: its keys and values are computed once, and every number is that of prefix + text anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized, twin_logits
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.encode import EncodedText, Prefix, behind, encode, encode_prefix
+from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.prefixed import compute_prefixed, plan_prefixed, read_prefixed
+from audit_pipeline.token_statistics.windows import Window
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+
+# GPT-Neo looks back in the cache by places, BLOOM and Mamba have no attention that a prefix could be handed to.
+SHARED = ("llama", "gpt_neox", "gemma2", "granite", "phi3", "gpt2", "opt", "qwen2", "mistral", "gemma3", "cohere")
+ANEW = ("gpt_neo", "bloom", "mamba")
+TEXTS = ["The", *(one[:40] for one in SENTENCES[1:4]), "a a a a a a", SENTENCES[2][:20]]
+SHOTS = f"{SENTENCES[0]}{SENTENCES[1]}"[:66]
+
+
+def logprobs(
+    forward: ForwardPass, prefix: Prefix, encoded: Sequence[EncodedText], rows: Sequence[int]
+) -> list[np.ndarray]:
+    """Of the texts at ``rows``, run as one batch."""
+    texts = [behind(prefix, one) for one in encoded]
+    batch = [Window(row, 0, len(texts[row].token_id), 0, has_start_token=True) for row in rows]
+    return [one.values["logprob"] for one in forward.run(texts, batch, (), before=prefix.ids[:-1])]
+
+
+def twin(model: TokenizedModel, forward: ForwardPass, prefix: Prefix, text: EncodedText) -> np.ndarray:
+    """Prefix + text as one sequence, one pass, float64: of the text's tokens."""
+    ids = [*prefix.ids, *text.token_id.tolist()]
+    whole = replace(text, token_id=np.array(ids[1:], dtype=np.int32), start_token_id=ids[0], first_scored=0)
+    logits = twin_logits(model, forward, whole)[-len(text.token_id) :]
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    found = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return np.asarray(found[np.arange(len(text.token_id)), text.token_id])
+
+
+@pytest.mark.parametrize("family", [*SHARED, *ANEW])
+def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: Load) -> None:
+    model, forward = tiny(family)
+    assert forward.shared_prefix is (family in SHARED)
+    prefix, encoded = encode_prefix(model, SHOTS), encode(model, TEXTS)
+    # Longer than the windows of the sliding layers: what is out of their sight stays so.
+    assert len(prefix.ids) > 2 * 8
+    assert len(prefix.ids) + max(len(one.token_id) for one in encoded) <= CONTEXT
+    together = logprobs(forward, prefix, encoded, range(len(TEXTS))) if not forward.equal_lengths else None
+    for row, text in enumerate(encoded):
+        expected = twin(model, forward, prefix, text)
+        assert len(expected) == len(text.token_id)
+        np.testing.assert_allclose(logprobs(forward, prefix, encoded, [row])[0], expected, atol=1e-4)
+        if together is not None:
+            np.testing.assert_allclose(together[row], expected, atol=1e-4)
+
+
+@given(data=st.data())
+def test_what_shares_the_batch_changes_nothing(data: st.DataObject, tiny: Load) -> None:
+    model, forward = tiny("llama")
+    encoded = encode(model, TEXTS)
+    prefix = encode_prefix(model, data.draw(st.sampled_from(["a", SENTENCES[0], SHOTS])))
+    rows = data.draw(st.lists(st.sampled_from(range(len(TEXTS))), min_size=1, max_size=8))
+    for row, found in zip(rows, logprobs(forward, prefix, encoded, rows), strict=True):
+        np.testing.assert_allclose(found, logprobs(forward, prefix, encoded, [row])[0], atol=1e-4)
+
+
+def test_the_prefix_is_run_once(tiny: Load) -> None:
+    model, forward = tiny("llama")
+    prefix, encoded = encode_prefix(model, f"{SENTENCES[3]} once"), encode(model, TEXTS)
+    alone = []
+    for row in range(3):
+        before = forward.tokens_run
+        logprobs(forward, prefix, encoded, [row])
+        alone.append(forward.tokens_run - before)
+    assert alone[0] >= len(prefix.ids) - 1 + len(encoded[0].token_id)
+    assert alone[1] < len(prefix.ids)
+
+
+def test_a_wrong_attention_is_found_out(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """A model that changes what attention hands back is run anew, and gives what prefix + text give."""
+    model = tokenized(tiny_folder("llama"), tmp_path)
+    forward = forward_of(model)
+
+    def in_front(module: torch.nn.Module, args: object, kwargs: dict[str, object]) -> tuple[object, dict[str, object]]:
+        cache = kwargs.get("past_key_values")
+        if cache is not None and cache.get_seq_length():  # type: ignore[attr-defined]
+            kwargs["hidden_states"] = 2 * kwargs["hidden_states"]  # type: ignore[operator]
+        return args, kwargs
+
+    layers = forward.model.get_decoder().layers  # type: ignore[operator,union-attr]
+    layers[0].self_attn.register_forward_pre_hook(in_front, with_kwargs=True)
+    checked = ForwardPass(forward.model, model.vocab_size)
+    assert not checked.shared_prefix
+    prefix, encoded = encode_prefix(model, SHOTS), encode(model, TEXTS)
+    np.testing.assert_allclose(
+        logprobs(checked, prefix, encoded, [0])[0], twin(model, forward, prefix, encoded[0]), atol=1e-4
+    )
+
+
+def as_lists(table: pa.Table) -> dict[str, list[float]]:
+    return dict(zip(table.column("text_sha256").to_pylist(), table.column("logprob").to_pylist(), strict=True))
+
+
+def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Load, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    prefix, other = encode_prefix(model, SHOTS), encode_prefix(model, SENTENCES[4])
+    fresh, grown = DataPaths(tmp_path / "fresh"), DataPaths(tmp_path / "grown")
+    compute_prefixed(model, TEXTS, prefix, fresh, lambda: forward)
+    assert plan_prefixed(model, TEXTS, prefix, grown).texts_to_run == len(TEXTS)
+    # What a killed run has left, and rows behind another prefix.
+    compute_prefixed(model, TEXTS[:2], prefix, grown, lambda: forward)
+    compute_prefixed(model, TEXTS, other, grown, lambda: forward)
+    assert plan_prefixed(model, TEXTS, prefix, grown).texts_to_run == len(TEXTS) - 2
+    done = compute_prefixed(model, TEXTS[::-1], prefix, grown, lambda: forward)
+    assert (done.texts_from_cache, done.texts_computed) == (2, len(TEXTS) - 2)
+
+    def never() -> ForwardPass:
+        raise AssertionError("everything is cached")
+
+    assert compute_prefixed(model, TEXTS, prefix, grown, never).texts_computed == 0
+    one, two = (as_lists(read_prefixed(model, TEXTS, prefix, where)) for where in (fresh, grown))
+    assert one.keys() == two.keys()
+    assert len(one) == len(TEXTS)
+    for sha256, values in one.items():
+        np.testing.assert_allclose(values, two[sha256], atol=1e-4)
+    behind_other = as_lists(read_prefixed(model, TEXTS, other, grown))
+    assert all(behind_other[sha256] != values for sha256, values in two.items())
+    assert set(read_prefixed(model, TEXTS, other, grown).column("prefix_sha256").to_pylist()) == {other.sha256}
+
+
+def test_the_check_is_remembered(tiny: Load) -> None:
+    _, forward = tiny("llama")
+    known = LoadCheck(onednn=False, split=True, equal_lengths=False, packed=True, shared_prefix=False)
+    assert not ForwardPass(forward.model, forward.vocab_size, known).shared_prefix
+
+
+@pytest.mark.parametrize("policy", ["always", "tokenizer"])
+@pytest.mark.parametrize("adds_bos", [False, True])
+def test_one_start_token_stands_before_the_prefix_and_none_before_the_text(
+    policy: str, adds_bos: bool, tmp_path: Path
+) -> None:
+    model = tokenized(save_model(tmp_path / "model", adds_bos=adds_bos), tmp_path, start_token_policy=policy)
+    prefix, [text] = encode_prefix(model, SENTENCES[0]), encode(model, [SENTENCES[1]])
+    [own] = encode(model, [SENTENCES[0]])
+    starts = [] if own.start_token_id is None else [own.start_token_id]
+    assert bool(starts) is (policy == "always" or adds_bos)
+    assert list(prefix.ids) == [*starts, *own.token_id.tolist()]
+    after = behind(prefix, text)
+    assert after.n_scored == len(text.token_id)
+    assert after.start_token_id == prefix.ids[-1]
