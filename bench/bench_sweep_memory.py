@@ -4,8 +4,9 @@ Run by hand: ``python bench/bench_sweep_memory.py [--vocabularies 49152 151936] 
 [--kinds base renyi]``.
 
 Each case runs in a process of its own: weights of a head with random numbers, hidden states of so many positions, one
-sweep with what ``--kinds`` keep (by default what every text has), multiplied by the library that is faster here. What is
-printed is by how much the process's peak memory grew in the sweep, beside what the full logits in float32 would take.
+sweep with what ``--kinds`` keep (by default what every text has), multiplied by the library that is faster here. What
+is printed is by how much the process's peak memory grew in the sweep, beside what the full logits in float32 would
+take.
 What belongs here: memory. What does not: speed (bench_token_statistics.py), correctness (tests/token_statistics).
 """
 

@@ -30,7 +30,7 @@ from audit_pipeline.operate.console import Row, say, show_table, tell
     "--kinds",
     default="base",
     show_default=True,
-    help="What to cache of each pass: base, topk, logits; no detector reads logits yet.",
+    help="What to cache of each pass: base, topk, logits. Of logits, statistics are made later without a pass.",
 )
 @click.option(
     "--logits-budget-gb",

@@ -40,10 +40,12 @@ class Scratch:
 
     def room(self, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """The scratch tensor [rows, columns] that is called ``name``, with whatever stands in it."""
-        buffer = self._buffers.get(name)
-        if buffer is None or len(buffer) < rows * columns:
-            buffer = self._buffers[name] = torch.empty(rows * columns, dtype=dtype, device=self._device)
-        return buffer[: rows * columns].view(rows, columns)
+        size = rows * columns
+        if len(self._buffers.get(name, ())) < size:
+            # The smaller one is given back first: both need not be in memory.
+            self._buffers.pop(name, None)
+            self._buffers[name] = torch.empty(size, dtype=dtype, device=self._device)
+        return self._buffers[name][:size].view(rows, columns)
 
 
 @dataclass(frozen=True)
