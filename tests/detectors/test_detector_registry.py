@@ -15,6 +15,9 @@ TWO = Detector(
     passes="1",
     own_logprobs_suffice=True,
     compute=lambda statistics, settings: outcomes([0.0] * len(settings)),
+    equation="0",
+    reported="nothing",
+    also_reads="nothing",
     parameters={
         "share": Parameter(0.3, (0.1, 0.1 + 0.2), "", "a number from 0 to 1", lambda value: 0 <= float(value) <= 1),
         "steps": Parameter(5, (1, 10), "", "a whole number above 0", lambda value: int(value) > 0),
