@@ -31,6 +31,7 @@ from audit_pipeline.evidence.evaluate import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.separability.assessed import assess
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -114,10 +115,12 @@ def measure(
     role: Role = EXPOSED,
     device: str | None = None,
     overrides: Overrides | None = None,
+    beside: UserInputs | None = None,
 ) -> Measured:
     """Train one model of ``entry`` on ``texts`` in a folder that is thrown away, and tell members from held-out texts.
 
-    ``paths`` is where a base model's card lies; nothing is written there.
+    ``paths`` is where a base model's card lies; nothing is written there. ``beside`` has the known texts of prefixes,
+    where a detector takes some.
     """
     device = device or default_device()
     with tempfile.TemporaryDirectory(prefix="corpus-audit-control-") as name:
@@ -126,13 +129,15 @@ def measure(
         manifest = train_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
         model = load_tokenizer(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
-        session = Session(model, select(list(detectors), overrides=overrides), scratch)
+        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=beside)
         examples = examples_of(texts, entry)
         ids, asked = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
         session.run(asked, lambda _: forward)
         scored = session.score(ids, asked)
     benchmark: str = examples.column("benchmark")[0].as_py()
-    scores = with_defaults(scored, overrides).append_column("model", pa.repeat(entry.name, len(scored)))
+    scores = with_defaults(scored, session.defaults(overrides)).append_column(
+        "model", pa.repeat(entry.name, len(scored))
+    )
     scores = scores.append_column("benchmark", pa.repeat(benchmark, len(scored)))
     scores = scores.append_column("run_id", pa.repeat("study", len(scored)))
     split = assess(examples, "randomised", texts[0].language, resamples=RESAMPLES, seed=entry.seed)

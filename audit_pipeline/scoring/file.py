@@ -87,7 +87,7 @@ def score_file(
     rows that cannot be read have no rows in the table.
     """
     listener, caches = listener or ProgressListener(), Caches(paths)
-    session = Session(model, selection, caches, beside=beside or UserInputs())
+    session = Session(model, selection, caches, in_parts=True, beside=beside or UserInputs())
     bounds = bounds or bounds_for(session.held_per_text)
     loaded = _OneAtATime(forward_of)
     extra = _run_other_models(texts, session, loaded, bounds, listener)

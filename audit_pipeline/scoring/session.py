@@ -86,7 +86,7 @@ def together(summaries: Sequence[PassesSummary]) -> PassesSummary:
 class Session:
     """The scoring of texts by ``selection``, over what ``where`` keeps.
 
-    ``benchmark``, ``in_context`` and ``beside`` are those of :class:`ScoringScope`. ``selection`` is then what is
+    ``benchmark``, ``in_context``, ``in_parts`` and ``beside`` are those of :class:`ScoringScope`. ``selection`` is then what is
     scored: what was asked for, as far as what its needs are met with reaches. Whether a need is met is asked when that
     is first wanted; methods raise what its provider's ``missing`` raises.
     """
@@ -99,10 +99,11 @@ class Session:
         *,
         benchmark: str | None = None,
         in_context: bool = False,
+        in_parts: bool = False,
         beside: UserInputs | None = None,
     ) -> None:
         paths: DataPaths = where.paths if isinstance(where, Caches) else where
-        scope = ScoringScope(model, where, paths, benchmark, in_context, beside)
+        scope = ScoringScope(model, where, paths, benchmark, in_context, in_parts, beside)
         self.model, self.where = model, where
         providers = _providers(scope, selection)
         self._limits = {detector.name: _limits_of(detector, providers) for detector, _ in selection}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tiny_models import SENTENCES
 from made_files import write_rows
+from tiny_models import SENTENCES
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, example_id

@@ -13,7 +13,6 @@ from audit_pipeline.detectors.combined import DEFAULT
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -48,7 +47,7 @@ def test_a_session_ranks_the_texts_of_a_benchmark(tiny: Tiny, tmp_path: Path) ->
 def test_a_file_and_texts_in_a_context_are_not_ranked(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths, selection = DataPaths(tmp_path), select(["loss", "combined"])
-    of_file = Session(model, selection, paths, beside=UserInputs())
+    of_file = Session(model, selection, paths, in_parts=True)
     of_file.run(TEXTS, lambda wanted: forward)
     for session, told in (
         (of_file, "make the texts a benchmark"),

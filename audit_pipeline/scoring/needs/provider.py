@@ -54,8 +54,8 @@ class ScoringScope:
     """What is scored: a model, and where its statistics are kept.
 
     ``benchmark`` is the one that the texts are of, whose calibration split a need may draw from; None for a user's
-    file. ``in_context``: some of the texts stand behind a context. ``beside`` is None where no user waits for the
-    scores, as in an audit.
+    file. ``in_context``: some of the texts stand behind a context. ``in_parts``: the texts are not asked for all at
+    once, as those of a long file. ``beside`` is None where no user waits for the scores, as in an audit.
     """
 
     model: TokenizedModel
@@ -63,6 +63,7 @@ class ScoringScope:
     paths: DataPaths
     benchmark: str | None = None
     in_context: bool = False
+    in_parts: bool = False
     beside: UserInputs | None = None
 
 

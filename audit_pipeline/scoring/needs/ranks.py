@@ -48,7 +48,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
         self._lists = {of: _detectors(of) for of in dict.fromkeys(str(setting["of"]) for setting in settings)}
 
     def missing(self) -> str | None:
-        if self._scope.beside is not None:
+        if self._scope.in_parts:
             return _IN_PARTS
         return _IN_CONTEXT if self._scope.in_context else None
 
