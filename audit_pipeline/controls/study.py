@@ -135,11 +135,9 @@ def measure(
         session.run(asked, lambda _: forward)
         scored = session.score(ids, asked)
     benchmark: str = examples.column("benchmark")[0].as_py()
-    scores = with_defaults(scored, session.defaults(overrides)).append_column(
-        "model", pa.repeat(entry.name, len(scored))
-    )
-    scores = scores.append_column("benchmark", pa.repeat(benchmark, len(scored)))
-    scores = scores.append_column("run_id", pa.repeat("study", len(scored)))
+    scores = with_defaults(scored, session.defaults(overrides))
+    for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):
+        scores = scores.append_column(name, pa.repeat(value, len(scores)))
     split = assess(examples, "randomised", texts[0].language, resamples=RESAMPLES, seed=entry.seed)
     evaluation = evaluate(
         scores,

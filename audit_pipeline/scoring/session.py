@@ -86,9 +86,9 @@ def together(summaries: Sequence[PassesSummary]) -> PassesSummary:
 class Session:
     """The scoring of texts by ``selection``, over what ``where`` keeps.
 
-    ``benchmark``, ``in_context``, ``in_parts`` and ``beside`` are those of :class:`ScoringScope`. ``selection`` is then what is
-    scored: what was asked for, as far as what its needs are met with reaches. Whether a need is met is asked when that
-    is first wanted; methods raise what its provider's ``missing`` raises.
+    ``benchmark``, ``in_context``, ``in_parts`` and ``beside`` are those of :class:`ScoringScope`. ``selection`` is then
+    what is scored: what was asked for, as far as what its needs are met with reaches. Whether a need is met is asked
+    when that is first wanted; methods raise what its provider's ``missing`` raises.
     """
 
     def __init__(
