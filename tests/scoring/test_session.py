@@ -14,6 +14,7 @@ from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.infilling import BRANCHES
+from audit_pipeline.detectors.reference import votes
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.errors import ModelError
@@ -130,7 +131,7 @@ def test_more_settings_and_one_pass_detectors_run_no_model(world: Callable[[str]
 
 def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny: Tiny) -> None:
     one, texts = world("one"), list(SENTENCES[:3])
-    selection = select(["lowercase", "reference"])
+    selection = select(["lowercase", "reference"], grid=True)
     run(one, texts, selection, tiny)
     scores = by_row(one.scores(texts, selection))
     for index, text in enumerate(texts):
@@ -139,6 +140,10 @@ def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny:
         assert scores[str(index), "lowercase", "{}"]["score"] == pytest.approx(lower / own, rel=1e-4)
         difference = scores[str(index), "reference", '{"form":"difference"}']["score"]
         assert difference == pytest.approx(own - other, abs=1e-4)
+        logprobs = [twin_statistics(*tiny(family), text)["logprob"] for family in ("llama", "gpt2")]
+        by_votes = scores[str(index), "reference", '{"form":"wbc"}']["score"]
+        # A near-tie may fall the other way in another batch.
+        assert by_votes == pytest.approx(votes(*logprobs), abs=0.02)
 
 
 def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
