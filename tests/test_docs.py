@@ -10,7 +10,8 @@ ROOT = Path(__file__).parent.parent
 READ = ("audit_pipeline", "assets", "bench", "config", "docs", "README.md")
 # "Shi et al. 2024", "Vovk et al., 2005", "Carlini et al., USENIX Security 2021"; line ends may stand in between.
 CITED = re.compile(
-    r"((?:Le |Zare )?[A-Z][\w-]+)\s+et\s+al\.[,']*s?(?:\s+(?:ACL|CSF|EMNLP|ICLR|ICML|USENIX|Security|Findings|of))*\s+(\d{4})"
+    r"((?:Le |Zare )?[A-Z][\w-]+)\s+et\s+al\.[,']*s?"
+    r"(?:\s+(?:ACL|CSF|EMNLP|ICLR|ICML|USENIX|Security|Findings|of))*\s+(\d{4})"
 )
 LINK = re.compile(r"\]\(([^)#]+)")
 ENTRY = re.compile(r"^- \*\*(.+?)\.\*\*", re.MULTILINE)
