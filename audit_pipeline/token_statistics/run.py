@@ -122,7 +122,8 @@ def compute(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
-    reduced = _from_logits(model, prepared, where, caches, on_progress)
+    logits = caches["logits"] if "logits" in caches else caches_of(model, where, ("logits",))["logits"]
+    reduced = _from_logits(model, prepared, logits, caches, on_progress)
     prepared = prepared.without_sums(reduced)
     modes = _modes(model, texts, where, prepared) if branch_steps else {}
     summary = run_prepared(
@@ -138,25 +139,26 @@ def compute(
     if not isinstance(where, Caches):
         for cache in caches.values():
             cache.compact()
-    return replace(summary, texts=len(texts), texts_from_logits=len(reduced))
+    unreadable = tuple(dict.fromkeys([*summary.unreadable_parts, *map(str, logits.unreadable)]))
+    return replace(summary, texts=len(texts), texts_from_logits=len(reduced), unreadable_parts=unreadable)
 
 
 def _from_logits(
     model: TokenizedModel,
     prepared: Prepared,
-    where: Where,
+    logits: PartCache,
     caches: Mapping[Kind, PartCache],
     on_progress: Callable[[Progress], None] | None,
 ) -> Collection[int]:
-    """Make of cached logits what of ``prepared`` can be made of them; the numbers of the texts."""
-    texts = with_logits(model, prepared, where)
+    """Make of cached ``logits`` what of ``prepared`` can be made of them; the numbers of the texts."""
+    texts = with_logits(model, prepared, logits)
     if not texts:
         return ()
     # Imported where logits are reduced: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.from_logits import reduce_cached  # noqa: PLC0415
 
     tell = _telling(on_progress, len(texts), sum(prepared.encoded[number].n_scored for number in texts.values()))
-    return reduce_cached(prepared, texts, caches_of(model, where, ("logits",))["logits"], caches, tell)
+    return reduce_cached(prepared, texts, logits, caches, tell)
 
 
 def run_prepared(

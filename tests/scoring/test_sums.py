@@ -63,6 +63,15 @@ def test_texts_that_were_run_before_are_run_again_only_where_a_setting_asks(tiny
     assert statuses(every) == {("ok", None)}
 
 
+def test_only_branches_are_run_where_only_they_are_missing(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    paths = DataPaths(tmp_path)
+    Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
+    done = Session(model, select(["max_renyi", "infilling"]), paths).run(TEXTS, lambda _: forward)
+    assert (done.own.texts_computed, done.own.texts_branched) == (0, len(TEXTS))
+    assert not list(paths.token_statistics("renyi", model.identity.model_fingerprint).glob("part-*"))
+
+
 def test_temperatures_are_run_where_they_are_named_and_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)

@@ -129,6 +129,7 @@ def test_a_damaged_part_of_the_logits_is_set_aside_and_the_model_is_run(tiny: Ti
     summary = compute(model, TEXTS, paths, lambda: forward, kinds=("renyi",))
     assert (summary.texts_computed, summary.texts_from_logits) == (len(TEXTS) - 1, 0)
     assert not any(is_from_logits(model, paths, "renyi").values())
+    assert summary.unreadable_parts == (str(part.with_suffix(".unreadable")),)
     assert part.with_suffix(".unreadable").exists()
 
 
