@@ -41,7 +41,7 @@ class Scratch:
     def room(self, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """The scratch tensor [rows, columns] that is called ``name``, with whatever stands in it."""
         size = rows * columns
-        if len(self._buffers.get(name, ())) < size:
+        if name not in self._buffers or len(self._buffers[name]) < size:
             # The smaller one is given back first: both need not be in memory.
             self._buffers.pop(name, None)
             self._buffers[name] = torch.empty(size, dtype=dtype, device=self._device)

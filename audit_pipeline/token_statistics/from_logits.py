@@ -6,7 +6,7 @@ What belongs here: reading the logits, sweeping over them, and the rows that thi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,15 +25,21 @@ from audit_pipeline.token_statistics.threads import use_threads
 
 
 def reduce_cached(
-    prepared: Prepared, texts: Mapping[str, int], logits: PartCache, caches: Mapping[Kind, PartCache]
+    prepared: Prepared,
+    texts: Mapping[str, int],
+    logits: PartCache,
+    caches: Mapping[Kind, PartCache],
+    tell: Callable[[int, int], None],
 ) -> set[int]:
     """Fill the missing ``FROM_LOGITS`` rows of ``texts``, numbers by the keys of their logits; those that were filled.
 
     A text whose logits are gone, or are not those of its tokens, or give no finite sums is left out: it needs a pass.
+    ``tell`` is called with the texts and tokens that are done, after each.
     """
     use_threads()
     scratch = Scratch(torch.device("cpu"))
     done: set[int] = set()
+    tokens = 0
     for part in logits.read_by_part(texts):
         for batch in part.to_batches():
             for row, key in enumerate(batch.column("key").to_pylist()):
@@ -46,6 +52,8 @@ def reduce_cached(
                     columns = columns_of_sums(kind, [found], from_logits=True)
                     add_row(caches[kind], prepared.keys[number][kind], prepared.encoded[number], columns)
                 done.add(number)
+                tokens += prepared.encoded[number].n_scored
+                tell(len(done), tokens)
     return done
 
 

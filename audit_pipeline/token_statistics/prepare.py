@@ -96,7 +96,7 @@ def plan(
 ) -> Plan:
     """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
     whole = prepare(model, texts, caches_of(model, where, kinds_of(kinds, branch_steps)), branch_steps)
-    prepared = whole.without_sums(with_logits(model, whole, where).values())
+    prepared = whole.without_sums(with_logits(model, whole, caches_of(model, where, ("logits",))["logits"]).values())
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(
         texts=len(texts),
@@ -123,7 +123,7 @@ def prepare(
 ) -> Prepared:
     """The distinct ``texts`` that a cache lacks, or whose branches are shorter than ``steps``, and their windows.
 
-    A text that lacks nothing but kinds of ``along`` is not run for them.
+    Kinds of ``along`` are brought to a text whose own pass is run for others, and to no other text.
     """
     distinct = {text_sha256(text): text for text in texts}
     keys: dict[str, Mapping[Kind, str]] = {
@@ -142,7 +142,9 @@ def prepare(
         lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[sha256][kind] not in known}
         if branched is not None and branched.best(sha256) is None:
             lacking.add("branches")
-        if lacking.difference(along):
+        if not lacking.difference(along, ("branches",)):
+            lacking.difference_update(along)
+        if lacking:
             to_encode.append(text)
             own.append(keys[sha256])
             missing.append(frozenset(lacking))
@@ -152,8 +154,8 @@ def prepare(
     return Prepared(len(distinct), own, encoded, missing, windows)
 
 
-def with_logits(model: TokenizedModel, prepared: Prepared, where: Where) -> dict[str, int]:
-    """The texts whose pass is only wanted for what cached logits tell as well, and whose logits are cached.
+def with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) -> dict[str, int]:
+    """The texts whose pass is only wanted for what logits tell as well, and whose ``logits`` are cached.
 
     Their numbers by the keys of their logits.
     """
@@ -162,10 +164,8 @@ def with_logits(model: TokenizedModel, prepared: Prepared, where: Where) -> dict
         for number, lacking in enumerate(prepared.missing)
         if prepared.encoded[number].n_scored and FROM_LOGITS & lacking and lacking <= FROM_LOGITS | {"branches"}
     ]
-    if not could:
-        return {}
     keys = {cache_key(model, prepared.encoded[number].text_sha256, "logits"): number for number in could}
-    there = caches_of(model, where, ("logits",))["logits"].known(keys)
+    there = logits.known(keys) if keys else set()
     return {key: number for key, number in keys.items() if key in there}
 
 

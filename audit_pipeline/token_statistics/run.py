@@ -122,7 +122,8 @@ def compute(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
-    reduced = _from_logits(model, prepared, where, caches)
+    logits = caches["logits"] if "logits" in caches else caches_of(model, where, ("logits",))["logits"]
+    reduced = _from_logits(model, prepared, logits, caches, on_progress)
     prepared = prepared.without_sums(reduced)
     modes = _modes(model, texts, where, prepared) if branch_steps else {}
     summary = run_prepared(
@@ -138,20 +139,26 @@ def compute(
     if not isinstance(where, Caches):
         for cache in caches.values():
             cache.compact()
-    return replace(summary, texts=len(texts), texts_from_logits=len(reduced))
+    unreadable = tuple(dict.fromkeys([*summary.unreadable_parts, *map(str, logits.unreadable)]))
+    return replace(summary, texts=len(texts), texts_from_logits=len(reduced), unreadable_parts=unreadable)
 
 
 def _from_logits(
-    model: TokenizedModel, prepared: Prepared, where: Where, caches: Mapping[Kind, PartCache]
+    model: TokenizedModel,
+    prepared: Prepared,
+    logits: PartCache,
+    caches: Mapping[Kind, PartCache],
+    on_progress: Callable[[Progress], None] | None,
 ) -> Collection[int]:
-    """Make of cached logits what of ``prepared`` can be made of them; the numbers of the texts."""
-    texts = with_logits(model, prepared, where)
+    """Make of cached ``logits`` what of ``prepared`` can be made of them; the numbers of the texts."""
+    texts = with_logits(model, prepared, logits)
     if not texts:
         return ()
     # Imported where logits are reduced: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.from_logits import reduce_cached  # noqa: PLC0415
 
-    return reduce_cached(prepared, texts, caches_of(model, where, ("logits",))["logits"], caches)
+    tell = _telling(on_progress, len(texts), sum(prepared.encoded[number].n_scored for number in texts.values()))
+    return reduce_cached(prepared, texts, logits, caches, tell)
 
 
 def run_prepared(
@@ -236,19 +243,32 @@ def _run(
     tokens_total = sum(window.length for window in prepared.windows)
     texts_total = len({window.text for window in prepared.windows})
     tokens_done = 0
-    started = last_told = time.perf_counter()
+    tell = _telling(on_progress, texts_total, tokens_total)
     try:
         for batch in run_batches(job, prepared, budget):
             for done in batch:
                 writer.add(done)
             tokens_done += sum(done.window.length for done in batch)
-            now = time.perf_counter()
-            if on_progress and (now - last_told >= _PROGRESS_SECONDS or tokens_done == tokens_total):
-                last_told = now
-                on_progress(Progress(writer.texts_done, texts_total, tokens_done, tokens_total, now - started))
+            tell(writer.texts_done, tokens_done)
     except BaseException:
         # Whatever stopped the run (Ctrl-C, no memory), what has been computed is kept; a second error on the way
         # out, such as a full disk, must not hide the first.
         with suppress(OSError):
             writer.flush()
         raise
+
+
+def _telling(
+    on_progress: Callable[[Progress], None] | None, texts_total: int, tokens_total: int
+) -> Callable[[int, int], None]:
+    """What is told how many texts and tokens are done, and tells ``on_progress``: now and then, and at the end."""
+    started = last_told = time.perf_counter()
+
+    def tell(texts_done: int, tokens_done: int) -> None:
+        nonlocal last_told
+        now = time.perf_counter()
+        if on_progress and (now - last_told >= _PROGRESS_SECONDS or tokens_done == tokens_total):
+            last_told = now
+            on_progress(Progress(texts_done, texts_total, tokens_done, tokens_total, now - started))
+
+    return tell

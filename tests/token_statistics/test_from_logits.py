@@ -21,7 +21,7 @@ from audit_pipeline.token_statistics.encode import cache_key
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import FROM_LOGITS, KINDS, SWEPT, Kind, read_statistics
 from audit_pipeline.token_statistics.prepare import plan
-from audit_pipeline.token_statistics.run import compute
+from audit_pipeline.token_statistics.run import Progress, compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -61,7 +61,9 @@ def test_a_statistic_that_is_thought_of_later_runs_no_model(tiny: Tiny, tmp_path
     planned = plan(model, TEXTS, kept, ("base", *SUMS))
     assert (planned.texts_to_run, planned.tokens_to_run, planned.passes) == (1, 0, 0), "the text without a token"
     assert planned.bytes_to_write["renyi"] > 0
-    summary = compute(model, TEXTS, kept, never, kinds=("base", *SUMS))
+    told: list[Progress] = []
+    summary = compute(model, TEXTS, kept, never, kinds=("base", *SUMS), on_progress=told.append)
+    assert (told[-1].texts_done, told[-1].tokens_done) == (len(TEXTS) - 1, told[-1].tokens_total)
     assert (summary.texts_computed, summary.passes, summary.texts_from_logits) == (0, 0, len(TEXTS) - 1)
     assert compute(model, TEXTS, kept, never, kinds=("base", *SUMS)).texts_from_logits == 0, "they are there now"
 
@@ -127,6 +129,7 @@ def test_a_damaged_part_of_the_logits_is_set_aside_and_the_model_is_run(tiny: Ti
     summary = compute(model, TEXTS, paths, lambda: forward, kinds=("renyi",))
     assert (summary.texts_computed, summary.texts_from_logits) == (len(TEXTS) - 1, 0)
     assert not any(is_from_logits(model, paths, "renyi").values())
+    assert summary.unreadable_parts == (str(part.with_suffix(".unreadable")),)
     assert part.with_suffix(".unreadable").exists()
 
 

@@ -1,0 +1,105 @@
+"""Sums over the vocabulary as detectors get them: in the same pass, where a setting asks, of the right text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_models import SENTENCES, twin_logits
+
+from audit_pipeline.catalogue.contracts import BETAS
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.acmia import TEMPERATURES
+from audit_pipeline.detectors.max_renyi import POWER_SUMS
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.session import Selection, Session
+from audit_pipeline.token_statistics.encode import encode
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+TEXTS = list(SENTENCES[:3])
+AT_TWO = select(["max_renyi"], overrides={"max_renyi": {"alpha": "2"}})
+
+
+def never(*_: object) -> ForwardPass:
+    raise AssertionError("the model must not be loaded: nothing is to be run")
+
+
+def statuses(session: Session) -> set[tuple[str, str | None]]:
+    return {(row["status"], row["reason"]) for row in session.score(TEXTS, TEXTS).to_pylist()}
+
+
+def test_another_order_later_runs_no_model(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    Session(model, select(["max_renyi"]), DataPaths(tmp_path)).run(TEXTS, lambda _: forward)
+    later = Session(model, AT_TWO, DataPaths(tmp_path))
+    assert later.plan(TEXTS).tokens_to_run == 0
+    assert later.run(TEXTS, never).own.texts_computed == 0
+    assert statuses(later) == {("ok", None)}
+
+
+def test_texts_that_were_run_before_are_run_again_only_where_a_setting_asks(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    paths = DataPaths(tmp_path)
+    Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
+    default = Session(model, select(["max_renyi"]), paths)
+    assert default.run(TEXTS, never).own.texts_from_cache == len(TEXTS)
+    assert statuses(default) == {("ok", None)}
+
+    every = Session(model, select(["max_renyi"], grid=True), paths)
+    rows = every.score(TEXTS, TEXTS).to_pylist()
+    for row in rows:
+        reads_sums = '"alpha":"0.5"' in row["parameters"] or '"alpha":"2"' in row["parameters"]
+        assert (row["status"] == "not_applicable") is reads_sums, row
+    [reason] = {row["reason"] for row in rows if row["reason"] is not None}
+    assert "run the model on it again" in reason
+    assert every.plan(TEXTS).texts_to_run == len(TEXTS)
+    assert every.run(TEXTS, lambda _: forward).own.texts_computed == len(TEXTS)
+    assert statuses(every) == {("ok", None)}
+
+
+def test_only_branches_are_run_where_only_they_are_missing(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    paths = DataPaths(tmp_path)
+    Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
+    done = Session(model, select(["max_renyi", "infilling"]), paths).run(TEXTS, lambda _: forward)
+    assert (done.own.texts_computed, done.own.texts_branched) == (0, len(TEXTS))
+    assert not list(paths.token_statistics("renyi", model.identity.model_fingerprint).glob("part-*"))
+
+
+def test_temperatures_are_run_where_they_are_named_and_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    paths = DataPaths(tmp_path)
+    Session(model, select(grid=True), paths).run(TEXTS, lambda _: forward)
+    assert not paths.token_statistics("temperatures", model.identity.model_fingerprint).exists()
+    named = Session(model, select(["acmia_ac", "acmia_norm_ac"]), paths)
+    [(status, reason)] = statuses(named)
+    assert (status, "run the model on it again" in str(reason)) == ("not_applicable", True)
+    assert named.run(TEXTS, lambda _: forward).own.texts_computed == len(TEXTS)
+    assert statuses(named) == {("ok", None)}
+
+
+def test_behind_a_context_they_are_those_of_the_text(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    context, text = SENTENCES[3] + " ", SENTENCES[0]
+    selection: Selection = [*AT_TWO, *select(["acmia_ac"])]
+    session = Session(model, selection, DataPaths(tmp_path), in_context=True)
+    session.run([context + text], lambda _: forward)
+    found = session.statistics([context + text]).find(text, context)
+    assert found is not None
+    [encoded] = encode(model, [context + text])
+    logits = twin_logits(model, forward, encoded)[-len(found) :]
+    log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    sums, temperatures = found.of(POWER_SUMS), found.of(TEMPERATURES)
+    assert len(found) < len(encoded.token_id)
+    np.testing.assert_allclose(sums.log_sum_p2, np.logaddexp.reduce(2 * log_p, axis=1), atol=1e-4)
+    for place, beta in enumerate(BETAS):
+        np.testing.assert_allclose(
+            temperatures.log_sum_p_beta[:, place], np.logaddexp.reduce(beta * log_p, axis=1), atol=5e-4
+        )
+    assert temperatures.vocab_size == logits.shape[1]
