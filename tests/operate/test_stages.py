@@ -69,9 +69,11 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     settings = sum(len(one) for _, one in audit_selection({"infilling": {"m": 1}}))
     table = read_table(paths.run_file("scores", PAIR.partition, "scores"), SCORES, what="scores")
     assert len(table) == scored.rows == len(examples) * settings
-    # The tiny model has no reference model, and no frequencies were counted with its tokenizer.
-    lacking = {row["detector"] for row in table.to_pylist() if row["status"] == "not_applicable"}
-    assert lacking == {"reference", "dc_pdd"}
+    # The tiny model has no reference model, no frequencies were counted with its tokenizer, and too few texts are for
+    # calibration to make a prefix of seven.
+    reasons = {row["detector"]: row["reason"] for row in table.to_pylist() if row["status"] == "not_applicable"}
+    assert reasons.keys() == {"reference", "dc_pdd", "recall", "con_recall"}
+    assert "raise calibration_fraction" in reasons["recall"]
     assert set(scored.by_status) == {"ok", "not_applicable"}
     assert set(table.column("run_id").to_pylist()) == {"scores"}
     found = read_table(paths.run_file("evaluations", PAIR.partition, "evaluations"), EVALUATIONS, what="findings")
