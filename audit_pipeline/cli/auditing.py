@@ -109,7 +109,8 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
         "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
     )
     say(
-        "Nothing was run. Passes and tokens count the texts and their lower-case copies; branches are an estimate. The "
+        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
+        "branches are an estimate. The "
         "time is the model's arithmetic at this machine's measured speed, without loading and without the passes of "
         "a reference model."
     )

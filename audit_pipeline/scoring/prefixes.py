@@ -42,7 +42,7 @@ from audit_pipeline.token_statistics.prefixed import (
     tokens_of,
 )
 from audit_pipeline.token_statistics.prepare import Plan
-from audit_pipeline.token_statistics.run import RunSummary, joined
+from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
 
 GIVEN_AWAY = "given away"
 """How the reason begins why a text has no score whose document stands in the prefix."""
@@ -143,6 +143,19 @@ def texts_of_side(path: Path, side: Side, text_column: str | None, label_column:
     return texts
 
 
+def _tell(on_progress: OnProgress, before: RunSummary | None, planned: Sequence[Plan], now: Progress) -> None:
+    """How far several runs in a row are, those ``before`` the one that is on being done, as if they were one."""
+    on_progress(
+        Progress(
+            now.texts_done + (before.texts_computed if before else 0),
+            sum(one.texts_to_run for one in planned),
+            now.tokens_done + (before.tokens_computed if before else 0),
+            sum(one.tokens_to_run for one in planned),
+            now.seconds + (before.seconds if before else 0.0),
+        )
+    )
+
+
 class PrefixProvider(Provider[BehindPrefix]):
     """The text behind prefixes of known texts of one ``side``, one prefix a number of shots and way to join them."""
 
@@ -155,11 +168,10 @@ class PrefixProvider(Provider[BehindPrefix]):
 
     @cached_property
     def _shots(self) -> Shots | str:
-        """The shots, or why there are none."""
+        """The shots, few as they may be, or why there are none."""
         side, beside = self.side, self._scope.beside
         if self._scope.benchmark is not None:
-            found = shots_of_benchmark(read_built(self._scope.paths, self._scope.benchmark), side)
-            return found if found.texts else self._too_few(found, 1)
+            return shots_of_benchmark(read_built(self._scope.paths, self._scope.benchmark), side)
         given = None if beside is None else beside.nonmembers if side.label == NON_MEMBER else beside.members
         if given is None:
             return f"no prefix of {side.name}: name a file of texts known to be {side.name} with {side.option}"
@@ -272,12 +284,13 @@ class PrefixProvider(Provider[BehindPrefix]):
 
     def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         forward = partial(forward_of, self._model)
-        return joined(
-            [
-                compute_prefixed(self._model, self._to_run(texts, shots), prefix, self._where, forward, on_progress)
-                for (shots, _), prefix in self._prefixes.items()
-            ]
-        )
+        each = {prefix: self._to_run(texts, shots) for (shots, _), prefix in self._prefixes.items()}
+        planned = [plan_prefixed(self._model, to_run, prefix, self._where) for prefix, to_run in each.items()]
+        done: list[RunSummary] = []
+        for prefix, to_run in each.items():
+            told = None if on_progress is None else partial(_tell, on_progress, joined(done) if done else None, planned)
+            done.append(compute_prefixed(self._model, to_run, prefix, self._where, forward, told))
+        return joined(done)
 
     def read(self, texts: Sequence[str]) -> Read[BehindPrefix]:
         cached = {one: self._read(texts, prefix) for one, prefix in self._prefixes.items()}

@@ -34,15 +34,14 @@ def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
 
 
 def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, where: Where) -> Plan:
-    """What :func:`compute_prefixed` would run, the prefix itself included; needs the tokenizer only."""
+    """What :func:`compute_prefixed` would run, but for the prefix itself; needs the tokenizer only."""
     prepared = _prepared(model, texts, prefix, where)
-    of_prefix = len(prefix.ids) if prepared.windows else 0
     return Plan(
         texts=len(texts),
         cached_texts=prepared.distinct - len(prepared.encoded),
         texts_to_run=len(prepared.encoded),
-        tokens_to_run=of_prefix + sum(window.length for window in prepared.windows),
-        passes=len(prepared.windows) + bool(prepared.windows),
+        tokens_to_run=sum(window.length for window in prepared.windows),
+        passes=len(prepared.windows),
         bytes_to_write=bytes_to_write(model, prepared, 0),
     )
 

@@ -265,6 +265,7 @@ def test_files_that_cannot_be_scored(
     [
         (("--detectors", "loss,min_kk"), "there is no detector 'min_kk'; did you mean min_k"),
         (("--detectors", ","), "no detector is chosen"),
+        (("--detectors", "recall"), "name a file of texts known to be non-members with --prefix-texts"),
         (("--set", "min_k=0.3"), "is not of the form DETECTOR.PARAMETER=VALUE"),
         (("--set", "min_k.q=0.3"), "has no parameter 'q'"),
         (("--set", "min_k.k=zero"), "min_k.k: 'zero' is not a number"),

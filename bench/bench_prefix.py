@@ -1,0 +1,135 @@
+"""Texts behind one prefix: what they cost beside their own pass, and beside running prefix + text anew.
+
+Run by hand: ``python bench/bench_prefix.py [--words 32 64 128 256] [--shots 1 4 7] [--tokens 1500]``.
+
+"in passes" is the time over the texts behind the prefix, whose keys and values are in, by that of their own pass as an
+audit runs it (all statistics; behind a prefix the log-probability alone); "anew" is the time of prefix + text run
+whole, by that over the kept keys and values; "with the prefix" counts the run of the prefix itself among these texts.
+All ways run in turn within a repeat, in batches as an audit makes them, timed by this process' own time on the
+processor; ratios are taken within a repeat and their median is told. The largest difference between the
+log-probabilities of both ways stands beside them. The aim is 1.15 passes.
+What belongs here: timing. What does not: correctness (tests/token_statistics/test_shared_prefix.py, tests/golden).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from bench_token_statistics import texts_from_addresses
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.models.config import load_models, resolve_model
+from audit_pipeline.models.load import load_tokenizer, with_overrides
+from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.token_statistics.encode import EncodedText, Prefix, behind, encode, encode_prefix
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.run import TOKEN_BUDGET
+from audit_pipeline.token_statistics.windows import Window, batches, windows_of
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--words", type=int, nargs="+", default=[32, 64, 128, 256])
+    parser.add_argument("--shots", type=int, nargs="+", default=[1, 4, 7])
+    parser.add_argument("--shot-words", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=1500, help="about how many tokens the texts have together")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--device", default=default_device())
+    return parser.parse_args()
+
+
+def seconds(work: Callable[[], None], device: str) -> float:
+    """On a CPU the time that this process has had of it: others use the machine, too."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    started = clock()
+    work()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return clock() - started
+
+
+class Bench:
+    """Texts of one length behind one prefix."""
+
+    def __init__(self, forward: ForwardPass, own: list[EncodedText], prefix: Prefix) -> None:
+        self.forward, self.own, self.prefix = forward, own, prefix
+        self.texts = [behind(prefix, one) for one in own]
+        windows = [one for number, text in enumerate(own) for one in windows_of(number, text, 8192, 4096)]
+        budget = TOKEN_BUDGET[forward.device.type]
+        self.batches: list[list[Window]] = [list(one) for one in batches(windows, budget)]
+        self.anew: list[list[Window]] = [list(one) for one in batches(windows, budget, before=len(prefix.ids) - 1)]
+
+    def one_pass(self) -> None:
+        for batch in self.batches:
+            self.forward.run(self.own, batch)
+
+    def behind_prefix(self) -> None:
+        for batch in self.batches:
+            self._run(batch)
+
+    def and_prefix(self) -> None:
+        self.forward.run(self.texts[:1], [Window(0, 0, 1, 0, True)], (), before=[0])
+        self.behind_prefix()
+
+    def whole(self) -> None:
+        shared, self.forward.shared_prefix = self.forward.shared_prefix, False
+        for batch in self.anew:
+            self._run(batch)
+        self.forward.shared_prefix = shared
+
+    def difference(self) -> float:
+        batch = self.batches[-1][:4]
+        shared, self.forward.shared_prefix = self._run(batch), False
+        anew, self.forward.shared_prefix = self._run(batch), True
+        return max(float(np.abs(one - other).max()) for one, other in zip(shared, anew, strict=True))
+
+    def _run(self, batch: list[Window]) -> list[np.ndarray]:
+        found = self.forward.run(self.texts, batch, (), before=self.prefix.ids[:-1])
+        return [one.values["logprob"] for one in found]
+
+
+def main() -> None:
+    given = parse()
+    with tempfile.TemporaryDirectory() as folder:
+        entry = with_overrides(resolve_model(given.model, load_models()), dtype=given.dtype)
+        model = load_tokenizer(entry, DataPaths(Path(folder)))
+        forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
+    if not forward.shared_prefix:
+        raise SystemExit(f"{given.model}: prefix and text are run anew for every text, so there is nothing to compare")
+    print(f"{given.model} {given.dtype} on {given.device}, {torch.get_num_threads()} threads")
+    print("words shots  tokens: prefix  texts | in passes  with the prefix | anew | largest difference")
+    shots = texts_from_addresses(max(given.shots), given.shot_words)
+    for words in given.words:
+        texts = texts_from_addresses(max(shots_count := max(given.shots), given.tokens // words) + shots_count, words)
+        encoded = encode(model, texts[shots_count:])
+        for count in given.shots:
+            bench = Bench(forward, encoded, encode_prefix(model, "".join(shots[:count])))
+            ratios: list[tuple[float, float, float]] = []
+            for number in range(given.repeats + 1):
+                own, shared, both, anew = (
+                    seconds(work, given.device)
+                    for work in (bench.one_pass, bench.behind_prefix, bench.and_prefix, bench.whole)
+                )
+                if number:
+                    # The first round warms up.
+                    ratios.append((shared / own, both / own, anew / shared))
+            passes, with_prefix, faster = (statistics.median(column) for column in zip(*ratios, strict=True))
+            tokens = sum(len(one.token_id) for one in encoded)
+            print(
+                f"{words:5d} {count:5d} {len(bench.prefix.ids):15d} {tokens:6d} | {passes:9.2f} {with_prefix:16.2f} |"
+                f" {faster:4.1f} | {bench.difference():.1e}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
