@@ -29,19 +29,17 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import ControlEntry, load_controls
 from audit_pipeline.controls.current import documents_of
-from audit_pipeline.controls.draw import HELD_OUT, MEMBER, draw_texts
+from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.study import measure
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.operate.stages.benchmarks import refresh_source
-from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import fetched_under
 
 # One further token is enough to see an effect, and the quickest.
 OVERRIDES = {"infilling": {"m": 1}}
 BLIND = "blind_control"
-SHOTS = 7
 
 
 def main() -> None:
@@ -93,9 +91,7 @@ def _aurocs(
     entry = control.changed(seed=control.seed + seed)
     documents, _ = documents_of(entry, paths)
     texts = draw_texts(documents, entry)
-    members, held_out = ([one.text for one in texts if one.role == of][:SHOTS] for of in (MEMBER, HELD_OUT))
-    known = UserInputs(nonmembers=held_out, members=members)
-    found = measure(texts, entry, detectors, paths, role=role, device="cpu", overrides=OVERRIDES, beside=known)
+    found = measure(texts, entry, detectors, paths, role=role, device="cpu", overrides=OVERRIDES)
     rows = found.evaluation.table.to_pylist()
     aurocs = {row["detector"]: row["value"] for row in rows if row["metric"] == "auroc" and row["value"] is not None}
     print(

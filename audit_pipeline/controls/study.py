@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.controls.build import texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.controls.current import documents_of
-from audit_pipeline.controls.draw import DrawnText, draw_texts
+from audit_pipeline.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, select, with_defaults
 from audit_pipeline.evidence.evaluate import Evaluation, evaluate
@@ -37,6 +37,7 @@ from audit_pipeline.separability.assessed import assess
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 RESAMPLES = 1000
+_SHOTS = 7
 
 Log = Callable[[str], None]
 
@@ -115,12 +116,11 @@ def measure(
     role: Role = EXPOSED,
     device: str | None = None,
     overrides: Overrides | None = None,
-    beside: UserInputs | None = None,
 ) -> Measured:
     """Train one model of ``entry`` on ``texts`` in a folder that is thrown away, and tell members from held-out texts.
 
-    ``paths`` is where a base model's card lies; nothing is written there. ``beside`` has the known texts of prefixes,
-    where a detector takes some.
+    ``paths`` is where a base model's card lies; nothing is written there. Prefixes are made of the first texts drawn of
+    either side, which they give away.
     """
     device = device or default_device()
     with tempfile.TemporaryDirectory(prefix="corpus-audit-control-") as name:
@@ -129,7 +129,9 @@ def measure(
         manifest = train_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
         model = load_tokenizer(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
-        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=beside)
+        held_out, members = ([one.text for one in texts if one.role == of][:_SHOTS] for of in (HELD_OUT, MEMBER))
+        known = UserInputs(nonmembers=held_out, members=members)
+        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=known)
         examples = examples_of(texts, entry)
         ids, asked = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
         session.run(asked, lambda _: forward)

@@ -33,13 +33,10 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.token_statistics.kept import KINDS, Caches, Kind, Where, read_statistics
-from audit_pipeline.token_statistics.prepare import Plan, plan
+from audit_pipeline.token_statistics.prepare import Plan, bytes_a_token, kinds_of, plan
 from audit_pipeline.token_statistics.run import RunSummary, compute, joined
 
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
-
-# Branches of so many tokens take about as much memory as the statistics of the text itself.
-_STEPS_AS_LARGE_AS_THE_TEXT = 10
 
 
 @dataclass(frozen=True)
@@ -158,7 +155,9 @@ class Session:
     @property
     def held_per_text(self) -> int:
         """What is in memory of a text while it is scored, as a multiple of its own statistics."""
-        return 1 + sum(self.further_passes) + self.branch_steps // _STEPS_AS_LARGE_AS_THE_TEXT
+        a_token = bytes_a_token(self.model.vocab_size, self.branch_steps)
+        beside = sum(a_token[kind] for kind in kinds_of(self._kinds(()), self.branch_steps))
+        return 1 + sum(self.further_passes) + round(beside / a_token["base"])
 
     def costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""

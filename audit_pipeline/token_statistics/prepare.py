@@ -169,18 +169,23 @@ def with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) ->
     return {key: number for key, number in keys.items() if key in there}
 
 
-def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
-    """About how many bytes the missing rows take, uncompressed, by kind."""
-    a_token: dict[Kind, int] = {
+def bytes_a_token(vocab_size: int, steps: int) -> Mapping[Kind, int]:
+    """About how many bytes a row of each kind takes for a scored token, uncompressed; ``steps``: of the branches."""
+    return {
         "base": _bytes_a_token(TOKEN_STATISTICS),
         "topk": 8 * TOPK_ENTRIES,
-        "logits": 2 * model.vocab_size,
+        "logits": 2 * vocab_size,
         "renyi": _bytes_a_token(RENYI),
         "temperatures": _bytes_a_token(TEMPERATURES) * len(BETAS),
         "branches": 4 + round(8 * steps * SHARE_WITH_BRANCH),
         "extraction": _bytes_a_token(EXTRACTION),
         "prefixed": _bytes_a_token(PREFIXED),
     }
+
+
+def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
+    """About how many bytes the missing rows take, uncompressed, by kind."""
+    a_token = bytes_a_token(model.vocab_size, steps)
     totals: dict[Kind, int] = {}
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
         for kind in lacking:

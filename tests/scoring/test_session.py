@@ -203,9 +203,12 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     assert "branches of 4 tokens" in branches
     assert "30" in neighbours, "three neighbours of ten texts"
     assert copies.startswith("pac: 5 copies of each text")
-    assert (session.branch_steps, sorted(session.further_passes), session.held_per_text) == (4, [1, 3, 5], 10)
+    assert (session.branch_steps, sorted(session.further_passes)) == (4, [1, 3, 5])
+    # One, the further passes, and what the kinds that are asked for take beside the 36 bytes of a token of its own pass.
+    kinds = {"topk": 8 * 20, "renyi": 2 * 4, "temperatures": 3 * 4 * 21, "branches": 4 + round(8 * 4 * 0.6)}
+    assert session.held_per_text == 1 + 9 + round(sum(kinds.values()) / 36)
     longer = world.session(select(["infilling"], overrides={"infilling": {"m": 100}}))
-    assert longer.held_per_text == 11
+    assert longer.held_per_text == 1 + round((4 + 8 * 100 * 0.6) / 36)
 
 
 def test_a_plan_counts_what_a_run_then_runs(world: Callable[[str], World], tiny: Tiny) -> None:
