@@ -95,8 +95,7 @@ RECALL = Detector(
     ),
     reported=(
         "Its authors' project page tells 14.8, 15.4 and 14.8 points of AUROC more than the runner-up on WikiMIA of 32, "
-        "64 and 128 words, as means over their models. A port by others (fast-mia, LLaMA-30B, WikiMIA of 32 words) "
-        "tells .907 and .903 at 3 shots."
+        "64 and 128 words, as means over their models."
     ),
     also_reads=(
         "Whether the text is like the texts of the prefix, in topic, style and date: it reads the shift between the "
@@ -125,8 +124,7 @@ CON_RECALL = Detector(
     },
     equation="(LL(x | P_non) - gamma * LL(x | P_mem)) / LL(x), each LL as in recall, both prefixes of as many texts",
     reported=(
-        "Its authors call it the state of the art on WikiMIA; their code tries nine values of gamma and chooses none. "
-        "A port by others (fast-mia, LLaMA-30B, WikiMIA of 32 words) tells .968 and .961 at 3 shots and a gamma of .5."
+        "Its authors call it the state of the art on WikiMIA; their code tries nine values of gamma and chooses none."
     ),
     also_reads=(
         "Which of the two prefixes the text is more like, in topic, style and date: it reads the shift between the two "

@@ -156,8 +156,8 @@ class Session:
     def held_per_text(self) -> int:
         """What is in memory of a text while it is scored, as a multiple of its own statistics."""
         a_token = bytes_a_token(self.model.vocab_size, self.branch_steps)
-        beside = sum(a_token[kind] for kind in kinds_of(self._kinds(()), self.branch_steps))
-        return 1 + sum(self.further_passes) + round(beside / a_token["base"])
+        all_kinds = kinds_of(self._kinds(("base",)), self.branch_steps)
+        return sum(self.further_passes) + round(sum(a_token[kind] for kind in all_kinds) / a_token["base"])
 
     def costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
