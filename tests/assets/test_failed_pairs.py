@@ -199,9 +199,7 @@ def test_the_last_stage_alone_does_not_pass_old_scores_off_as_new(
     with pytest.raises(PairsFailedError):
         audit(instance, partition_key=BROKEN.partition)
     job = defs().resolve_job_def("audit_pairs")
-    with pytest.raises(
-        DataError, match="of other weights, another start token or an earlier form of statistics: score it again"
-    ):
+    with pytest.raises(DataError, match="of other weights, another start token or older statistics: score it again"):
         run_job(job, instance, partition_key=BROKEN.partition, selection=[dg.AssetKey("evaluations")])
 
 
