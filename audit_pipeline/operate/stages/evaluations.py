@@ -66,9 +66,8 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
     if written.benchmark_digest != benchmark.digest:
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
     if written.upstream.get(statistics) != version_now:
-        raise DataError(
-            f"the scores of {pair.partition} are of other weights, another start token or older statistics: score it again"
-        )
+        changed = "of other weights, another start token or older statistics"
+        raise DataError(f"the scores of {pair.partition} are {changed}: score it again")
     scores = store.read(paths, SCORES, pair, run_id=written.run_id, what=f"the scores of {pair.partition}")
     # Files of earlier versions do not say which setting is the default.
     scores = with_defaults(scores, benchmark.overrides)
