@@ -42,7 +42,8 @@ def ac(statistics: TextStatistics, beta: float) -> Float64s:
 def norm_ac(statistics: TextStatistics, beta: float) -> Float64s:
     """Each first occurrence's l(beta), standardised by mean and deviation at that temperature: [distinct tokens].
 
-    The deviation is at least 1e-6, as everywhere here; the authors add 1e-10 to it.
+    The deviation is at least 1e-6, as everywhere here; the authors add 1e-10 to it. NaN where the deviation is not
+    finite: divided by an infinite one, a value would pass as 0.
     """
     own = beta * statistics.logprob.astype(np.float64) - _log_sum(statistics, beta)
     if beta == 1.0:
@@ -50,7 +51,8 @@ def norm_ac(statistics: TextStatistics, beta: float) -> Float64s:
     else:
         temperatures, place = statistics.of(TEMPERATURES), _PLACES[canonical(beta)]
         mean, std = temperatures.mean[:, place], temperatures.std[:, place]
-    scores = (own - mean) / np.maximum(std.astype(np.float64), SIGMA_FLOOR)
+    sigma = np.where(np.isfinite(std), np.maximum(std.astype(np.float64), SIGMA_FLOOR), np.nan)
+    scores = (own - mean) / sigma
     return np.asarray(scores[first_occurrences(statistics.token_id)])
 
 
