@@ -75,8 +75,11 @@ def _beta(values: Sequence[float]) -> Parameter:
     return Parameter(
         default=0.5,
         grid=tuple(grid),
-        description="the inverse temperature; 0.5, fixed beforehand: the authors choose it on the labels they report",
-        requirement=f"one of the cached inverse temperatures: {', '.join(f'{value:.12g}' for value in grid)}",
+        description=(
+            f"the inverse temperature: 2^(j/10) for some whole j{', or 0' if 0.0 in grid else ''}; the default is "
+            "fixed beforehand, where the authors choose it on the labels that they report"
+        ),
+        requirement="one of the values of its grid",
         accepts=lambda value: canonical(value) in grid,
     )
 

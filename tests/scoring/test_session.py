@@ -204,7 +204,7 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     assert "30" in neighbours, "three neighbours of ten texts"
     assert copies.startswith("pac: 5 copies of each text")
     assert (session.branch_steps, sorted(session.further_passes)) == (4, [1, 3, 5])
-    # One, the further passes, and what the kinds that are asked for take beside the 36 bytes of a token of its own pass.
+    # One, the further passes, and what the kinds that are asked for take beside a token's 36 bytes of its own pass.
     kinds = {"topk": 8 * 20, "renyi": 2 * 4, "temperatures": 3 * 4 * 21, "branches": 4 + round(8 * 4 * 0.6)}
     assert session.held_per_text == 1 + 9 + round(sum(kinds.values()) / 36)
     longer = world.session(select(["infilling"], overrides={"infilling": {"m": 100}}))

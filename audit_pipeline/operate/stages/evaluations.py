@@ -67,7 +67,8 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
     if written.upstream.get(statistics) != version_now:
         raise DataError(
-            f"the scores of {pair.partition} are of other weights, another start token or an earlier form of the statistics: score it again"
+            f"the scores of {pair.partition} are of other weights, another start token or an earlier form of the "
+            "statistics: score it again"
         )
     scores = store.read(paths, SCORES, pair, run_id=written.run_id, what=f"the scores of {pair.partition}")
     # Files of earlier versions do not say which setting is the default.
