@@ -170,6 +170,8 @@ def score(
     if not scores.labelled.has_column and _is_given("label_column"):
         tell(f"no row has the column '{label_column}', so there is no AUROC")
     _show_separation(scores)
+    for name, reason in scores.unscored.items():
+        tell(f"{name} scored no text: {reason}")
     say(
         f"{scores.written:,} scores in {out}",
         scores=scores.written,
@@ -224,6 +226,10 @@ def _show_separation(scores: FileScores) -> None:
         show_table("separation", rows, (("detector", detector_and_setting), interval, ("texts", sides)))
     if not rows:
         return
+    if len(rows) > 1:
+        from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
+
+        say(f"{BEST_OF_SEVERAL}. Choose the one to quote beforehand.")
     say(
         "screening only: no control was run; `corpus-audit audit` on a benchmark runs one",
         claim_level="screening only",

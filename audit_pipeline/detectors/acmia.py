@@ -42,7 +42,8 @@ def ac(statistics: TextStatistics, beta: float) -> Float64s:
 def norm_ac(statistics: TextStatistics, beta: float) -> Float64s:
     """Each first occurrence's l(beta), standardised by mean and deviation at that temperature: [distinct tokens].
 
-    The deviation is at least 1e-6, as everywhere here; the authors add 1e-10 to it.
+    The deviation is at least 1e-6, as everywhere here; the authors add 1e-10 to it. NaN where the deviation is not
+    finite: divided by an infinite one, a value would pass as 0.
     """
     own = beta * statistics.logprob.astype(np.float64) - _log_sum(statistics, beta)
     if beta == 1.0:
@@ -50,7 +51,8 @@ def norm_ac(statistics: TextStatistics, beta: float) -> Float64s:
     else:
         temperatures, place = statistics.of(TEMPERATURES), _PLACES[canonical(beta)]
         mean, std = temperatures.mean[:, place], temperatures.std[:, place]
-    scores = (own - mean) / np.maximum(std.astype(np.float64), SIGMA_FLOOR)
+    sigma = np.where(np.isfinite(std), np.maximum(std.astype(np.float64), SIGMA_FLOOR), np.nan)
+    scores = (own - mean) / sigma
     return np.asarray(scores[first_occurrences(statistics.token_id)])
 
 
@@ -73,8 +75,11 @@ def _beta(values: Sequence[float]) -> Parameter:
     return Parameter(
         default=0.5,
         grid=tuple(grid),
-        description="the inverse temperature; 0.5, fixed beforehand: the authors choose it on the labels they report",
-        requirement=f"one of the cached inverse temperatures: {', '.join(f'{value:.12g}' for value in grid)}",
+        description=(
+            f"the inverse temperature: 2^(j/10) for some whole j{', or 0' if 0.0 in grid else ''}; the default is "
+            "fixed beforehand, where the authors choose it on the labels that they report"
+        ),
+        requirement="one of the values of its grid",
         accepts=lambda value: canonical(value) in grid,
     )
 

@@ -56,7 +56,7 @@ class Parameter:
 
     ``quiet``: at its default it is left out of a setting's label. For the switches of ablations, whose default is the
     detector as published. ``passes_each``: every further value takes passes of its own over the texts, so an audit
-    scores its default alone.
+    scores its default alone. ``spellings``: other ways to write a value that is a word, each with the word.
     """
 
     default: ParameterValue
@@ -66,11 +66,13 @@ class Parameter:
     accepts: Callable[[ParameterValue], bool]
     quiet: bool = False
     passes_each: bool = False
+    spellings: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, text: str) -> ParameterValue:
         """The value that ``text`` spells, in canonical form; raises ConfigError for another type or range."""
+        word = text.strip()
         try:
-            return self.checked(_READERS[type(self.default)](text.strip()))
+            return self.checked(_READERS[type(self.default)](self.spellings.get(word, word)))
         except (ValueError, ConfigError):
             raise ConfigError(f"'{text}' is not {self.requirement}") from None
 

@@ -80,6 +80,7 @@ MAX_RENYI = Detector(
             description="the order of the entropy; 1 is Shannon's, inf the mode's alone",
             requirement="0.5, 1, 2 or inf",
             accepts=lambda value: value in ("0.5", "1", "2", "inf"),
+            spellings={".5": "0.5", "1.0": "1", "2.0": "2"},
         ),
         "k": Parameter(
             default=0.1,

@@ -89,7 +89,8 @@ def _scored(values: npt.NDArray[np.floating], settings: Sequence[Settings]) -> l
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
         window = int(given["window"])
         if len(values) < window:
-            reason = f"scored tokens: {len(values)}, fewer than the {window} of a window"
+            # No number of the single text: texts without a score are counted by their reason.
+            reason = f"fewer scored tokens than the {window} of a window"
             return [Outcome.not_applicable(reason)] * len(same)
         return lowest_outcomes(moving_means(values, window), same)
 

@@ -24,7 +24,7 @@ def facts(detector: Detector) -> dict[str, str]:
     """What one line each says of a detector, by its heading."""
     return {
         "source": detector.source,
-        "needs": ", ".join(in_words(detector.needs)),
+        "needs": ", ".join(_needs(detector)),
         "passes over a text": detector.passes,
         "own log-probabilities suffice": "yes" if detector.own_logprobs_suffice else "no",
         "scored": "only where it is named (--detectors, --set)" if detector.on_request else "in every audit",
@@ -33,14 +33,14 @@ def facts(detector: Detector) -> dict[str, str]:
 
 def prose(detector: Detector) -> dict[str, str]:
     """What takes a sentence or two, by its heading."""
-    return {"Its authors report": detector.reported, "It reads besides membership": detector.also_reads}
+    return {"What is reported": detector.reported, "It reads besides membership": detector.also_reads}
 
 
 def plain(detector: Detector) -> str:
     """A detector's page for a terminal."""
     return "\n".join(
         [
-            f"{detector.name}: {detector.summary}",
+            *_indented(f"{detector.name}: {detector.summary}", first=""),
             "",
             *_wrapped("score", detector.equation),
             *(line for head, words in facts(detector).items() for line in _wrapped(head, words)),
@@ -71,7 +71,7 @@ def overview(detectors: Iterable[Detector]) -> str:
         [
             f"[{one.name}](#{one.name})" + (" (on request)" if one.on_request else ""),
             _escaped(one.passes),
-            _escaped(", ".join(need for need in in_words(one.needs) if need != OWN_PASS) or _NO_NEED),
+            _escaped(", ".join(need for need in _needs(one) if need != OWN_PASS) or _NO_NEED),
             "yes" if one.own_logprobs_suffice else "no",
         ]
         for one in detectors
@@ -89,6 +89,11 @@ def written_into(text: str, detectors: Sequence[Detector]) -> str:
     return f"{head}{BEGIN}\n\n{pages}\n\n{END}{tail}"
 
 
+def _needs(detector: Detector) -> list[str]:
+    """What it needs, and behind that what some of its settings need as well."""
+    return in_words(detector.needs) + [f"for some settings: {one.summary}" for one in detector.wishes]
+
+
 def _parameters(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
     """Each parameter's default, what ``--grid`` sweeps, what it takes and what it means."""
     for name, one in detector.parameters.items():
@@ -103,7 +108,9 @@ def _spelt(value: ParameterValue) -> str:
 
 def _plain_parameters(detector: Detector) -> Iterator[str]:
     for name, (default, swept, takes, meaning) in _parameters(detector):
-        yield from ["", f"parameter {name}: default {default}; --grid: {swept}", *_indented(meaning)]
+        yield ""
+        yield from _indented(f"parameter {name}: default {default}; --grid: {swept}", first="")
+        yield from _indented(meaning)
         yield from _indented(f"takes {takes}")
 
 
@@ -113,8 +120,8 @@ def _wrapped(head: str, words: str) -> list[str]:
     return [line] if len(line) <= _WIDTH else [f"{head}:", *_indented(words)]
 
 
-def _indented(words: str) -> list[str]:
-    return textwrap.wrap(words, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+def _indented(words: str, first: str = "    ") -> list[str]:
+    return textwrap.wrap(words, _WIDTH, initial_indent=first, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _sentence(words: str) -> str:

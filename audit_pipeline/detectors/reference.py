@@ -60,7 +60,7 @@ def _reference(statistics: TextStatistics, settings: Sequence[Settings]) -> list
 def _outcome(form: str, statistics: TextStatistics, reference: TextStatistics) -> Outcome:
     if form == WBC:
         if not np.array_equal(statistics.token_id, reference.token_id):
-            return Outcome.not_applicable("the reference model's tokenizer cuts the text into other tokens")
+            return Outcome.not_applicable("the reference model does not score the same tokens of the text")
         return Outcome.of(votes(statistics.logprob, reference.logprob))
     own, other = mean_logprob(statistics), mean_logprob(reference)
     if form == DIFFERENCE:

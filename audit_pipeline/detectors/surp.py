@@ -34,13 +34,16 @@ def _surp(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outc
 def _outcome(
     logprob: npt.NDArray[np.float64], entropy: npt.NDArray[np.float64], k: float, max_entropy: float
 ) -> Outcome:
-    """The outcome from the values of n tokens [n] in rising order of log-probability."""
+    """The outcome from the values of n tokens [n] in rising order of log-probability.
+
+    A reason has no number of the single text: texts without a score are counted by their reason.
+    """
     count = int(len(logprob) * k)
     if not count:
-        return Outcome.not_applicable(f"k={k:g} of {len(logprob)} scored tokens is none")
+        return Outcome.not_applicable(f"k={k:g} selects none of so few scored tokens")
     surprising = logprob[:count][entropy[:count] < max_entropy]
     if not len(surprising):
-        reason = f"no surprising token: the entropy is {max_entropy:g} or more at each of the {count} least likely"
+        reason = f"no surprising token: the entropy is {max_entropy:g} or more at each of the least likely tokens"
         return Outcome.not_applicable(reason)
     return Outcome.of(float(surprising.mean()))
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, Pair
+from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.evidence.audited_side import IN_WORDS, against_held_out
 from audit_pipeline.evidence.comparison import comparisons
@@ -119,6 +119,8 @@ def _corpus_tests(
 
 
 def _features(scores: pa.Table) -> Features:
+    """Every detector at every setting, but for ranks among all texts: these tie the tested half to the fitted one."""
+    scores = scores.filter(pc.not_equal(scores["detector"], RANKED_AMONG_ALL))
     columns = {name: scores[name].to_pylist() for name in ("example_id", "detector", "parameters", "status", "score")}
     return feature_matrix(
         columns["example_id"],

@@ -21,6 +21,9 @@ WHOEVER_RAN_THIS = "whoever ran this"
 FEW_TEXTS = 20
 """With fewer texts on a side an AUROC says little, whatever its interval."""
 
+BEST_OF_SEVERAL = "The best of several looks better than it is"
+"""What is said wherever several detectors stand side by side."""
+
 MILD_BELOW = 0.60
 SEPARABLE_ABOVE = 0.70
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
 from audit_pipeline.metrics.metrics import ALL_EQUAL
 from audit_pipeline.report.documents import of_documents, runs_against_training
 from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
@@ -158,8 +159,8 @@ def _of_every(
     return Words(
         "no_detector_named",
         f"No detector was named beforehand: all {count(len(every))} are shown, and none is the answer.",
-        f"Their AUROCs run from {number(min(values))} to {number(max(values))}. The best of several looks better than"
-        f" it is, so nothing is concluded from one of them.{against} Tests of the whole set allow for all of"
+        f"Their AUROCs run from {number(min(values))} to {number(max(values))}. {BEST_OF_SEVERAL},"
+        f" so nothing is concluded from one of them.{against} Tests of the whole set allow for all of"
         " them, and so does “q of all” where documents were tested. Name the headline detector before you look at any"
         " result: --headline NAME.",
     )

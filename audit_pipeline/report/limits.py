@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
+
 LIMITS: Sequence[tuple[str, str]] = (
     (
         "Screening is not evidence.",
@@ -31,7 +33,7 @@ LIMITS: Sequence[tuple[str, str]] = (
     ),
     (
         "Many detectors, many settings.",
-        "The best of several looks better than it is. So one detector at one setting, named beforehand, gives the"
+        f"{BEST_OF_SEVERAL}. So one detector at one setting, named beforehand, gives the"
         " answer; the others stand beside it, and the settings are for exploration. Intervals are not corrected for"
         " the number of detectors; the column “q of all” is.",
     ),

@@ -6,7 +6,7 @@ What belongs here: the order of read, run, score and write. What does not: how m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,12 +50,16 @@ _SCORES_AT_A_TIME = 200_000
 
 @dataclass(frozen=True)
 class FileScores:
-    """How many scores were written, the rows left out, what running the models came to, and what labels show."""
+    """How many scores were written, the rows left out, what running the models came to, and what labels show.
+
+    ``unscored`` are the detectors that gave no text a score, each with the reason of the first text.
+    """
 
     written: int
     skipped: SkippedRows
     summary: PassesSummary
     labelled: LabelledScores
+    unscored: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ def score_file(
     write_atomically(out, write)
     caches.compact()
     summary = together(run.summaries)
-    return FileScores(run.written, texts.skipped, replace(summary, extra={**extra, **summary.extra}), labelled)
+    summary = replace(summary, extra={**extra, **summary.extra})
+    return FileScores(run.written, texts.skipped, summary, labelled, run.unscored)
 
 
 @dataclass
@@ -116,6 +121,12 @@ class _Run:
     listener: ProgressListener
     summaries: list[PassesSummary] = field(default_factory=list)
     written: int = 0
+    _reasons: dict[str, str] = field(default_factory=dict)
+    _have_scored: set[str] = field(default_factory=set)
+
+    @property
+    def unscored(self) -> Mapping[str, str]:
+        return {name: reason for name, reason in self._reasons.items() if name not in self._have_scored}
 
     def over(self, part: _Part, table: pq.ParquetWriter) -> None:
         texts = [row.text for row in part.rows]
@@ -136,6 +147,11 @@ class _Run:
         table.write_table(scored.drop_columns("example_id").add_column(0, SCHEMA.field(0), index).cast(SCHEMA))
         scores = scored.column("score").to_numpy()
         self.labelled.add(rows, np.asarray(scores, dtype=np.float64).reshape(len(rows), -1))
+        with_score = scored.filter(pc.is_valid(scored.column("score")))
+        self._have_scored.update(pc.unique(with_score.column("detector")).to_pylist())
+        for row in scored.slice(0, len(self.labelled.settings)).to_pylist():
+            if row["reason"] is not None:
+                self._reasons.setdefault(row["detector"], row["reason"])
         self.written += len(scored)
 
 

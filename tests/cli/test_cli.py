@@ -485,6 +485,21 @@ def test_the_second_call_loads_no_model(workspace: Workspace, tmp_path: Path) ->
     assert not workspace.runs(), "no Dagster in it"
 
 
+def test_what_scored_no_text_and_that_one_of_several_is_chosen_beforehand(workspace: Workspace, tmp_path: Path) -> None:
+    rows = [{"text": made_text(str(number), 9), "label": number % 2} for number in range(8)]
+    file = write_rows(tmp_path / "t.jsonl", rows)
+    base = ("score", "--model", "tiny", "--texts", file, "--out", tmp_path / "s.parquet", "--detectors")
+    one = workspace.run(*base, "loss,combined")
+    assert "best of several" not in told(one)
+    assert [line for line in one.stderr.splitlines() if "scored no text" in line] == [
+        "combined scored no text: a text is ranked among all texts of a benchmark, and a file is scored in parts:"
+        " make the texts a benchmark (config/benchmarks.yaml) and audit that"
+    ]
+    several = workspace.run(*base, "loss,zlib")
+    assert "The best of several looks better than it is. Choose the one to quote beforehand." in told(several)
+    assert "scored no text" not in several.stderr
+
+
 def test_the_grid_and_what_is_set(workspace: Workspace, tmp_path: Path) -> None:
     texts, out = texts_file(tmp_path, "one text", "another text"), tmp_path / "s.parquet"
     base = ("score", "--model", "tiny", "--texts", texts, "--out", out)

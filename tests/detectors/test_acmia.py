@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import BETAS
 from audit_pipeline.detectors.acmia import ACMIA_AC, ACMIA_NORM_AC, TEMPERATURES
+from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.registry import parse_set
 from audit_pipeline.detectors.statistics import Temperatures, TextStatistics
@@ -86,7 +87,7 @@ def test_the_default_is_fixed_and_only_cached_temperatures_are_taken() -> None:
         "acmia_norm_ac": {"beta": 2.0},
     }
     for wrong in ("acmia_ac.beta=1", "acmia_ac.beta=0.66", "acmia_norm_ac.beta=4", "acmia_norm_ac.beta=0"):
-        with pytest.raises(ConfigError, match="one of the cached inverse temperatures"):
+        with pytest.raises(ConfigError, match="one of the values of its grid"):
             parse_set([wrong])
     assert ACMIA_AC.on_request
     assert ACMIA_NORM_AC.on_request
@@ -97,8 +98,42 @@ def test_what_cannot_be_scored_says_why(text_statistics: Make) -> None:
     lacking = replace(statistics, extras={TEMPERATURES: Lacking("not run")})
     for detector in (ACMIA_AC, ACMIA_NORM_AC):
         assert [one.reason for one in detector.score(lacking, [{}])] == ["not run"]
-        infinite = replace(statistics, columns={**statistics.columns, "logprob": np.float32([-np.inf, -1, -1])})
-        assert [one.status for one in detector.score(infinite, [{}])] == ["failed"]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("detector", "beta", "column"),
+    [
+        (ACMIA_AC, 0.5, "logprob"),
+        (ACMIA_NORM_AC, 0.5, "logprob"),
+        *((ACMIA_NORM_AC, 1.0, column) for column in ("logprob", "mean", "std")),
+    ],
+)
+def test_one_bad_value_of_the_pass_fails(
+    text_statistics: Make, detector: Detector, beta: float, column: str, bad: float
+) -> None:
+    statistics = statistics_of(text_statistics, P, TOKENS)
+    values = statistics.columns[column].copy()
+    values[1] = bad
+    [outcome] = detector.score(replace(statistics, columns={**statistics.columns, column: values}), [{"beta": beta}])
+    assert (outcome.score, outcome.status) == (None, "failed")
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("detector", "column"),
+    [(ACMIA_AC, "log_sum_p_beta"), *((ACMIA_NORM_AC, column) for column in ("log_sum_p_beta", "mean", "std"))],
+)
+def test_one_bad_value_of_a_temperature_fails_its_settings_alone(
+    text_statistics: Make, detector: Detector, column: str, bad: float
+) -> None:
+    statistics = statistics_of(text_statistics, P, TOKENS)
+    temperatures = statistics.of(TEMPERATURES)
+    values = getattr(temperatures, column).copy()
+    values[1, BETAS.index(0.5)] = bad
+    extras = {TEMPERATURES: replace(temperatures, **{column: values})}
+    found = detector.score(replace(statistics, extras=extras), [{"beta": 0.5}, {"beta": 2.0}])
+    assert [one.status for one in found] == ["failed", "ok"]
 
 
 @given(st.lists(st.lists(st.floats(0.01, 1.0), min_size=5, max_size=5), min_size=1, max_size=12), st.data())

@@ -25,6 +25,7 @@ MADE_UP = Detector(
         "form": Parameter("plain", ("plain",), "the form", "plain or not", lambda value: True),
     },
     needs=(Need("more", "extra passes (more)"),),
+    wishes=(Need("sums", "sums"),),
     on_request=True,
     equation="mean of l_t over t",
     reported="0.5 on *all* texts.",
@@ -43,7 +44,7 @@ mean of l_t over t
 |  |  |
 | --- | --- |
 | source | Nobody, 2026 |
-| needs | extra passes (more), one pass |
+| needs | extra passes (more), one pass, for some settings: sums |
 | passes over a text | 1 + n |
 | own log-probabilities suffice | yes |
 | scored | only where it is named (--detectors, --set) |
@@ -53,7 +54,7 @@ mean of l_t over t
 | k | 0.2 | 0.1, 0.2 | a number above 0 | the share |
 | form | plain | not swept | plain or not | the form |
 
-**Its authors report.** 0.5 on \\*all\\* texts.
+**What is reported.** 0.5 on \\*all\\* texts.
 
 **It reads besides membership.** p(x_t \\| x_\\<t)."""
 
@@ -62,12 +63,12 @@ made_up: a share of |something|
 
 score: mean of l_t over t
 source: Nobody, 2026
-needs: extra passes (more), one pass
+needs: extra passes (more), one pass, for some settings: sums
 passes over a text: 1 + n
 own log-probabilities suffice: yes
 scored: only where it is named (--detectors, --set)
 
-Its authors report: 0.5 on *all* texts.
+What is reported: 0.5 on *all* texts.
 
 It reads besides membership: p(x_t | x_<t).
 
@@ -84,7 +85,12 @@ def test_a_page_in_full() -> None:
     assert markdown(MADE_UP) == MARKDOWN
     assert plain(MADE_UP) == PLAIN
     row = overview([MADE_UP]).splitlines()[-1]
-    assert row == "| [made_up](#made_up) (on request) | 1 + n | extra passes (more) | yes |"
+    assert row == "| [made_up](#made_up) (on request) | 1 + n | extra passes (more), for some settings: sums | yes |"
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_no_line_in_the_terminal_is_longer_than_its_width(name: str) -> None:
+    assert [line for line in plain(REGISTRY[name]).splitlines() if len(line) > 100] == []
 
 
 def test_what_stands_around_the_pages_stays() -> None:

@@ -44,12 +44,24 @@ def test_the_entropy_has_to_be_strictly_below(text_statistics):
 def test_nothing_selected_is_not_applicable(text_statistics):
     short = of(text_statistics, [(-9.0, 0.5), (-1.0, 0.5)])
     none, one = SURP.score(short, [{"k": 0.4}, {"k": 0.5}])
-    assert (none.score, none.status, none.reason) == (None, "not_applicable", "k=0.4 of 2 scored tokens is none")
+    assert (none.score, none.status, none.reason) == (
+        None,
+        "not_applicable",
+        "k=0.4 selects none of so few scored tokens",
+    )
     assert one.score == -9.0
     unsure = of(text_statistics, [(-9.0, 2.0), (-8.0, 3.0), (-1.0, 0.1), (-1.0, 0.1), (-1.0, 0.1)])
     [outcome] = SURP.score(unsure, [{}])
     assert (outcome.score, outcome.status) == (None, "not_applicable")
-    assert "no surprising token" in outcome.reason
+    assert outcome.reason == ("no surprising token: the entropy is 2 or more at each of the least likely tokens")
+
+
+@given(drawn=st.lists(tokens, min_size=2, max_size=2))
+def test_reasons_are_those_of_the_setting_not_of_the_text(text_statistics, drawn):
+    one, other = (SURP.score(of(text_statistics, text), GRID) for text in drawn)
+    for mine, theirs in zip(one, other, strict=True):
+        if mine.reason and theirs.reason and mine.reason.startswith("k=") is theirs.reason.startswith("k="):
+            assert mine.reason == theirs.reason
 
 
 def test_of_equal_tokens_at_the_border_the_first_are_taken(text_statistics):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from audit_pipeline.catalogue import contracts
@@ -123,6 +124,23 @@ def test_a_labelled_benchmark_is_decided_on_its_calibration_split(randomised: Fi
     assert rate["corrected_low"] <= 0.5 <= rate["corrected_high"], "half of the evaluated texts are members"
     (compared,) = rows(randomised, "comparisons", detector="loss", other="min_k_plus_plus")
     assert compared["ci_low"] < compared["difference"] < compared["ci_high"]
+
+
+def test_ranks_among_all_texts_are_no_feature_of_dataset_inference() -> None:
+    scores, examples = made({(1, "evaluation"): (60, 0.2), (0, "evaluation"): (60, 0.0)})
+    split = assess(as_compared(examples), "randomised", "en")
+    labels = dict(zip(examples["example_id"].to_pylist(), examples["label"].to_pylist(), strict=True))
+    given = scores.filter(pc.equal(scores["detector"], "loss")).to_pylist()
+
+    def p_value(detector: str) -> float:
+        more = [{**row, "detector": detector, "score": float(labels[row["example_id"]])} for row in given]
+        both = pa.concat_tables([scores, table_from_rows(more, SCORES)])
+        (inference,) = rows(find(both, examples, PAIR, split, "found"), "corpus_tests")
+        return float(inference["p_value"])
+
+    (alone,) = rows(find(scores, examples, PAIR, split, "found"), "corpus_tests")
+    assert p_value("combined") == alone["p_value"]
+    assert p_value("another") < alone["p_value"], "another detector that knows the labels is one"
 
 
 def test_a_temporal_benchmark_without_calibration_says_what_it_cannot_do() -> None:

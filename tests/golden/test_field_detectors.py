@@ -9,7 +9,7 @@ import pytest
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import ParameterValue
-from audit_pipeline.detectors.pac import STREAM, TEXT, Copying
+from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, polarized_distance
 from audit_pipeline.detectors.reference import votes
 from audit_pipeline.detectors.registry import get
 from audit_pipeline.scoring.needs.copies import copies_of, permutations
@@ -114,6 +114,17 @@ def test_the_stream_over_a_file_is_that_of_the_authors() -> None:
     stream = random.Random(0)
     ours = {text: permutations(len(text.split(" ")), 0.3, 5, stream) for text in of_the_stream()}
     assert {text: ours[text] for text in golden} == golden
+
+
+def test_the_polarized_distance_of_every_text_is_met(real_model: RealModel, real_data: DataPaths) -> None:
+    values = golden_values(PREFIX, "pac.polarized_distance")
+    assert len(values) == 12
+    texts = [one.text for one in values]
+    scored(texts, {"loss": [{}]}, real_model, real_data)
+    known = Session(as_published(real_model, real_data), [], real_data).statistics(texts)
+    pairs = [(one, polarized_distance(found.logprob)) for one in values if (found := known.find(one.text)) is not None]
+    assert len(pairs) == len(values)
+    assert far_off(pairs, relative=1e-4) == []
 
 
 @pytest.mark.parametrize("seeds", [TEXT, STREAM])

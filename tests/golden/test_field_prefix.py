@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
-from field_values import (
+
+from audit_pipeline.catalogue.contracts import canonical_json
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.loss import mean_logprob
+from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX
+from audit_pipeline.detectors.registry import get
+from audit_pipeline.scoring.needs.provider import UserInputs
+from audit_pipeline.scoring.session import Session, Statistics
+from tests.golden.field_values import (
     PREFIX,
     GoldenValue,
     RealModel,
@@ -16,14 +24,6 @@ from field_values import (
     rows_of,
     wikimia_text,
 )
-
-from audit_pipeline.catalogue.contracts import canonical_json
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.loss import mean_logprob
-from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX
-from audit_pipeline.detectors.registry import get
-from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.session import Session, Statistics
 
 pytestmark = needs_golden_values
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-from field_values import (
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.acmia import ac, norm_ac
+from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.max_renyi import renyi_entropy
+from audit_pipeline.detectors.registry import get, select
+from audit_pipeline.scoring.session import Session, Statistics
+from tests.golden.field_values import (
     ONE_PASS,
     GoldenValue,
     RealModel,
@@ -17,38 +22,42 @@ from field_values import (
     scored,
 )
 
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.acmia import ac, norm_ac
-from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.registry import get, select
-from audit_pipeline.scoring.session import Session
-
 pytestmark = needs_golden_values
 
 # Above it the deviation of the distribution goes to 0, and float32 with it: its README leaves these aside.
 LARGEST_STEP_OF_NORM_AC = 20
-# k = 0 is one position. At the first of three texts, where activations are massive, the body of the model in float32 is
-# 1.4e-4 nat from itself in float64 here, and 4e-4 in the authors' run, whose logits `float64` was computed from.
-AT_ONE_POSITION = 4e-4
+# k = 0 is one position. One is far off (docs/measurements.md), behind the same beginning of three texts: activations
+# are massive there, and the body of the model in float32 is 1.4e-4 nat from itself in float64 here, and 4e-4 in the
+# authors' run, whose logits `float64` was computed from.
+AT_THE_POSITION, VALUES_OF_THE_POSITION = 4e-4, 6
 
 
 def setting_of(detector: str, parameters: Mapping[str, Any]) -> Settings:
     return {name: get(detector).parameters[name].checked(value) for name, value in parameters.items()}
 
 
-@pytest.mark.parametrize("select", ["max", "min"])
-def test_max_renyi_of_every_order_and_share(select: str, real_model: RealModel, real_data: DataPaths) -> None:
-    golden = [one for one in golden_values(ONE_PASS, "max_renyi") if one.parameters["select"] == select]
+def test_max_renyi_of_every_order_and_share(real_model: RealModel, real_data: DataPaths) -> None:
+    golden = golden_values(ONE_PASS, "max_renyi")
     settings = {id(one): setting_of("max_renyi", one.parameters) for one in golden}
     wanted = list({get("max_renyi").label(one): one for one in settings.values()}.values())
     ours = scored([one.text for one in golden], {"max_renyi": wanted}, real_model, real_data)
     pairs = [(one, ours[one.text, "max_renyi", get("max_renyi").label(settings[id(one)])].score) for one in golden]
-    assert len(pairs) == 18 * 4 * 12
-    far = far_off(pairs)
-    assert all(row["parameters"]["k"] == 0 for row, _ in far), (
-        "where more than one position is averaged, none is far off"
-    )
-    assert not far_off(pairs, absolute=AT_ONE_POSITION)
+    assert len(pairs) == 18 * 2 * 4 * 12
+    assert not far_off(pairs, absolute=AT_THE_POSITION)
+    far = [one for one, found in pairs if far_off([(one, found)])]
+    assert len(far) <= VALUES_OF_THE_POSITION, far
+    session = Session(as_published(real_model, real_data), select(["max_renyi"], grid=True), real_data)
+    known = session.statistics([one.text for one in far])
+    assert len({position_of(one, known) for one in far}) <= 1, far
+
+
+def position_of(one: GoldenValue, known: Statistics) -> tuple[str, int]:
+    """What the only position of a value at k = 0 follows: the word that the text begins with, and how many tokens."""
+    assert one.parameters["k"] == 0, f"where more than one position is averaged, none is far off: {one.row}"
+    statistics = known.find(one.text)
+    assert statistics is not None
+    entropy = renyi_entropy(statistics, one.parameters["alpha"])
+    return one.text.split()[0], int(entropy.argmax() if one.parameters["select"] == "max" else entropy.argmin())
 
 
 def test_acmia_at_every_temperature(real_model: RealModel, real_data: DataPaths) -> None:

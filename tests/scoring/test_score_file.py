@@ -115,6 +115,17 @@ def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
     assert (done.summary.own.texts, done.summary.own.texts_computed, done.summary.own.texts_from_cache) == (3, 2, 0)
 
 
+def test_detectors_that_score_no_text_are_named_with_their_reason(score: Score, tmp_path: Path, out: Path) -> None:
+    file = written(tmp_path, "t.txt", "one\ntwo\na line of text that is a good deal longer than the others are\n")
+    done = score(file, ["loss", "combined", "dc_pdd", "surp"], bounds=ChunkLimits(texts=1))
+    rows = pq.read_table(out).to_pylist()
+    assert {row["status"] for row in rows if row["detector"] == "surp" and row["example_index"] == 0} != {"ok"}
+    scored = {row["detector"] for row in rows if row["status"] == "ok"}
+    assert {"loss"} <= scored <= {"loss", "surp"}
+    assert done.unscored == {row["detector"]: row["reason"] for row in rows[:4] if row["detector"] not in scored}
+    assert "ranked among all texts" in done.unscored["combined"]
+
+
 def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Path, out: Path) -> None:
     score(written(tmp_path, "one.txt", "first line\nsecond line\n"))
     told: list[FileProgress] = []

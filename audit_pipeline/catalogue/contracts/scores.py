@@ -14,6 +14,9 @@ from audit_pipeline.catalogue.table import Column, Table, list_of
 
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
+RANKED_AMONG_ALL = "combined"
+"""The detector whose score is made of ranks among all texts of the benchmark: no two texts' are independent."""
+
 SCORES = Table(
     "scores",
     "every score of every run",
