@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized, twin_logits
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics import shared_prefix
 from audit_pipeline.token_statistics.encode import EncodedText, Prefix, behind, encode, encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, plan_prefixed, read_prefixed
@@ -75,6 +79,53 @@ def test_what_shares_the_batch_changes_nothing(data: st.DataObject, tiny: Load) 
     rows = data.draw(st.lists(st.sampled_from(range(len(TEXTS))), min_size=1, max_size=8))
     for row, found in zip(rows, logprobs(forward, prefix, encoded, rows), strict=True):
         np.testing.assert_allclose(found, logprobs(forward, prefix, encoded, [row])[0], atol=1e-4)
+
+
+class LargestMade(TorchDispatchMode):
+    """How many elements the largest tensor of floats has that is made within it."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple) else (made,):
+            if isinstance(one, torch.Tensor) and one.is_floating_point():
+                self.elements = max(self.elements, one.numel())
+        return made
+
+
+@contextmanager
+def attention_of_pieces(most: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[LargestMade]:
+    """Within it, attention looks at ``most`` pairs of a query and a key at a time; what it makes is measured."""
+    largest, attention = LargestMade(), shared_prefix._attention
+
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        with largest:
+            return attention(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_prefix, "_PLACES", {"cpu": most})
+        patch.setattr(shared_prefix, "_attention", measured)
+        yield largest
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "mistral", "gpt2"])
+def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
+    family: str, tiny: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, forward = tiny(family)
+    prefix, encoded = encode_prefix(model, SENTENCES[0][:20]), encode(model, [SENTENCES[5], "The", SENTENCES[2]])
+    whole = logprobs(forward, prefix, encoded, range(3))
+    # Its queries and values themselves: 4 heads of 8 numbers a token, the start token included.
+    fewest = 32 * (1 + len(encoded[0].token_id))
+    for most in (1, 300, fewest):
+        with attention_of_pieces(most, monkeypatch) as largest:
+            [piecewise] = logprobs(forward, prefix, encoded, [0])
+        assert 0 < largest.elements <= fewest
+        np.testing.assert_allclose(piecewise, whole[0], atol=1e-4)
+        with attention_of_pieces(most, monkeypatch):
+            for one, other in zip(whole, logprobs(forward, prefix, encoded, range(3)), strict=True):
+                np.testing.assert_allclose(other, one, atol=1e-4)
 
 
 def test_the_prefix_is_run_once(tiny: Load) -> None:
