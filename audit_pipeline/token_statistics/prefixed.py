@@ -97,7 +97,8 @@ def _prepared(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, where
 def _key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
     """The key of a text's row behind ``prefix``: whatever can change the row is in it.
 
-    The tokens of the prefix stand for its text, its start token and how they are cut.
+    The tokens of the prefix stand for its text, its start token and how they are cut. The tokens that the model is run
+    with decide whether there is room for both.
     """
     return digest(
         sha256,
@@ -106,6 +107,7 @@ def _key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
         model.identity.model_fingerprint,
         model.identity.tokenizer_fingerprint,
         model.entry.start_token_policy,
+        window_and_stride(model)[0],
         "prefixed",
         KIND_VERSIONS["prefixed"],
     )

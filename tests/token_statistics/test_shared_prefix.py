@@ -192,6 +192,21 @@ def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Load, t
     assert set(read_prefixed(model, TEXTS, other, grown).column("prefix_sha256").to_pylist()) == {other.sha256}
 
 
+def test_a_text_without_room_has_no_row_whatever_was_run_with_more_room(
+    tiny: Load, tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model, forward = tiny("llama")
+    prefix, where = encode_prefix(model, SENTENCES[0]), DataPaths(tmp_path)
+    lengths = [len(prefix.ids) + len(one.token_id) for one in encode(model, TEXTS)]
+    narrow = tokenized(tiny_folder("llama"), tmp_path, window=max(lengths) - 1)
+    assert narrow.identity.model_fingerprint == model.identity.model_fingerprint
+    compute_prefixed(model, TEXTS, prefix, where, lambda: forward)
+    assert len(read_prefixed(model, TEXTS, prefix, where)) == len(TEXTS)
+    assert len(read_prefixed(narrow, TEXTS, prefix, where)) == 0
+    compute_prefixed(narrow, TEXTS, prefix, where, lambda: forward)
+    assert len(read_prefixed(narrow, TEXTS, prefix, where)) == sum(one < max(lengths) for one in lengths) < len(TEXTS)
+
+
 def test_the_check_is_remembered(tiny: Load) -> None:
     _, forward = tiny("llama")
     known = LoadCheck(onednn=False, split=True, equal_lengths=False, packed=True, shared_prefix=False)
