@@ -13,8 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest, text_sha256, texts_read
 from audit_pipeline.detectors.detector import Settings
@@ -24,6 +22,7 @@ from audit_pipeline.detectors.statistics import Float32s
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.fetch.labels import LabelReader
 from audit_pipeline.fetch.read import open_texts
+from audit_pipeline.scoring.cached_lists import lists_by_text
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
     ForwardOf,
@@ -165,6 +164,8 @@ class PrefixProvider(Provider[BehindPrefix]):
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         self._scope, self._model, self._where = scope, scope.model, scope.where
         self._asked = sorted({(int(one["shots"]), str(one["join"])) for one in settings})
+        self._rooms: dict[tuple[int, str], int] = {}
+        self._given: Mapping[str, int | None] = {}
 
     @cached_property
     def _shots(self) -> Shots | str:
@@ -194,38 +195,50 @@ class PrefixProvider(Provider[BehindPrefix]):
             raise ConfigError(self._shots)
         return self._shots
 
-    @cached_property
-    def _room(self) -> int:
-        """How many shots there is room for, of those that are there and asked for.
+    def _room(self, most: int, join: str) -> int:
+        """How many of the first ``most`` shots there is room for, joined by ``join``.
 
         The prefix and a text twice as long as its longest shot have to fit into the model's context.
         """
-        texts = self._known.texts[: max(shots for shots, _ in self._asked)]
-        lengths = tokens_of(self._model, texts)
-        for shots in range(len(texts), 0, -1):
-            if all(has_room(self._model, self._encoded(shots, join), 2 * max(lengths[:shots])) for join in self._joins):
-                return shots
-        return 0
-
-    @property
-    def _joins(self) -> Sequence[str]:
-        return sorted({join for _, join in self._asked})
+        if (most, join) not in self._rooms:
+            lengths = tokens_of(self._model, self._known.texts[:most])
+            down = range(most, 0, -1)
+            fits = (n for n in down if has_room(self._model, self._encoded(n, join), 2 * max(lengths[:n])))
+            self._rooms[most, join] = next(fits, 0)
+        return self._rooms[most, join]
 
     def _encoded(self, shots: int, join: str) -> Prefix:
         text = "".join(shot + JOINS[join] for shot in self._known.texts[:shots])
         return encode_prefix(self._model, text)
 
-    @property
-    def limits(self) -> Settings:
-        if self._scope.in_context or self._problem() is not None:
+    def limits(self, setting: Settings) -> Settings:
+        if self._scope.in_context or isinstance(self._shots, str):
             return {}
-        most = min(max(shots for shots, _ in self._asked), len(self._known.texts))
-        return {"shots": self._room} if self._room < most else {}
+        most = min(int(setting["shots"]), len(self._shots.texts))
+        room = self._room(most, str(setting["join"]))
+        return {"shots": room} if 0 < room < most else {}
+
+    @cached_property
+    def _unmet(self) -> Mapping[tuple[int, str], str]:
+        """Why there is no prefix, of those asked for that cannot be made."""
+        reasons = {one: self._why_none(*one) for one in self._asked}
+        return {one: reason for one, reason in reasons.items() if reason is not None}
+
+    def _why_none(self, shots: int, join: str) -> str | None:
+        if len(self._known.texts) < shots:
+            return self._too_few(self._known, shots)
+        if not self._room(1, join):
+            room, _ = window_and_stride(self._model)
+            return (
+                f"not even one of {self._known.source} and a text twice as long fit into the {room:,} tokens of "
+                f"context that {self._model.entry.name} is run with"
+            )
+        return None
 
     @cached_property
     def _prefixes(self) -> Mapping[tuple[int, str], Prefix]:
-        """The prefixes that there are texts for."""
-        return {one: self._encoded(*one) for one in self._asked if one[0] <= len(self._known.texts)}
+        """The prefixes that can be made."""
+        return {one: self._encoded(*one) for one in self._asked if one not in self._unmet}
 
     def missing(self) -> str | None:
         """Why there is no prefix. Raises ConfigError where a user has named the detector and given no texts for it."""
@@ -239,16 +252,7 @@ class PrefixProvider(Provider[BehindPrefix]):
     def _problem(self) -> str | None:
         if isinstance(self._shots, str):
             return self._shots
-        fewest = min(shots for shots, _ in self._asked)
-        if len(self._shots.texts) < fewest:
-            return self._too_few(self._shots, fewest)
-        if not self._room:
-            room, _ = window_and_stride(self._model)
-            return (
-                f"not even one of {self._shots.source} and a text twice as long fit into the {room:,} tokens of "
-                f"context that {self._model.entry.name} is run with"
-            )
-        return None
+        return self._unmet[self._asked[0]] if len(self._unmet) == len(self._asked) else None
 
     @property
     def passes(self) -> int:
@@ -256,12 +260,25 @@ class PrefixProvider(Provider[BehindPrefix]):
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        return {f"prefix/{self.side.name}/{n}/{join}": one.sha256[:16] for (n, join), one in self._prefixes.items()}
+        return {
+            f"{self.source}/{self.side.name}/{n}/{join}": one.sha256[:16] for (n, join), one in self._prefixes.items()
+        }
+
+    @cached_property
+    def _looked_at(self) -> Shots:
+        """Those shots that stand in any prefix asked for."""
+        return replace(self._known, texts=self._known.texts[: self._asked[-1][0]])
+
+    def _given_away(self, texts: Sequence[str]) -> Mapping[str, int | None]:
+        """The place of the shot that gives a text away, by the text; kept of those that were asked for last."""
+        self._given = {
+            text: self._given[text] if text in self._given else self._looked_at.give_away(text) for text in texts
+        }
+        return self._given
 
     def _to_run(self, texts: Sequence[str], shots: int) -> list[str]:
         """Of ``texts`` those that so many shots do not give away."""
-        given = {text: self._known.give_away(text) for text in texts}
-        return [text for text, place in given.items() if place is None or place >= shots]
+        return [text for text, place in self._given_away(texts).items() if place is None or place >= shots]
 
     def plan(self, texts: Sequence[str]) -> Plan:
         each = [
@@ -294,22 +311,18 @@ class PrefixProvider(Provider[BehindPrefix]):
 
     def read(self, texts: Sequence[str]) -> Read[BehindPrefix]:
         cached = {one: self._read(texts, prefix) for one, prefix in self._prefixes.items()}
+        given = self._given_away(texts)
 
         def find(scored: TextWithStatistics) -> BehindPrefix:
-            given = self._known.give_away(scored.whole)
-            return {one: self._of_text(scored.whole, one, given, cached.get(one)) for one in self._asked}
+            place = given[scored.whole]
+            return {one: self._of_text(scored.whole, one, place, cached.get(one)) for one in self._asked}
 
         return find
 
     def _read(self, texts: Sequence[str], prefix: Prefix) -> Mapping[str, Float32s]:
         """The cached log-probabilities of ``texts`` behind ``prefix``, by the text's sha256."""
-        found: dict[str, Float32s] = {}
-        for batch in read_prefixed(self._model, texts, prefix, self._where).to_batches():
-            column = batch.column("logprob")
-            values, ends = column.values.to_numpy(), column.offsets.to_numpy()
-            for row, sha256 in enumerate(batch.column("text_sha256").to_pylist()):
-                found[sha256] = np.asarray(values[ends[row] : ends[row + 1]])
-        return found
+        rows = lists_by_text(read_prefixed(self._model, texts, prefix, self._where), ["logprob"])
+        return {sha256: row["logprob"] for sha256, row in rows.items()}
 
     def _of_text(
         self, text: str, one: tuple[int, str], given: int | None, cached: Mapping[str, Float32s] | None
@@ -320,7 +333,7 @@ class PrefixProvider(Provider[BehindPrefix]):
                 f"{GIVEN_AWAY}: the text's document is one of the {shots} {self.side.name} that the prefix is made of"
             )
         if cached is None:
-            return Lacking(self._too_few(self._known, shots))
+            return Lacking(self._unmet[one])
         found = cached.get(text_sha256(text))
         return self._why_not(text, shots, join) if found is None else found
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from made_files import write_rows
-from tiny_models import SENTENCES
+from tiny_models import CONTEXT, SENTENCES
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, example_id
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.load import TokenizedModel
@@ -22,6 +23,7 @@ from audit_pipeline.scoring.needs.provider import BY_ITSELF, UserInputs
 from audit_pipeline.scoring.prefixes import GIVEN_AWAY, MEMBERS, NON_MEMBERS, Shots, shots_of_benchmark, texts_of_side
 from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.scoring.session import Session
+from audit_pipeline.token_statistics.encode import encode, encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -161,6 +163,29 @@ def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Pa
     assert done.texts_computed == len(TEXTS)
 
 
+def test_each_text_is_held_against_the_shots_asked_for_and_no_others_once(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+    give_away = Shots.give_away
+
+    def counted(shots: Shots, text: str) -> int | None:
+        asked.append((text, len(shots.texts)))
+        return give_away(shots, text)
+
+    monkeypatch.setattr(Shots, "give_away", counted)
+    model, forward = tiny("llama")
+    selection = [(get("recall"), [{"shots": shots, "join": "none"} for shots in (1, 2)])]
+    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(nonmembers=KNOWN))
+    for texts in (TEXTS, [*TEXTS, KNOWN[3]]):
+        session.plan(texts)
+        session.costs(texts)
+        session.run(texts, lambda _: forward)
+        scored = session.score(texts, texts)
+        assert {row["status"] for row in scored.to_pylist()} == {"ok"}
+    assert asked == [(text, 2) for text in [*TEXTS, KNOWN[3]]]
+
+
 def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[..., dict]) -> None:
     plain = measure(TEXTS, ["recall"], nonmembers=KNOWN, overrides={"recall": {"shots": 2}})
     joined = measure(TEXTS, ["recall"], nonmembers=KNOWN, overrides={"recall": {"shots": 2, "join": "newline"}})
@@ -202,6 +227,45 @@ def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_defaul
     assert [
         one for one in left["recall"] if is_default("recall", get("recall").label({"shots": one}), defaults)
     ] == left["recall"][-1:]
+
+
+def test_what_is_asked_for_beside_it_changes_no_score(measure: Callable[..., dict]) -> None:
+    given = {"nonmembers": [f"{number}QZXJKVWY" for number in range(7)], "members": ["ZA", "ZB", "ZC"]}
+    alone = measure(TEXTS[1:], ["recall"], **given)
+    [left] = {parameters for _, _, parameters in alone}
+    assert '"shots":7' not in left
+    assert {one["status"] for one in alone.values()} == {"ok"}
+    for join in ("none", "blank_line"):
+        for shots in (1, 3, 7):
+            overrides = {"con_recall": {"join": join, "shots": shots}}
+            beside = measure(TEXTS[1:], **given, overrides=overrides)
+            assert {key: one for key, one in beside.items() if key[1] == "recall"} == alone
+    for overrides in ({"recall": {"join": "blank_line"}}, {}):
+        swept = measure(TEXTS[1:], grid=True, **given, overrides=overrides)
+        assert ({key: one for key, one in swept.items() if key in alone} == alone) is not bool(overrides)
+
+
+def test_a_way_to_join_without_room_takes_none_from_another(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    shot = next(
+        text
+        for text in (words(0, count) for count in range(30, 0, -1))
+        if 3 * len(encode(model, [text])[0].token_id) + 1 <= CONTEXT
+    )
+    padded = next(f"{shot}{'q' * more}" for more in range(9) if one_more_does_not_fit(model, f"{shot}{'q' * more}"))
+    selection = [(get("recall"), [{"shots": 1, "join": join} for join in ("none", "blank_line")])]
+    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(nonmembers=[padded]))
+    session.run(["a b"], lambda _: forward)
+    rows = {row["parameters"]: row for row in session.score(["a b"], ["a b"]).to_pylist()}
+    assert rows['{"shots":1}']["status"] == "ok"
+    assert "not even one" in str(rows['{"join":"blank_line","shots":1}']["reason"])
+
+
+def one_more_does_not_fit(model: TokenizedModel, shot: str) -> bool:
+    """Whether a text twice as long fits behind the shot, and does not where its join is behind the shot, too."""
+    tokens = 2 * len(encode(model, [shot])[0].token_id)
+    plain, joined = (encode_prefix(model, shot + join) for join in ("", JOINS["blank_line"]))
+    return len(plain.ids) + tokens <= CONTEXT < len(joined.ids) + tokens
 
 
 def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -> None:

@@ -132,9 +132,8 @@ class Provider(Protocol[T]):
         """How many further passes over a text like this one it takes, at most; as much is kept of each."""
         return 0
 
-    @property
-    def limits(self) -> Settings:
-        """The most that parameters of its detectors can be, of those that something here limits."""
+    def limits(self, setting: Settings) -> Settings:
+        """The most that parameters of a detector at ``setting`` can be, of those that something here limits."""
         return {}
 
     @property
