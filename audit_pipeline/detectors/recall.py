@@ -1,7 +1,7 @@
 """The text behind a prefix of other texts, against the text by itself.
 
 What belongs here: detectors that compare a text's likelihood behind known non-members, and members, with its own. What
-does not: which texts make a prefix (scoring/prefixes.py), and the passes over it (token_statistics/).
+does not: which texts make a prefix (scoring/known_texts.py), and the passes over it (token_statistics/).
 """
 
 from __future__ import annotations

@@ -1,28 +1,26 @@
-"""Which texts make a prefix, which texts they give away, and the provider of each need of a prefix.
+"""The provider of each need of a prefix of known texts.
 
-What belongs here: choosing known texts of one side, in one order for every number of them; the documents that leave the
-evaluation with them; how many there is room for. What does not: the passes over a prefix (token_statistics/prefixed.py)
-and the scores (detectors/recall.py).
+What belongs here: the prefixes asked for, how many texts there is room for, what is run behind them. What does not:
+which known texts there are (known_texts.py), the passes over a prefix (token_statistics/prefixed.py) and the scores
+(detectors/recall.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import ClassVar
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest, text_sha256, texts_read
+from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.recall import JOINS, BehindPrefix
 from audit_pipeline.detectors.statistics import Float32s
-from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.fetch.labels import LabelReader
-from audit_pipeline.fetch.read import open_texts
+from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.cached_lists import lists_by_text
+from audit_pipeline.scoring.known_texts import Shots, Side, shots_of_benchmark
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
     ForwardOf,
@@ -46,100 +44,7 @@ from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
 GIVEN_AWAY = "given away"
 """How the reason begins why a text has no score whose document stands in the prefix."""
 
-_BEGINNING_WORDS = 32
 _NOT_RUN = "the model has not been run on the text behind the prefix: run it again"
-
-
-@dataclass(frozen=True)
-class Side:
-    """Members or non-members: their label, what they are called, and the option that names a file of them."""
-
-    label: int
-    name: str
-    option: str
-
-
-NON_MEMBERS = Side(NON_MEMBER, "non-members", "--prefix-texts")
-MEMBERS = Side(MEMBER, "members", "--prefix-members")
-
-
-@dataclass(frozen=True)
-class Shots:
-    """The texts that prefixes of one side are made of, the first n in their order; ``source`` says where they are from.
-
-    ``of_document``: the shot whose document a text is of, by the text, as far as it is known: its place in ``texts``.
-    """
-
-    texts: Sequence[str]
-    source: str
-    of_document: Mapping[str, int]
-
-    @cached_property
-    def _as_words(self) -> Sequence[str]:
-        return [_words(text) for text in self.texts]
-
-    @cached_property
-    def _beginnings(self) -> Mapping[str, int]:
-        # The first of equal ones counts: it stands in more prefixes.
-        return {_beginning(words): place for place, words in reversed(list(enumerate(self._as_words)))}
-
-    def give_away(self, text: str) -> int | None:
-        """The first shot that is of the document of ``text``, by its place; None where none is.
-
-        Besides what is known of documents: texts that begin with the same 32 words are of one document, and so are a
-        text and another that stands in it.
-        """
-        words = _words(text)
-        found = [place for place, shot in enumerate(self._as_words) if shot in words or words in shot]
-        found += [
-            table[key]
-            for table, key in ((self.of_document, text), (self._beginnings, _beginning(words)))
-            if key in table
-        ]
-        return min(found, default=None)
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _beginning(words: str) -> str:
-    return " ".join(words.split(" ")[:_BEGINNING_WORDS])
-
-
-def shots_of_benchmark(benchmark: BuiltBenchmark, side: Side) -> Shots:
-    """The labelled texts of the calibration split, one a group, in the order of a hash of the benchmark's name."""
-    examples = benchmark.examples
-    columns = (examples.column(name).to_pylist() for name in ("group", "label", "split", "text"))
-    by_group: dict[str, list[str]] = {}
-    for group, label, split, text in zip(*columns, strict=True):
-        if label == side.label and split == "calibration":
-            by_group.setdefault(group, []).append(text)
-    groups = sorted(by_group, key=lambda group: digest(benchmark.name, "prefix", group))
-    places = {group: place for place, group in enumerate(groups)}
-    whose = zip(texts_read(examples), examples.column("group").to_pylist(), strict=True)
-    return Shots(
-        [min(by_group[group], key=lambda text: digest(benchmark.name, "prefix", text)) for group in groups],
-        f"the calibration split of {benchmark.name}",
-        {text: places[group] for text, group in whose if group in places},
-    )
-
-
-def texts_of_side(path: Path, side: Side, text_column: str | None, label_column: str) -> list[str]:
-    """The texts of a user's file of one side, in file order.
-
-    Raises DataError where a row's label says that its text is of the other side.
-    """
-    labels, texts = LabelReader(), []
-    for row in open_texts(path, text_column, [label_column]):
-        label = labels.read(row.values.get(label_column))
-        if label is not None and label != side.label:
-            raise DataError(
-                f"{path}: row {row.index} is labelled {label}, and {side.option} takes known {side.name} "
-                f"(label {side.label}): take such rows out"
-            )
-        texts.append(row.text)
-    return texts
 
 
 def _tell(on_progress: OnProgress, before: RunSummary | None, planned: Sequence[Plan], now: Progress) -> None:
@@ -170,13 +75,13 @@ class PrefixProvider(Provider[BehindPrefix]):
     @cached_property
     def _shots(self) -> Shots | str:
         """The shots, few as they may be, or why there are none."""
-        side, beside = self.side, self._scope.beside
+        side = self.side
         if self._scope.benchmark is not None:
             return shots_of_benchmark(read_built(self._scope.paths, self._scope.benchmark), side)
-        given = None if beside is None else beside.nonmembers if side.label == NON_MEMBER else beside.members
-        if given is None:
+        given = {} if self._scope.beside is None else self._scope.beside.known
+        if side not in given:
             return f"no prefix of {side.name}: name a file of texts known to be {side.name} with {side.option}"
-        return Shots(given, f"the file of {side.option}", {})
+        return Shots(given[side], f"the file of {side.option}", {})
 
     def _too_few(self, found: Shots, shots: int) -> str:
         what_to_do = (
@@ -241,11 +146,11 @@ class PrefixProvider(Provider[BehindPrefix]):
         return {one: self._encoded(*one) for one in self._asked if one not in self._unmet}
 
     def missing(self) -> str | None:
-        """Why there is no prefix. Raises ConfigError where a user has named the detector and given no texts for it."""
+        """Why there is no prefix. Raises ConfigError where a user has asked for it, or given texts for it."""
         if self._scope.in_context:
             return BY_ITSELF
-        reason = self._problem()
-        if reason is not None and self._scope.beside is not None and self._scope.beside.are_named:
+        reason, beside = self._problem(), self._scope.beside
+        if reason is not None and beside is not None and (self.need in beside.asked_for or self.side in beside.known):
             raise ConfigError(reason)
         return reason
 

@@ -1,7 +1,7 @@
 """Texts behind a prefix of other texts: what of them is cached, running what is not, and reading it.
 
 What belongs here: the key of a text behind a prefix, whether there is room for both, running and reading. What does
-not: which texts make a prefix (scoring/prefixes.py), the pass (forward.py, shared_prefix.py).
+not: which texts make a prefix (scoring/known_texts.py), the pass (forward.py, shared_prefix.py).
 """
 
 from __future__ import annotations

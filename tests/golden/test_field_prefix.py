@@ -22,6 +22,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX
 from audit_pipeline.detectors.registry import get
+from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session, Statistics
 
@@ -54,7 +55,7 @@ def measured(
             [{"shots": shots, "gamma": gamma, "join": "none"} for shots in SHOTS for gamma in GAMMAS],
         ),
     ]
-    beside = UserInputs(nonmembers=block("nonmembers"), members=block("members"), are_named=True)
+    beside = UserInputs(known={NON_MEMBERS: block("nonmembers"), MEMBERS: block("members")})
     where = DataPaths(tmp_path_factory.mktemp("prefixed"))
     session = Session(as_published(real_model, real_data), selection, where, beside=beside)
     texts = list(dict.fromkeys(one.text for one in golden_values(PREFIX, "recall.ll")))
