@@ -36,6 +36,7 @@ from audit_pipeline.token_statistics.prefixed import (
     has_room,
     plan_prefixed,
     read_prefixed,
+    runs_anew,
     tokens_of,
 )
 from audit_pipeline.token_statistics.prepare import Plan
@@ -186,23 +187,29 @@ class PrefixProvider(Provider[BehindPrefix]):
         return [text for text, place in self._given_away(texts).items() if place is None or place >= shots]
 
     def plan(self, texts: Sequence[str]) -> Plan:
-        each = [
-            plan_prefixed(self._model, self._to_run(texts, shots), prefix, self._where)
+        each = {
+            prefix: plan_prefixed(self._model, self._to_run(texts, shots), prefix, self._where)
             for (shots, _), prefix in self._prefixes.items()
-        ]
-        sizes = sum(one.bytes_to_write.get("prefixed", 0) for one in each)
+        }
+        tokens = sum(one.tokens_to_run for one in each.values())
+        if runs_anew(self._model, self._where):
+            # The prefix's last token stands in each text's pass: it takes the place of the start token.
+            tokens += sum(one.passes * (len(prefix.ids) - 1) for prefix, one in each.items())
+        sizes = sum(one.bytes_to_write.get("prefixed", 0) for one in each.values())
         return replace(
-            each[0],
-            tokens_to_run=sum(one.tokens_to_run for one in each),
-            passes=sum(one.passes for one in each),
+            next(iter(each.values())),
+            tokens_to_run=tokens,
+            passes=sum(one.passes for one in each.values()),
             bytes_to_write={"prefixed": sizes} if sizes else {},
         )
 
     def cost(self, texts: Sequence[str]) -> str | None:
-        tokens = self.plan(texts).tokens_to_run
+        tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
         each = ", ".join(str(shots) for shots in dict.fromkeys(shots for shots, _ in self._prefixes))
         what = f"the texts behind prefixes of {each} {self.side.name}"
-        return f"{what}, {len(self._prefixes)} pass(es), about {tokens:,} tokens in all" if tokens else None
+        if runs_anew(self._model, self._where):
+            what += ", each with its prefix anew"
+        return f"{what}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all" if tokens else None
 
     def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         forward = partial(forward_of, self._model)
@@ -248,7 +255,8 @@ class PrefixProvider(Provider[BehindPrefix]):
             return Lacking(_NOT_RUN)
         fit = next((n for n in range(shots - 1, 0, -1) if has_room(self._model, self._encoded(n, join), tokens)), 0)
         room, _ = window_and_stride(self._model)
+        would = f"a prefix of {fit} would leave room" if fit else "no prefix leaves room"
         return Lacking(
             f"the text's {tokens:,} tokens do not fit behind a prefix of {shots} into the {room:,} tokens of context "
-            f"that {self._model.entry.name} is run with: a prefix of {fit or 'none'} would leave room"
+            f"that {self._model.entry.name} is run with: {would}"
         )

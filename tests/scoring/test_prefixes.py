@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from tiny_models import CONTEXT, SENTENCES
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, example_id
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.catalogue.tables import table_from_rows, write_json
 from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
@@ -318,12 +319,16 @@ def one_more_does_not_fit(model: TokenizedModel, shot: str) -> bool:
 
 def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -> None:
     known = ["a known text", "one more of it"]
-    text = "x y z " * 7 + "q q q q q q q q q q"
-    found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides={"recall": {"shots": 2}})
-    reason = str(found[text, "recall", '{"shots":2}']["reason"])
+    text = "x y z " * 7 + "q q q q"
+    shots, label = {"recall": {"shots": 2}}, '{"shots":2}'
+    found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides=shots)
+    reason = str(found[text, "recall", label]["reason"])
     assert "do not fit behind a prefix of 2 into the 64 tokens" in reason
-    assert reason.endswith("leave room")
-    assert found[TEXTS[1], "recall", '{"shots":2}']["status"] == "ok"
+    assert reason.endswith(": a prefix of 1 would leave room")
+    longer = "q " * 60
+    reason = str(measure([longer], ["recall"], nonmembers=known, overrides=shots)[longer, "recall", label]["reason"])
+    assert reason.endswith(": no prefix leaves room")
+    assert found[TEXTS[1], "recall", label]["status"] == "ok"
 
 
 def test_no_room_for_one_is_said(measure: Callable[..., dict]) -> None:
@@ -377,9 +382,23 @@ def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
     planned = session.plan(TEXTS)
     assert planned.tokens_to_run == 2 * own.plan(TEXTS).tokens_to_run
     [cost] = session.costs(TEXTS)
-    assert "prefixes of 7 non-members" in cost
+    assert f"prefixes of 7 non-members, 1 pass, about {planned.tokens_to_run // 2:,} tokens" in cost
     done = session.run(TEXTS, lambda _: forward)
     assert sum(one.tokens_computed for one in done.all) == planned.tokens_to_run
     assert session.plan(TEXTS).tokens_to_run == 0
     assert session.costs(TEXTS) == []
     assert isinstance(session.score(TEXTS, TEXTS), pa.Table)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bool, tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    paths, asked = DataPaths(tmp_path), [{"shots": shots, "join": "none"} for shots in (1, 2)]
+    session = Session(model, [(get("recall"), asked)], paths, beside=UserInputs(known={NON_MEMBERS: KNOWN}))
+    before = session.plan(TEXTS).tokens_to_run
+    found = {**asdict(forward.checked), "shared_prefix": shared}
+    write_json(paths.load_check(model.identity.model_fingerprint), {"machine": {}, "found": found})
+    [cost] = session.costs(TEXTS)
+    more = sum(len(encode_prefix(model, "".join(KNOWN[:shots])).ids) - 1 for shots in (1, 2))
+    assert session.plan(TEXTS).tokens_to_run - before == (0 if shared else more * len(TEXTS))
+    assert ("each with its prefix anew, 2 passes" in cost) is not shared

@@ -161,6 +161,38 @@ def test_a_wrong_attention_is_found_out(tiny_folder: Callable[[str], Path], tmp_
     )
 
 
+def test_the_prefix_is_freed_at_the_end_and_before_a_batch_is_halved(tiny: Load, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    kept: list[bool] = []
+
+    class Small:
+        """Has no memory for more than two texts."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(forward, name)
+
+        def run(self, encoded: Any, batch: Any, wanted: Any, *, before: Any) -> Any:
+            kept.append(forward._last_prefix is not None)
+            found = forward.run(encoded, batch, wanted, before=before)
+            if len(batch) > 2:
+                raise torch.OutOfMemoryError
+            return found
+
+    prefix, small = encode_prefix(model, SHOTS), Small()
+    forward.forget_prefix()
+    done = compute_prefixed(model, TEXTS, prefix, DataPaths(tmp_path), lambda: small)  # type: ignore[arg-type,return-value]
+    assert done.texts_computed == len(TEXTS)
+    assert kept[:2] == [False, False]
+    assert forward._last_prefix is None
+
+    def stopped(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compute_prefixed(model, ["one more"], prefix, DataPaths(tmp_path), lambda: forward, stopped)
+    assert forward._last_prefix is None
+
+
 def as_lists(table: pa.Table) -> dict[str, list[float]]:
     return dict(zip(table.column("text_sha256").to_pylist(), table.column("logprob").to_pylist(), strict=True))
 
