@@ -81,10 +81,17 @@ if TYPE_CHECKING:
 @click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
 @click.option("--frequencies", type=FILE, help="Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.")
 @click.option(
-    "--prefix-texts", type=PATH, help="A file of texts known to be no members: the prefix of recall and con_recall."
+    "--prefix-texts",
+    type=PATH,
+    help=(
+        "A file of texts known to be no members, each of another document: the first ones are the prefix of recall and "
+        "con_recall. Texts of their documents get no score; a document is told by its first 32 words."
+    ),
 )
 @click.option(
-    "--prefix-members", type=PATH, help="A file of texts known to be members: the other prefix of con_recall."
+    "--prefix-members",
+    type=PATH,
+    help="As --prefix-texts, a file of texts known to be members: the other prefix of con_recall.",
 )
 @click.option(
     "--proposer",
