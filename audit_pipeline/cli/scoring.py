@@ -33,6 +33,8 @@ from audit_pipeline.operate.console import answers_in_json, say, show_table, tel
 if TYPE_CHECKING:
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.scoring.file import FileScores
+    from audit_pipeline.scoring.known_texts import Side
+    from audit_pipeline.scoring.session import Selection
 
 
 @click.command()
@@ -79,10 +81,17 @@ if TYPE_CHECKING:
 @click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
 @click.option("--frequencies", type=FILE, help="Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.")
 @click.option(
-    "--prefix-texts", type=PATH, help="A file of texts known to be no members: the prefix of recall and con_recall."
+    "--prefix-texts",
+    type=PATH,
+    help=(
+        "A file of texts known to be no members, each of another document: the first ones are the prefix of recall and "
+        "con_recall. Texts of their documents get no score; a document is told by its first 32 words."
+    ),
 )
 @click.option(
-    "--prefix-members", type=PATH, help="A file of texts known to be members: the other prefix of con_recall."
+    "--prefix-members",
+    type=PATH,
+    help="As --prefix-texts, a file of texts known to be members: the other prefix of con_recall.",
 )
 @click.option(
     "--proposer",
@@ -125,6 +134,7 @@ def score(
     selection = select(names, grid=grid, overrides=overrides)
     configured = model_named(model)
     require_output(out, file)
+    known = _known(prefix_texts, prefix_members, selection, file, text_column, label_column)
     texts = _opened(file, text_column, label_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.
@@ -132,18 +142,12 @@ def score(
     from audit_pipeline.operate.progress import file_bar
     from audit_pipeline.scoring.file import ProgressListener, score_file
     from audit_pipeline.scoring.needs.provider import UserInputs
-    from audit_pipeline.scoring.prefixes import MEMBERS, NON_MEMBERS, texts_of_side
 
     entry = with_overrides(configured, dtype=dtype, start_token_policy=policy, reference_model=reference_model)
-    nonmembers, members = (
-        texts_of_side(path, side, text_column, label_column) if path is not None else None
-        for path, side in ((prefix_texts, NON_MEMBERS), (prefix_members, MEMBERS))
-    )
     beside = UserInputs(
         frequencies=frequencies,
-        nonmembers=nonmembers,
-        members=members,
-        are_named=names is not None,
+        known=known,
+        asked_for={need for one, _ in selection if one.name in {*(names or ()), *overrides} for need in one.needs},
         proposer=proposer,
         seed=seed,
         device=device,
@@ -181,6 +185,23 @@ def score(
         labels_not_understood=scores.labelled.labels.not_understood,
         no_auroc=scores.labelled.problem,
     )
+
+
+def _known(
+    nonmembers: Path | None,
+    members: Path | None,
+    selection: Selection,
+    file: Path,
+    text_column: str | None,
+    label_column: str,
+) -> dict[Side, list[str]]:
+    """The texts of the options' files, by their side."""
+    if nonmembers is None and members is None:
+        return {}
+    from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, known_texts
+
+    files = {side: path for side, path in ((NON_MEMBERS, nonmembers), (MEMBERS, members)) if path is not None}
+    return known_texts(files, {need for one, _ in selection for need in one.needs}, file, text_column, label_column)
 
 
 def _is_given(option: str) -> bool:

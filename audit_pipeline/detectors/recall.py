@@ -1,7 +1,7 @@
 """The text behind a prefix of other texts, against the text by itself.
 
 What belongs here: detectors that compare a text's likelihood behind known non-members, and members, with its own. What
-does not: which texts make a prefix (scoring/prefixes.py), and the passes over it (token_statistics/).
+does not: which texts make a prefix (scoring/known_texts.py), and the passes over it (token_statistics/).
 """
 
 from __future__ import annotations
@@ -80,12 +80,14 @@ _JOIN = Parameter(
     passes_each=True,
 )
 
+_ANEW = " (prefix + text anew for models that cannot share it)"
+
 RECALL = Detector(
     name="recall",
     summary="mean log-likelihood of the text behind a prefix of non-members, divided by that of the text by itself",
     source="Xie et al., EMNLP 2024 (ReCaLL)",
     needs=(NONMEMBER_PREFIX,),
-    passes="2, and 1 of the prefix in all",
+    passes=f"2, and 1 of the prefix in all{_ANEW}",
     own_logprobs_suffice=True,
     compute=_recall,
     parameters={"shots": _SHOTS, "join": _JOIN},
@@ -108,7 +110,7 @@ CON_RECALL = Detector(
     summary="recall with a prefix of non-members, less gamma times recall with a prefix of members",
     source="Wang et al., COLING 2025 (Con-ReCall)",
     needs=(NONMEMBER_PREFIX, MEMBER_PREFIX),
-    passes="3, and 1 of each prefix in all",
+    passes=f"3, and 1 of each prefix in all{_ANEW}",
     own_logprobs_suffice=True,
     compute=_con_recall,
     parameters={

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,10 +79,10 @@ def settings_up_to(
 
 
 def settings_limited(
-    detector: Detector, limits: Settings, given: Sequence[Mapping[str, ParameterValue]]
+    detector: Detector, limits: Callable[[Settings], Settings], given: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
-    """``given`` with what goes beyond ``limits`` at the limits instead: each once, in order."""
-    return _each_once(detector, [{**one, **_lowered(one, limits)} for one in given])
+    """``given`` with what goes beyond the ``limits`` of a setting at these instead: each once, in order."""
+    return _each_once(detector, [{**one, **_lowered(one, limits(one))} for one in given])
 
 
 def _lowered(setting: Settings, limits: Settings) -> dict[str, ParameterValue]:

@@ -1,29 +1,26 @@
-"""Which texts make a prefix, which texts they give away, and the provider of each need of a prefix.
+"""The provider of each need of a prefix of known texts.
 
-What belongs here: choosing known texts of one side, in one order for every number of them; the documents that leave the
-evaluation with them; how many there is room for. What does not: the passes over a prefix (token_statistics/prefixed.py)
-and the scores (detectors/recall.py).
+What belongs here: the prefixes asked for, how many texts there is room for, what is run behind them. What does not:
+which known texts there are (known_texts.py), the passes over a prefix (token_statistics/prefixed.py) and the scores
+(detectors/recall.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
-from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest, text_sha256, texts_read
+from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.recall import JOINS, BehindPrefix
 from audit_pipeline.detectors.statistics import Float32s
-from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.fetch.labels import LabelReader
-from audit_pipeline.fetch.read import open_texts
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.scoring.cached_lists import lists_by_text
+from audit_pipeline.scoring.known_texts import Shots, Side, shots_of_benchmark
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
     ForwardOf,
@@ -39,6 +36,7 @@ from audit_pipeline.token_statistics.prefixed import (
     has_room,
     plan_prefixed,
     read_prefixed,
+    runs_anew,
     tokens_of,
 )
 from audit_pipeline.token_statistics.prepare import Plan
@@ -47,100 +45,7 @@ from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
 GIVEN_AWAY = "given away"
 """How the reason begins why a text has no score whose document stands in the prefix."""
 
-_BEGINNING_WORDS = 32
 _NOT_RUN = "the model has not been run on the text behind the prefix: run it again"
-
-
-@dataclass(frozen=True)
-class Side:
-    """Members or non-members: their label, what they are called, and the option that names a file of them."""
-
-    label: int
-    name: str
-    option: str
-
-
-NON_MEMBERS = Side(NON_MEMBER, "non-members", "--prefix-texts")
-MEMBERS = Side(MEMBER, "members", "--prefix-members")
-
-
-@dataclass(frozen=True)
-class Shots:
-    """The texts that prefixes of one side are made of, the first n in their order; ``source`` says where they are from.
-
-    ``of_document``: the shot whose document a text is of, by the text, as far as it is known: its place in ``texts``.
-    """
-
-    texts: Sequence[str]
-    source: str
-    of_document: Mapping[str, int]
-
-    @cached_property
-    def _as_words(self) -> Sequence[str]:
-        return [_words(text) for text in self.texts]
-
-    @cached_property
-    def _beginnings(self) -> Mapping[str, int]:
-        # The first of equal ones counts: it stands in more prefixes.
-        return {_beginning(words): place for place, words in reversed(list(enumerate(self._as_words)))}
-
-    def give_away(self, text: str) -> int | None:
-        """The first shot that is of the document of ``text``, by its place; None where none is.
-
-        Besides what is known of documents: texts that begin with the same 32 words are of one document, and so are a
-        text and another that stands in it.
-        """
-        words = _words(text)
-        found = [place for place, shot in enumerate(self._as_words) if shot in words or words in shot]
-        found += [
-            table[key]
-            for table, key in ((self.of_document, text), (self._beginnings, _beginning(words)))
-            if key in table
-        ]
-        return min(found, default=None)
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _beginning(words: str) -> str:
-    return " ".join(words.split(" ")[:_BEGINNING_WORDS])
-
-
-def shots_of_benchmark(benchmark: BuiltBenchmark, side: Side) -> Shots:
-    """The labelled texts of the calibration split, one a group, in the order of a hash of the benchmark's name."""
-    examples = benchmark.examples
-    columns = (examples.column(name).to_pylist() for name in ("group", "label", "split", "text"))
-    by_group: dict[str, list[str]] = {}
-    for group, label, split, text in zip(*columns, strict=True):
-        if label == side.label and split == "calibration":
-            by_group.setdefault(group, []).append(text)
-    groups = sorted(by_group, key=lambda group: digest(benchmark.name, "prefix", group))
-    places = {group: place for place, group in enumerate(groups)}
-    whose = zip(texts_read(examples), examples.column("group").to_pylist(), strict=True)
-    return Shots(
-        [min(by_group[group], key=lambda text: digest(benchmark.name, "prefix", text)) for group in groups],
-        f"the calibration split of {benchmark.name}",
-        {text: places[group] for text, group in whose if group in places},
-    )
-
-
-def texts_of_side(path: Path, side: Side, text_column: str | None, label_column: str) -> list[str]:
-    """The texts of a user's file of one side, in file order.
-
-    Raises DataError where a row's label says that its text is of the other side.
-    """
-    labels, texts = LabelReader(), []
-    for row in open_texts(path, text_column, [label_column]):
-        label = labels.read(row.values.get(label_column))
-        if label is not None and label != side.label:
-            raise DataError(
-                f"{path}: row {row.index} is labelled {label}, and {side.option} takes known {side.name} "
-                f"(label {side.label}): take such rows out"
-            )
-        texts.append(row.text)
-    return texts
 
 
 def _tell(on_progress: OnProgress, before: RunSummary | None, planned: Sequence[Plan], now: Progress) -> None:
@@ -165,17 +70,19 @@ class PrefixProvider(Provider[BehindPrefix]):
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         self._scope, self._model, self._where = scope, scope.model, scope.where
         self._asked = sorted({(int(one["shots"]), str(one["join"])) for one in settings})
+        self._rooms: dict[tuple[int, str], int] = {}
+        self._given: Mapping[str, int | None] = {}
 
     @cached_property
     def _shots(self) -> Shots | str:
         """The shots, few as they may be, or why there are none."""
-        side, beside = self.side, self._scope.beside
+        side = self.side
         if self._scope.benchmark is not None:
             return shots_of_benchmark(read_built(self._scope.paths, self._scope.benchmark), side)
-        given = None if beside is None else beside.nonmembers if side.label == NON_MEMBER else beside.members
-        if given is None:
+        given = {} if self._scope.beside is None else self._scope.beside.known
+        if side not in given:
             return f"no prefix of {side.name}: name a file of texts known to be {side.name} with {side.option}"
-        return Shots(given, f"the file of {side.option}", {})
+        return Shots(given[side], f"the file of {side.option}", {})
 
     def _too_few(self, found: Shots, shots: int) -> str:
         what_to_do = (
@@ -194,61 +101,64 @@ class PrefixProvider(Provider[BehindPrefix]):
             raise ConfigError(self._shots)
         return self._shots
 
-    @cached_property
-    def _room(self) -> int:
-        """How many shots there is room for, of those that are there and asked for.
+    def _room(self, most: int, join: str) -> int:
+        """How many of the first ``most`` shots there is room for, joined by ``join``.
 
         The prefix and a text twice as long as its longest shot have to fit into the model's context.
         """
-        texts = self._known.texts[: max(shots for shots, _ in self._asked)]
-        lengths = tokens_of(self._model, texts)
-        for shots in range(len(texts), 0, -1):
-            if all(has_room(self._model, self._encoded(shots, join), 2 * max(lengths[:shots])) for join in self._joins):
-                return shots
-        return 0
-
-    @property
-    def _joins(self) -> Sequence[str]:
-        return sorted({join for _, join in self._asked})
+        if (most, join) not in self._rooms:
+            lengths = tokens_of(self._model, self._known.texts[:most])
+            down = range(most, 0, -1)
+            fits = (n for n in down if has_room(self._model, self._encoded(n, join), 2 * max(lengths[:n])))
+            self._rooms[most, join] = next(fits, 0)
+        return self._rooms[most, join]
 
     def _encoded(self, shots: int, join: str) -> Prefix:
         text = "".join(shot + JOINS[join] for shot in self._known.texts[:shots])
         return encode_prefix(self._model, text)
 
-    @property
-    def limits(self) -> Settings:
-        if self._scope.in_context or self._problem() is not None:
+    def limits(self, setting: Settings) -> Settings:
+        if self._scope.in_context or isinstance(self._shots, str):
             return {}
-        most = min(max(shots for shots, _ in self._asked), len(self._known.texts))
-        return {"shots": self._room} if self._room < most else {}
+        most = min(int(setting["shots"]), len(self._shots.texts))
+        room = self._room(most, str(setting["join"]))
+        return {"shots": room} if 0 < room < most else {}
+
+    @cached_property
+    def _unmet(self) -> Mapping[tuple[int, str], str]:
+        """Why there is no prefix, of those asked for that cannot be made."""
+        reasons = {one: self._why_none(*one) for one in self._asked}
+        return {one: reason for one, reason in reasons.items() if reason is not None}
+
+    def _why_none(self, shots: int, join: str) -> str | None:
+        if len(self._known.texts) < shots:
+            return self._too_few(self._known, shots)
+        if not self._room(1, join):
+            room, _ = window_and_stride(self._model)
+            return (
+                f"not even one of {self._known.source} and a text twice as long fit into the {room:,} tokens of "
+                f"context that {self._model.entry.name} is run with"
+            )
+        return None
 
     @cached_property
     def _prefixes(self) -> Mapping[tuple[int, str], Prefix]:
-        """The prefixes that there are texts for."""
-        return {one: self._encoded(*one) for one in self._asked if one[0] <= len(self._known.texts)}
+        """The prefixes that can be made."""
+        return {one: self._encoded(*one) for one in self._asked if one not in self._unmet}
 
     def missing(self) -> str | None:
-        """Why there is no prefix. Raises ConfigError where a user has named the detector and given no texts for it."""
+        """Why there is no prefix. Raises ConfigError where a user has asked for it, or given texts for it."""
         if self._scope.in_context:
             return BY_ITSELF
-        reason = self._problem()
-        if reason is not None and self._scope.beside is not None and self._scope.beside.are_named:
+        reason, beside = self._problem(), self._scope.beside
+        if reason is not None and beside is not None and (self.need in beside.asked_for or self.side in beside.known):
             raise ConfigError(reason)
         return reason
 
     def _problem(self) -> str | None:
         if isinstance(self._shots, str):
             return self._shots
-        fewest = min(shots for shots, _ in self._asked)
-        if len(self._shots.texts) < fewest:
-            return self._too_few(self._shots, fewest)
-        if not self._room:
-            room, _ = window_and_stride(self._model)
-            return (
-                f"not even one of {self._shots.source} and a text twice as long fit into the {room:,} tokens of "
-                f"context that {self._model.entry.name} is run with"
-            )
-        return None
+        return self._unmet[self._asked[0]] if len(self._unmet) == len(self._asked) else None
 
     @property
     def passes(self) -> int:
@@ -256,31 +166,50 @@ class PrefixProvider(Provider[BehindPrefix]):
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        return {f"prefix/{self.side.name}/{n}/{join}": one.sha256[:16] for (n, join), one in self._prefixes.items()}
+        return {
+            f"{self.source}/{self.side.name}/{n}/{join}": one.sha256[:16] for (n, join), one in self._prefixes.items()
+        }
+
+    @cached_property
+    def _looked_at(self) -> Shots:
+        """Those shots that stand in any prefix asked for."""
+        return replace(self._known, texts=self._known.texts[: self._asked[-1][0]])
+
+    def _given_away(self, texts: Sequence[str]) -> Mapping[str, int | None]:
+        """The place of the shot that gives a text away, by the text; kept of those that were asked for last."""
+        self._given = {
+            text: self._given[text] if text in self._given else self._looked_at.give_away(text) for text in texts
+        }
+        return self._given
 
     def _to_run(self, texts: Sequence[str], shots: int) -> list[str]:
         """Of ``texts`` those that so many shots do not give away."""
-        given = {text: self._known.give_away(text) for text in texts}
-        return [text for text, place in given.items() if place is None or place >= shots]
+        return [text for text, place in self._given_away(texts).items() if place is None or place >= shots]
 
     def plan(self, texts: Sequence[str]) -> Plan:
-        each = [
-            plan_prefixed(self._model, self._to_run(texts, shots), prefix, self._where)
+        each = {
+            prefix: plan_prefixed(self._model, self._to_run(texts, shots), prefix, self._where)
             for (shots, _), prefix in self._prefixes.items()
-        ]
-        sizes = sum(one.bytes_to_write.get("prefixed", 0) for one in each)
+        }
+        tokens = sum(one.tokens_to_run for one in each.values())
+        if runs_anew(self._model, self._where):
+            # The prefix's last token stands in each text's pass: it takes the place of the start token.
+            tokens += sum(one.passes * (len(prefix.ids) - 1) for prefix, one in each.items())
+        sizes = sum(one.bytes_to_write.get("prefixed", 0) for one in each.values())
         return replace(
-            each[0],
-            tokens_to_run=sum(one.tokens_to_run for one in each),
-            passes=sum(one.passes for one in each),
+            next(iter(each.values())),
+            tokens_to_run=tokens,
+            passes=sum(one.passes for one in each.values()),
             bytes_to_write={"prefixed": sizes} if sizes else {},
         )
 
     def cost(self, texts: Sequence[str]) -> str | None:
-        tokens = self.plan(texts).tokens_to_run
+        tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
         each = ", ".join(str(shots) for shots in dict.fromkeys(shots for shots, _ in self._prefixes))
         what = f"the texts behind prefixes of {each} {self.side.name}"
-        return f"{what}, {len(self._prefixes)} pass(es), about {tokens:,} tokens in all" if tokens else None
+        if runs_anew(self._model, self._where):
+            what += ", each with its prefix anew"
+        return f"{what}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all" if tokens else None
 
     def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
         forward = partial(forward_of, self._model)
@@ -294,22 +223,18 @@ class PrefixProvider(Provider[BehindPrefix]):
 
     def read(self, texts: Sequence[str]) -> Read[BehindPrefix]:
         cached = {one: self._read(texts, prefix) for one, prefix in self._prefixes.items()}
+        given = self._given_away(texts)
 
         def find(scored: TextWithStatistics) -> BehindPrefix:
-            given = self._known.give_away(scored.whole)
-            return {one: self._of_text(scored.whole, one, given, cached.get(one)) for one in self._asked}
+            place = given[scored.whole]
+            return {one: self._of_text(scored.whole, one, place, cached.get(one)) for one in self._asked}
 
         return find
 
     def _read(self, texts: Sequence[str], prefix: Prefix) -> Mapping[str, Float32s]:
         """The cached log-probabilities of ``texts`` behind ``prefix``, by the text's sha256."""
-        found: dict[str, Float32s] = {}
-        for batch in read_prefixed(self._model, texts, prefix, self._where).to_batches():
-            column = batch.column("logprob")
-            values, ends = column.values.to_numpy(), column.offsets.to_numpy()
-            for row, sha256 in enumerate(batch.column("text_sha256").to_pylist()):
-                found[sha256] = np.asarray(values[ends[row] : ends[row + 1]])
-        return found
+        rows = lists_by_text(read_prefixed(self._model, texts, prefix, self._where), ["logprob"])
+        return {sha256: row["logprob"] for sha256, row in rows.items()}
 
     def _of_text(
         self, text: str, one: tuple[int, str], given: int | None, cached: Mapping[str, Float32s] | None
@@ -320,7 +245,7 @@ class PrefixProvider(Provider[BehindPrefix]):
                 f"{GIVEN_AWAY}: the text's document is one of the {shots} {self.side.name} that the prefix is made of"
             )
         if cached is None:
-            return Lacking(self._too_few(self._known, shots))
+            return Lacking(self._unmet[one])
         found = cached.get(text_sha256(text))
         return self._why_not(text, shots, join) if found is None else found
 
@@ -330,7 +255,8 @@ class PrefixProvider(Provider[BehindPrefix]):
             return Lacking(_NOT_RUN)
         fit = next((n for n in range(shots - 1, 0, -1) if has_room(self._model, self._encoded(n, join), tokens)), 0)
         room, _ = window_and_stride(self._model)
+        would = f"a prefix of {fit} would leave room" if fit else "no prefix leaves room"
         return Lacking(
             f"the text's {tokens:,} tokens do not fit behind a prefix of {shots} into the {room:,} tokens of context "
-            f"that {self._model.entry.name} is run with: a prefix of {fit or 'none'} would leave room"
+            f"that {self._model.entry.name} is run with: {would}"
         )

@@ -103,21 +103,22 @@ class Session:
         scope = ScoringScope(model, where, paths, benchmark, in_context, in_parts, beside)
         self.model, self.where = model, where
         providers = _providers(scope, selection)
-        self._limits = {detector.name: _limits_of(detector, providers) for detector, _ in selection}
         self.selection: Selection = [
-            (detector, settings_limited(detector, self._limits[detector.name], own)) for detector, own in selection
+            (detector, settings_limited(detector, partial(_limits_of, detector, providers), own))
+            for detector, own in selection
         ]
-        self._providers = _providers(scope, self.selection) if any(self._limits.values()) else providers
+        limited = any(_limits_of(detector, providers, one) for detector, own in selection for one in own)
+        self._providers = _providers(scope, self.selection) if limited else providers
         self._reasons: dict[Need[Any], str | None] = {}
 
     def defaults(self, overrides: Overrides | None) -> Overrides:
         """What is fixed of the detectors' defaults: ``overrides``, as far as what the needs are met with reaches."""
         fixed = overrides or {}
-        limited = {
-            detector.name: overrides_limited(detector, limits, fixed.get(detector.name, {}))
-            for detector, _ in self.selection
-            if (limits := self._limits[detector.name])
-        }
+        limited = {}
+        for detector, _ in self.selection:
+            own = fixed.get(detector.name, {})
+            if limits := _limits_of(detector, self._providers, {**detector.default, **own}):
+                limited[detector.name] = overrides_limited(detector, limits, own)
         return {**fixed, **limited}
 
     @property
@@ -261,11 +262,11 @@ def _providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any], Pro
     return {need: PROVIDERS[need.name](scope, settings) for need, settings in wanted.items()}
 
 
-def _limits_of(detector: Detector, providers: Mapping[Need[Any], Provider[Any]]) -> Settings:
-    """The most that its parameters can be: the least that any of its needs allows."""
+def _limits_of(detector: Detector, providers: Mapping[Need[Any], Provider[Any]], setting: Settings) -> Settings:
+    """The most that its parameters can be at ``setting``: the least that any of its needs allows."""
     found: dict[str, ParameterValue] = {}
     for need in detector.needs:
-        for name, limit in providers[need].limits.items():
+        for name, limit in providers[need].limits(setting).items():
             found[name] = min(limit, found.get(name, limit))
     return found
 

@@ -99,6 +99,8 @@ def _halving(job: Job, task: Task, batch: Sequence[Window]) -> list[Done]:
     except torch.OutOfMemoryError:
         if len(batch) == 1:
             raise
+        if job.before:
+            job.forward.forget_prefix()
         torch.cuda.empty_cache()
     middle = len(batch) // 2
     return [one for half in (batch[:middle], batch[middle:]) for one in _halving(job, task, half)]

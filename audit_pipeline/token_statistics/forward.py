@@ -215,12 +215,16 @@ class ForwardPass:
         return cache
 
     def _prefix_once(self, ids: Sequence[int]) -> SharedPrefix:
-        """The keys and values of ``ids``; those of the last that were asked for are kept."""
+        """The keys and values of ``ids``; those of the last that were asked for are kept until they are forgotten."""
         if self._last_prefix is None or self._last_prefix.ids != ids:
             self._last_prefix = None
             self.tokens_run += len(ids)
             self._last_prefix = SharedPrefix.of(ids, self._prefix(torch.tensor([ids], device=self.device)))
         return self._last_prefix
+
+    def forget_prefix(self) -> None:
+        """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
+        self._last_prefix = None
 
     def run(
         self,

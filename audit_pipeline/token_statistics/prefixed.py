@@ -1,7 +1,7 @@
 """Texts behind a prefix of other texts: what of them is cached, running what is not, and reading it.
 
 What belongs here: the key of a text behind a prefix, whether there is room for both, running and reading. What does
-not: which texts make a prefix (scoring/prefixes.py), the pass (forward.py, shared_prefix.py).
+not: which texts make a prefix (scoring/known_texts.py), the pass (forward.py, shared_prefix.py).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
+from audit_pipeline.catalogue.tables import read_json_if_whole
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import Prefix, behind, encode, window_and_stride
 from audit_pipeline.token_statistics.kept import Caches, Where, caches_of
@@ -33,8 +34,18 @@ def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
     return len(prefix.ids) + tokens <= window_and_stride(model)[0]
 
 
+def runs_anew(model: TokenizedModel, where: Where) -> bool:
+    """Whether the prefix is run again with every text, as far as the check at loading has told (ready.py)."""
+    paths = where.paths if isinstance(where, Caches) else where
+    kept = read_json_if_whole(paths.load_check(model.identity.model_fingerprint))
+    return kept is not None and not kept["found"].get("shared_prefix", True)
+
+
 def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, where: Where) -> Plan:
-    """What :func:`compute_prefixed` would run, but for the prefix itself; needs the tokenizer only."""
+    """What :func:`compute_prefixed` would run, but for the prefix itself; needs the tokenizer only.
+
+    Where the prefix is run again with every text (:func:`runs_anew`), its tokens come on top.
+    """
     prepared = _prepared(model, texts, prefix, where)
     return Plan(
         texts=len(texts),
@@ -97,7 +108,8 @@ def _prepared(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, where
 def _key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
     """The key of a text's row behind ``prefix``: whatever can change the row is in it.
 
-    The tokens of the prefix stand for its text, its start token and how they are cut.
+    The tokens of the prefix stand for its text, its start token and how they are cut. The tokens that the model is run
+    with decide whether there is room for both.
     """
     return digest(
         sha256,
@@ -106,6 +118,7 @@ def _key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
         model.identity.model_fingerprint,
         model.identity.tokenizer_fingerprint,
         model.entry.start_token_policy,
+        window_and_stride(model)[0],
         "prefixed",
         KIND_VERSIONS["prefixed"],
     )

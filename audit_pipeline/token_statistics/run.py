@@ -182,7 +182,11 @@ def run_prepared(
     branch_tokens_before = ready.branch_tokens_run if ready is not None else 0
     started = time.perf_counter()
     if ready is not None:
-        _run(prepared, ready, writer, modes or {}, branch_steps, token_budget, on_progress)
+        try:
+            _run(prepared, ready, writer, modes or {}, branch_steps, token_budget, on_progress)
+        finally:
+            if prepared.prefix is not None:
+                ready.forget_prefix()
     for cache in caches.values():
         cache.flush()
     seconds = time.perf_counter() - started

@@ -24,7 +24,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from audit_pipeline.token_statistics.products import Linear
 
 _NAME = "corpus_audit_shared_prefix"
-# Scores of so many pairs of a query and a key at a time: on a CPU they stay in its caches.
+# Scores of so many pairs of a query and a key at a time: on a CPU they stay in its caches, and a long text's whole
+# matrix of them is never made.
 _PLACES = {"cpu": 1 << 20, "cuda": 1 << 26}
 
 # Masks are made for names that the library knows alone: it hands out none for others.
@@ -113,24 +114,37 @@ def _attention(
     query = query * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     grouped = query.reshape(texts, heads, -1, length, width)
     found = grouped.new_empty(*grouped.shape[:-1], value.shape[-1])
-    hidden = None if attention_mask is None else ~attention_mask
-    if hidden is not None and not hidden[..., : len(prefix.ids)].any():
-        # Every token sees the whole prefix, but where a layer looks back a few tokens only.
-        hidden = hidden[..., len(prefix.ids) :]
-    places = grouped.shape[2] * length * (len(prefix.ids) + length)
-    step = max(1, _PLACES[query.device.type] // places)
-    for begin in range(0, texts, step):
-        some = slice(begin, begin + step)
+    # Every token sees the whole prefix, but where a layer looks back a few tokens only.
+    first = 0
+    if attention_mask is not None and bool(attention_mask[..., : len(prefix.ids)].all()):
+        first = len(prefix.ids)
+    for some, part in _pieces(query.device.type, texts, length, grouped.shape[2] * (len(prefix.ids) + length)):
+        # The model is causal: what stands behind a piece is hidden from all of it.
+        own = slice(length if attention_mask is None else part.stop)
+        seen = slice(first, len(prefix.ids) + part.stop)
+        hidden = None if attention_mask is None else ~attention_mask[some, :, part, seen]
         for head in range(heads):
-            found[some, head] = _of_head(
-                grouped[some, head],
+            found[some, head, :, part] = _of_head(
+                grouped[some, head, :, part],
                 (layer.keys[head], layer.values[head]),
-                (key[some, head], value[some, head]),
-                None if hidden is None else hidden[some],
+                (key[some, head, own], value[some, head, own]),
+                hidden,
                 softcap,
                 linear,
             )
     return found.flatten(1, 2).transpose(1, 2).contiguous(), None
+
+
+def _pieces(device: str, texts: int, length: int, pairs: int) -> Iterator[tuple[slice, slice]]:
+    """Texts and positions that are worked on at a time, of texts with so many ``pairs`` of query and key a position.
+
+    Several whole texts, or a part of one that is too long.
+    """
+    most = _PLACES[device]
+    several, step = max(1, most // (pairs * length)), max(1, min(length, most // pairs))
+    for begin in range(0, texts, several):
+        for start in range(0, length, step):
+            yield slice(begin, begin + several), slice(start, min(start + step, length))
 
 
 def _of_head(
@@ -143,8 +157,8 @@ def _of_head(
 ) -> torch.Tensor:
     """One head's attention of ``query`` [texts, group, length, d]: its shape with the values' d.
 
-    ``before`` are keys [prefix, d] and values [d, prefix], ``own`` both [texts, length, d]. ``hidden`` [texts, 1,
-    length, n], True where a token may not look at the last n of prefix and text.
+    ``before`` are keys [prefix, d] and values [d, prefix], ``own`` both [texts, own, d]. ``hidden`` [texts, 1, length,
+    n], True where a token may not look at the last n of prefix and own.
     """
     texts, group, length, _ = query.shape
     flat = query.flatten(0, 2)

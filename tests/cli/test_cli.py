@@ -260,6 +260,25 @@ def test_files_that_cannot_be_scored(
     assert not workspace.parts()
 
 
+def test_the_prefix_options_meet_the_need_or_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+    texts = texts_file(tmp_path, "a text", "another")
+    known = texts_file(tmp_path, "QA", "QB", "QC", name="known.jsonl")
+    base = ("score", "--model", "tiny", "--texts", texts, "--out", tmp_path / "s.parquet")
+    of_recall = ("--detectors", "recall")
+    assert "--prefix-texts has no effect" in error_of(
+        workspace.run(*base, "--detectors", "loss", "--prefix-texts", known)
+    )
+    assert "name a file of texts known to be non-members" in error_of(workspace.run(*base, *of_recall))
+    assert "name a file of texts" in error_of(workspace.run(*base, "--set", "recall.shots=2"))
+    assert "takes the texts of 7 known non-members" in error_of(workspace.run(*base, "--prefix-texts", known))
+    assert not (tmp_path / "s.parquet").exists()
+    told(workspace.run(*base, *of_recall, "--prefix-texts", known, "--set", "recall.shots=2"))
+    assert {row["status"] for row in scores_of(tmp_path / "s.parquet").values()} == {"ok"}
+    # Whoever gives none and names none of these detectors is told in the table.
+    told(workspace.run(*base))
+    assert "--prefix-texts" in scores_of(tmp_path / "s.parquet")[0, "recall", '{"shots":7}']["reason"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

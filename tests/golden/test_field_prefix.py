@@ -54,7 +54,7 @@ def measured(
             [{"shots": shots, "gamma": gamma, "join": "none"} for shots in SHOTS for gamma in GAMMAS],
         ),
     ]
-    beside = UserInputs(nonmembers=block("nonmembers"), members=block("members"), are_named=True)
+    beside = UserInputs(known={NON_MEMBERS: block("nonmembers"), MEMBERS: block("members")})
     where = DataPaths(tmp_path_factory.mktemp("prefixed"))
     session = Session(as_published(real_model, real_data), selection, where, beside=beside)
     texts = list(dict.fromkeys(one.text for one in golden_values(PREFIX, "recall.ll")))

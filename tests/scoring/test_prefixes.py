@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from made_files import write_rows
-from tiny_models import SENTENCES
+from made_files import write_rows, written
+from tiny_models import CONTEXT, SENTENCES
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, example_id
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.catalogue.tables import table_from_rows, write_json
+from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring import prefixes
+from audit_pipeline.scoring.known_texts import (
+    MEMBERS,
+    NON_MEMBERS,
+    Shots,
+    Side,
+    known_texts,
+    shots_of_benchmark,
+    texts_of_side,
+)
 from audit_pipeline.scoring.needs.provider import BY_ITSELF, UserInputs
-from audit_pipeline.scoring.prefixes import GIVEN_AWAY, MEMBERS, NON_MEMBERS, Shots, shots_of_benchmark, texts_of_side
+from audit_pipeline.scoring.prefixes import GIVEN_AWAY
 from audit_pipeline.scoring.selection import audit_selection
 from audit_pipeline.scoring.session import Session
+from audit_pipeline.token_statistics.encode import encode, encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -72,7 +84,9 @@ def measure(tiny: Tiny, tmp_path: Path) -> Callable[..., dict[tuple[str, str, st
         texts: Sequence[str], names: Sequence[str] = BOTH, *, grid: bool = False, **given: object
     ) -> dict[tuple[str, str, str], dict[str, object]]:
         overrides = given.pop("overrides", None)
-        inputs = UserInputs(**given)  # type: ignore[arg-type]
+        sides = {NON_MEMBERS: given.pop("nonmembers", None), MEMBERS: given.pop("members", None)}
+        known = {side: texts for side, texts in sides.items() if texts is not None}
+        inputs = UserInputs(known=known, **given)  # type: ignore[arg-type]
         session = Session(
             model,
             select(names, grid=grid, overrides=overrides),  # type: ignore[arg-type]
@@ -140,6 +154,43 @@ def test_rows_of_the_wrong_side_are_refused(tmp_path: Path) -> None:
     assert texts_of_side(file, NON_MEMBERS, None, "label") == ["a", "b"]
 
 
+def test_rows_that_cannot_be_used_are_refused_and_a_text_counts_once(tmp_path: Path) -> None:
+    file = written(tmp_path, "known.jsonl", '{"text": "a"}\nbroken\n{"text": ""}\n{"text": "b"}\n')
+    with pytest.raises(DataError, match=r"2 row\(s\) cannot be used, the first is known\.jsonl:2: "):
+        texts_of_side(file, NON_MEMBERS, None, "label")
+    rows = [{"text": text, "label": label} for text, label in (("a", 0), ("b", "perhaps"), ("c", "no"))]
+    file = write_rows(tmp_path / "strange.jsonl", rows)
+    with pytest.raises(DataError, match=r"2 label\(s\) not understood, the first in strange\.jsonl:2: 'perhaps' \(1\)"):
+        texts_of_side(file, NON_MEMBERS, None, "label")
+    file = write_rows(tmp_path / "twice.jsonl", [{"text": text} for text in ("b", "a", "b", "c", "a")])
+    assert texts_of_side(file, NON_MEMBERS, None, "label") == ["b", "a", "c"]
+
+
+def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> None:
+    one, other = (write_rows(tmp_path / f"{name}.jsonl", [{"text": name}, {"text": "both"}]) for name in "ab")
+    alone = write_rows(tmp_path / "c.jsonl", [{"text": "c"}])
+    texts, both, dash = tmp_path / "t.jsonl", {NON_MEMBERS.need, MEMBERS.need}, Path("-")
+
+    def known(files: dict[Side, Path], needs: set[object] = both, scored: Path = texts) -> dict[Side, list[str]]:  # type: ignore[assignment]
+        return known_texts(files, needs, scored, None, "label")  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=r"--prefix-texts has no effect: none .* choose recall or con_recall with"):
+        known({NON_MEMBERS: one}, set())
+    with pytest.raises(ConfigError, match=r"--prefix-members has no effect: none .* choose con_recall with"):
+        known({NON_MEMBERS: one, MEMBERS: alone}, {NON_MEMBERS.need})
+    with pytest.raises(ConfigError, match="--prefix-members without --prefix-texts has no effect"):
+        known({MEMBERS: one})
+    with pytest.raises(ConfigError, match="--texts and --prefix-texts cannot all read standard input"):
+        known({NON_MEMBERS: dash}, scored=dash)
+    with pytest.raises(ConfigError, match="--prefix-texts and --prefix-members cannot all read standard input"):
+        known({NON_MEMBERS: dash, MEMBERS: dash})
+    with pytest.raises(ConfigError, match="name the same file"):
+        known({NON_MEMBERS: one, MEMBERS: tmp_path / "." / "a.jsonl"})
+    with pytest.raises(ConfigError, match=r"1 text\(s\) of --prefix-texts stand in the file of --prefix-members"):
+        known({NON_MEMBERS: one, MEMBERS: other})
+    assert known({NON_MEMBERS: one, MEMBERS: alone}) == {NON_MEMBERS: ["a", "both"], MEMBERS: ["c"]}
+
+
 # What is scored.
 
 
@@ -156,9 +207,32 @@ def test_texts_have_scores_and_those_given_away_a_reason(measure: Callable[..., 
 def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     selection = [(get("recall"), [{"shots": 2, "join": "none"}])]
-    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(nonmembers=KNOWN))
+    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(known={NON_MEMBERS: KNOWN}))
     done = session.run([*TEXTS, KNOWN[1]], lambda _: forward).extra["nonmember_prefix"]
     assert done.texts_computed == len(TEXTS)
+
+
+def test_each_text_is_held_against_the_shots_asked_for_and_no_others_once(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+    give_away = Shots.give_away
+
+    def counted(shots: Shots, text: str) -> int | None:
+        asked.append((text, len(shots.texts)))
+        return give_away(shots, text)
+
+    monkeypatch.setattr(Shots, "give_away", counted)
+    model, forward = tiny("llama")
+    selection = [(get("recall"), [{"shots": shots, "join": "none"} for shots in (1, 2)])]
+    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(known={NON_MEMBERS: KNOWN}))
+    for texts in (TEXTS, [*TEXTS, KNOWN[3]]):
+        session.plan(texts)
+        session.costs(texts)
+        session.run(texts, lambda _: forward)
+        scored = session.score(texts, texts)
+        assert {row["status"] for row in scored.to_pylist()} == {"ok"}
+    assert asked == [(text, 2) for text in [*TEXTS, KNOWN[3]]]
 
 
 def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[..., dict]) -> None:
@@ -169,16 +243,16 @@ def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[
     assert one["score"] != other["score"]
 
 
-@pytest.mark.parametrize(("named", "given"), [(True, None), (True, ["a"]), (False, None), (False, ["a"])])
-def test_what_is_missing_is_an_error_where_it_was_named(
-    named: bool, given: list[str] | None, measure: Callable[..., dict]
+@pytest.mark.parametrize(("asked_for", "given"), [(True, None), (True, ["a"]), (False, None), (False, ["a"])])
+def test_what_is_missing_is_an_error_where_it_was_asked_for_or_given(
+    asked_for: bool, given: list[str] | None, measure: Callable[..., dict]
 ) -> None:
     what = "--prefix-texts" if given is None else "takes the texts of 7 known non-members"
-    if named:
+    if asked_for or given is not None:
         with pytest.raises(ConfigError, match=what):
-            measure(TEXTS, ["recall"], nonmembers=given, are_named=True)
+            measure(TEXTS, ["recall"], nonmembers=given, asked_for={NON_MEMBERS.need} if asked_for else set())
     else:
-        found = measure(TEXTS, ["recall"], nonmembers=given)
+        found = measure(TEXTS, ["recall"], asked_for={MEMBERS.need})
         assert what in str(found[TEXTS[0], "recall", '{"shots":7}']["reason"])
 
 
@@ -188,7 +262,7 @@ def test_what_is_missing_is_an_error_where_it_was_named(
 def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_default(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     known = [f"{number}QZXJKVWY" for number in range(7)]
-    inputs = UserInputs(nonmembers=known, members=[f"{one}ZQJ" for one in known])
+    inputs = UserInputs(known={NON_MEMBERS: known, MEMBERS: [f"{one}ZQJ" for one in known]})
     session = Session(model, select(BOTH, grid=True), DataPaths(tmp_path), beside=inputs)
     left = {detector.name: [one["shots"] for one in settings] for detector, settings in session.selection}
     assert left["recall"][0] == left["con_recall"][0] == 1
@@ -204,19 +278,62 @@ def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_defaul
     ] == left["recall"][-1:]
 
 
+def test_what_is_asked_for_beside_it_changes_no_score(measure: Callable[..., dict]) -> None:
+    given = {"nonmembers": [f"{number}QZXJKVWY" for number in range(7)], "members": [f"Z{one}" for one in "ABCDEFG"]}
+    alone = measure(TEXTS[1:], ["recall"], **given)
+    [left] = {parameters for _, _, parameters in alone}
+    assert '"shots":7' not in left
+    assert {one["status"] for one in alone.values()} == {"ok"}
+    for join in ("none", "blank_line"):
+        for shots in (1, 3, 7):
+            overrides = {"con_recall": {"join": join, "shots": shots}}
+            beside = measure(TEXTS[1:], **given, overrides=overrides)
+            assert {key: one for key, one in beside.items() if key[1] == "recall"} == alone
+    for overrides in ({"recall": {"join": "blank_line"}}, {}):
+        swept = measure(TEXTS[1:], grid=True, **given, overrides=overrides)
+        assert ({key: one for key, one in swept.items() if key in alone} == alone) is not bool(overrides)
+
+
+def test_a_way_to_join_without_room_takes_none_from_another(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    shot = next(
+        text
+        for text in (words(0, count) for count in range(30, 0, -1))
+        if 3 * len(encode(model, [text])[0].token_id) + 1 <= CONTEXT
+    )
+    padded = next(f"{shot}{'q' * more}" for more in range(9) if one_more_does_not_fit(model, f"{shot}{'q' * more}"))
+    selection = [(get("recall"), [{"shots": 1, "join": join} for join in ("none", "blank_line")])]
+    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(known={NON_MEMBERS: [padded]}))
+    session.run(["a b"], lambda _: forward)
+    rows = {row["parameters"]: row for row in session.score(["a b"], ["a b"]).to_pylist()}
+    assert rows['{"shots":1}']["status"] == "ok"
+    assert "not even one" in str(rows['{"join":"blank_line","shots":1}']["reason"])
+
+
+def one_more_does_not_fit(model: TokenizedModel, shot: str) -> bool:
+    """Whether a text twice as long fits behind the shot, and does not where its join is behind the shot, too."""
+    tokens = 2 * len(encode(model, [shot])[0].token_id)
+    plain, joined = (encode_prefix(model, shot + join) for join in ("", JOINS["blank_line"]))
+    return len(plain.ids) + tokens <= CONTEXT < len(joined.ids) + tokens
+
+
 def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -> None:
     known = ["a known text", "one more of it"]
-    text = "x y z " * 7 + "q q q q q q q q q q"
-    found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides={"recall": {"shots": 2}})
-    reason = str(found[text, "recall", '{"shots":2}']["reason"])
+    text = "x y z " * 7 + "q q q q"
+    shots, label = {"recall": {"shots": 2}}, '{"shots":2}'
+    found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides=shots)
+    reason = str(found[text, "recall", label]["reason"])
     assert "do not fit behind a prefix of 2 into the 64 tokens" in reason
-    assert reason.endswith("leave room")
-    assert found[TEXTS[1], "recall", '{"shots":2}']["status"] == "ok"
+    assert reason.endswith(": a prefix of 1 would leave room")
+    longer = "q " * 60
+    reason = str(measure([longer], ["recall"], nonmembers=known, overrides=shots)[longer, "recall", label]["reason"])
+    assert reason.endswith(": no prefix leaves room")
+    assert found[TEXTS[1], "recall", label]["status"] == "ok"
 
 
 def test_no_room_for_one_is_said(measure: Callable[..., dict]) -> None:
-    found = measure(TEXTS, ["recall"], nonmembers=[words(0, 40)] * 7)
-    assert "not even one" in str(found[TEXTS[0], "recall", '{"shots":7}']["reason"])
+    with pytest.raises(ConfigError, match="not even one of the file of --prefix-texts"):
+        measure(TEXTS, ["recall"], nonmembers=[words(number, 40) for number in range(7)])
 
 
 # Audits.
@@ -258,14 +375,30 @@ def test_too_small_a_calibration_split_and_contexts_are_told(audited: Callable[.
 
 def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
-    session = Session(model, select(["recall"]), DataPaths(tmp_path), beside=UserInputs(nonmembers=["QA"] * 7))
+    session = Session(
+        model, select(["recall"]), DataPaths(tmp_path), beside=UserInputs(known={NON_MEMBERS: ["QA"] * 7})
+    )
     own = Session(model, select(["loss"]), DataPaths(tmp_path))
     planned = session.plan(TEXTS)
     assert planned.tokens_to_run == 2 * own.plan(TEXTS).tokens_to_run
     [cost] = session.costs(TEXTS)
-    assert "prefixes of 7 non-members" in cost
+    assert f"prefixes of 7 non-members, 1 pass, about {planned.tokens_to_run // 2:,} tokens" in cost
     done = session.run(TEXTS, lambda _: forward)
     assert sum(one.tokens_computed for one in done.all) == planned.tokens_to_run
     assert session.plan(TEXTS).tokens_to_run == 0
     assert session.costs(TEXTS) == []
     assert isinstance(session.score(TEXTS, TEXTS), pa.Table)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bool, tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    paths, asked = DataPaths(tmp_path), [{"shots": shots, "join": "none"} for shots in (1, 2)]
+    session = Session(model, [(get("recall"), asked)], paths, beside=UserInputs(known={NON_MEMBERS: KNOWN}))
+    before = session.plan(TEXTS).tokens_to_run
+    found = {**asdict(forward.checked), "shared_prefix": shared}
+    write_json(paths.load_check(model.identity.model_fingerprint), {"machine": {}, "found": found})
+    [cost] = session.costs(TEXTS)
+    more = sum(len(encode_prefix(model, "".join(KNOWN[:shots])).ids) - 1 for shots in (1, 2))
+    assert session.plan(TEXTS).tokens_to_run - before == (0 if shared else more * len(TEXTS))
+    assert ("each with its prefix anew, 2 passes" in cost) is not shared

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized, twin_logits
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics import shared_prefix
 from audit_pipeline.token_statistics.encode import EncodedText, Prefix, behind, encode, encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, plan_prefixed, read_prefixed
@@ -77,6 +81,53 @@ def test_what_shares_the_batch_changes_nothing(data: st.DataObject, tiny: Load) 
         np.testing.assert_allclose(found, logprobs(forward, prefix, encoded, [row])[0], atol=1e-4)
 
 
+class LargestMade(TorchDispatchMode):
+    """How many elements the largest tensor of floats has that is made within it."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple) else (made,):
+            if isinstance(one, torch.Tensor) and one.is_floating_point():
+                self.elements = max(self.elements, one.numel())
+        return made
+
+
+@contextmanager
+def attention_of_pieces(most: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[LargestMade]:
+    """Within it, attention looks at ``most`` pairs of a query and a key at a time; what it makes is measured."""
+    largest, attention = LargestMade(), shared_prefix._attention
+
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        with largest:
+            return attention(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_prefix, "_PLACES", {"cpu": most})
+        patch.setattr(shared_prefix, "_attention", measured)
+        yield largest
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "mistral", "gpt2"])
+def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
+    family: str, tiny: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, forward = tiny(family)
+    prefix, encoded = encode_prefix(model, SENTENCES[0][:20]), encode(model, [SENTENCES[5], "The", SENTENCES[2]])
+    whole = logprobs(forward, prefix, encoded, range(3))
+    # Its queries and values themselves: 4 heads of 8 numbers a token, the start token included.
+    fewest = 32 * (1 + len(encoded[0].token_id))
+    for most in (1, 300, fewest):
+        with attention_of_pieces(most, monkeypatch) as largest:
+            [piecewise] = logprobs(forward, prefix, encoded, [0])
+        assert 0 < largest.elements <= fewest
+        np.testing.assert_allclose(piecewise, whole[0], atol=1e-4)
+        with attention_of_pieces(most, monkeypatch):
+            for one, other in zip(whole, logprobs(forward, prefix, encoded, range(3)), strict=True):
+                np.testing.assert_allclose(other, one, atol=1e-4)
+
+
 def test_the_prefix_is_run_once(tiny: Load) -> None:
     model, forward = tiny("llama")
     prefix, encoded = encode_prefix(model, f"{SENTENCES[3]} once"), encode(model, TEXTS)
@@ -110,6 +161,38 @@ def test_a_wrong_attention_is_found_out(tiny_folder: Callable[[str], Path], tmp_
     )
 
 
+def test_the_prefix_is_freed_at_the_end_and_before_a_batch_is_halved(tiny: Load, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    kept: list[bool] = []
+
+    class Small:
+        """Has no memory for more than two texts."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(forward, name)
+
+        def run(self, encoded: Any, batch: Any, wanted: Any, *, before: Any) -> Any:
+            kept.append(forward._last_prefix is not None)
+            found = forward.run(encoded, batch, wanted, before=before)
+            if len(batch) > 2:
+                raise torch.OutOfMemoryError
+            return found
+
+    prefix, small = encode_prefix(model, SHOTS), Small()
+    forward.forget_prefix()
+    done = compute_prefixed(model, TEXTS, prefix, DataPaths(tmp_path), lambda: small)  # type: ignore[arg-type,return-value]
+    assert done.texts_computed == len(TEXTS)
+    assert kept[:2] == [False, False]
+    assert forward._last_prefix is None
+
+    def stopped(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compute_prefixed(model, ["one more"], prefix, DataPaths(tmp_path), lambda: forward, stopped)
+    assert forward._last_prefix is None
+
+
 def as_lists(table: pa.Table) -> dict[str, list[float]]:
     return dict(zip(table.column("text_sha256").to_pylist(), table.column("logprob").to_pylist(), strict=True))
 
@@ -139,6 +222,21 @@ def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Load, t
     behind_other = as_lists(read_prefixed(model, TEXTS, other, grown))
     assert all(behind_other[sha256] != values for sha256, values in two.items())
     assert set(read_prefixed(model, TEXTS, other, grown).column("prefix_sha256").to_pylist()) == {other.sha256}
+
+
+def test_a_text_without_room_has_no_row_whatever_was_run_with_more_room(
+    tiny: Load, tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model, forward = tiny("llama")
+    prefix, where = encode_prefix(model, SENTENCES[0]), DataPaths(tmp_path)
+    lengths = [len(prefix.ids) + len(one.token_id) for one in encode(model, TEXTS)]
+    narrow = tokenized(tiny_folder("llama"), tmp_path, window=max(lengths) - 1)
+    assert narrow.identity.model_fingerprint == model.identity.model_fingerprint
+    compute_prefixed(model, TEXTS, prefix, where, lambda: forward)
+    assert len(read_prefixed(model, TEXTS, prefix, where)) == len(TEXTS)
+    assert len(read_prefixed(narrow, TEXTS, prefix, where)) == 0
+    compute_prefixed(narrow, TEXTS, prefix, where, lambda: forward)
+    assert len(read_prefixed(narrow, TEXTS, prefix, where)) == sum(one < max(lengths) for one in lengths) < len(TEXTS)
 
 
 def test_the_check_is_remembered(tiny: Load) -> None:

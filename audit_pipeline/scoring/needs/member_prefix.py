@@ -5,12 +5,12 @@ What belongs here: which side the prefix is of. What does not: all else, which b
 
 from __future__ import annotations
 
-from audit_pipeline.detectors.recall import MEMBER_PREFIX
 from audit_pipeline.scoring import prefixes
+from audit_pipeline.scoring.known_texts import MEMBERS
 
 
 class MemberPrefixProvider(prefixes.PrefixProvider):
     """Prefixes of known members."""
 
-    need = MEMBER_PREFIX
-    side = prefixes.MEMBERS
+    need = MEMBERS.need
+    side = MEMBERS

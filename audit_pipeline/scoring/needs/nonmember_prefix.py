@@ -5,12 +5,12 @@ What belongs here: which side the prefix is of. What does not: all else, which b
 
 from __future__ import annotations
 
-from audit_pipeline.detectors.recall import NONMEMBER_PREFIX
 from audit_pipeline.scoring import prefixes
+from audit_pipeline.scoring.known_texts import NON_MEMBERS
 
 
 class NonmemberPrefixProvider(prefixes.PrefixProvider):
     """Prefixes of known non-members."""
 
-    need = NONMEMBER_PREFIX
-    side = prefixes.NON_MEMBERS
+    need = NON_MEMBERS.need
+    side = NON_MEMBERS

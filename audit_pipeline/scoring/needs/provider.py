@@ -5,10 +5,10 @@ What belongs here: the interface, and what every provider is made from. What doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Settings
@@ -21,6 +21,7 @@ from audit_pipeline.token_statistics.prepare import Plan
 from audit_pipeline.token_statistics.run import Progress, RunSummary
 
 if TYPE_CHECKING:
+    from audit_pipeline.scoring.known_texts import Side
     from audit_pipeline.token_statistics.forward import ForwardPass
 
 T = TypeVar("T")
@@ -36,14 +37,13 @@ appendix C)."""
 @dataclass(frozen=True)
 class UserInputs:
     """What a user gives beside the texts: a token-frequency table, and how neighbours are proposed (``own-topk``, or
-    a masked language model's name, hub id or path), and known non-members and members that make prefixes.
+    a masked language model's name, hub id or path), and the ``known`` texts of sides that make prefixes.
 
-    ``are_named``: the detectors were named one by one."""
+    ``asked_for``: the needs of detectors that were named, each of which has to be met."""
 
     frequencies: Path | None = None
-    nonmembers: Sequence[str] | None = None
-    members: Sequence[str] | None = None
-    are_named: bool = False
+    known: Mapping[Side, Sequence[str]] = field(default_factory=dict)
+    asked_for: Collection[Need[Any]] = ()
     proposer: str = own_topk.NAME
     seed: int = 0
     device: str | None = None
@@ -132,9 +132,8 @@ class Provider(Protocol[T]):
         """How many further passes over a text like this one it takes, at most; as much is kept of each."""
         return 0
 
-    @property
-    def limits(self) -> Settings:
-        """The most that parameters of its detectors can be, of those that something here limits."""
+    def limits(self, setting: Settings) -> Settings:
+        """The most that parameters of a detector at ``setting`` can be, of those that something here limits."""
         return {}
 
     @property

@@ -1,0 +1,168 @@
+"""Known texts of one side: those that prefixes are made of, and the texts that they give away.
+
+What belongs here: choosing them, in one order for every number of them; a user's files of them; the documents that
+leave the evaluation with them. What does not: the prefixes that are made of them (prefixes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest, texts_read
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, BehindPrefix
+from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.fetch.labels import LabelReader
+from audit_pipeline.fetch.opened import STANDARD_INPUT
+from audit_pipeline.fetch.read import open_texts
+
+_BEGINNING_WORDS = 32
+
+
+@dataclass(frozen=True)
+class Side:
+    """Members or non-members: their label, what they are called, the option that names a file of them, and the need
+    that a prefix of them meets."""
+
+    label: int
+    name: str
+    option: str
+    need: Need[BehindPrefix]
+
+
+NON_MEMBERS = Side(NON_MEMBER, "non-members", "--prefix-texts", NONMEMBER_PREFIX)
+MEMBERS = Side(MEMBER, "members", "--prefix-members", MEMBER_PREFIX)
+
+
+@dataclass(frozen=True)
+class Shots:
+    """The texts that prefixes of one side are made of, the first n in their order; ``source`` says where they are from.
+
+    ``of_document``: the shot whose document a text is of, by the text, as far as it is known: its place in ``texts``.
+    """
+
+    texts: Sequence[str]
+    source: str
+    of_document: Mapping[str, int]
+
+    @cached_property
+    def _as_words(self) -> Sequence[str]:
+        return [_words(text) for text in self.texts]
+
+    @cached_property
+    def _beginnings(self) -> Mapping[str, int]:
+        # The first of equal ones counts: it stands in more prefixes.
+        return {_beginning(words): place for place, words in reversed(list(enumerate(self._as_words)))}
+
+    def give_away(self, text: str) -> int | None:
+        """The first shot that is of the document of ``text``, by its place; None where none is.
+
+        Besides what is known of documents: texts that begin with the same 32 words are of one document, and so are a
+        text and another that stands in it.
+        """
+        words = _words(text)
+        found = [place for place, shot in enumerate(self._as_words) if shot in words or words in shot]
+        found += [
+            table[key]
+            for table, key in ((self.of_document, text), (self._beginnings, _beginning(words)))
+            if key in table
+        ]
+        return min(found, default=None)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _beginning(words: str) -> str:
+    return " ".join(words.split(" ")[:_BEGINNING_WORDS])
+
+
+def shots_of_benchmark(benchmark: BuiltBenchmark, side: Side) -> Shots:
+    """The labelled texts of the calibration split, one a group, in the order of a hash of the benchmark's name."""
+    examples = benchmark.examples
+    columns = (examples.column(name).to_pylist() for name in ("group", "label", "split", "text"))
+    by_group: dict[str, list[str]] = {}
+    for group, label, split, text in zip(*columns, strict=True):
+        if label == side.label and split == "calibration":
+            by_group.setdefault(group, []).append(text)
+    groups = sorted(by_group, key=lambda group: digest(benchmark.name, "prefix", group))
+    places = {group: place for place, group in enumerate(groups)}
+    whose = zip(texts_read(examples), examples.column("group").to_pylist(), strict=True)
+    return Shots(
+        [min(by_group[group], key=lambda text: digest(benchmark.name, "prefix", text)) for group in groups],
+        f"the calibration split of {benchmark.name}",
+        {text: places[group] for text, group in whose if group in places},
+    )
+
+
+def known_texts(
+    files: Mapping[Side, Path], needs: Collection[Need[Any]], scored: Path, text_column: str | None, label_column: str
+) -> dict[Side, list[str]]:
+    """The texts of a user's ``files`` of sides, for detectors with these ``needs`` over the texts of ``scored``.
+
+    Raises ConfigError where a file is without effect or serves twice, DataError as :func:`texts_of_side` does.
+    """
+    for side in files:
+        if side.need not in needs:
+            raise ConfigError(_no_effect(side))
+    if MEMBERS in files and NON_MEMBERS not in files:
+        raise ConfigError(f"{MEMBERS.option} without {NON_MEMBERS.option} has no effect: give both")
+    named = {"--texts": scored, **{side.option: path for side, path in files.items()}}
+    from_input = [option for option, path in named.items() if path == STANDARD_INPUT]
+    if len(from_input) > 1:
+        raise ConfigError(f"{' and '.join(from_input)} cannot all read standard input: name a file for all but one")
+    if len({path.resolve() for path in files.values()}) < len(files):
+        raise ConfigError(f"{NON_MEMBERS.option} and {MEMBERS.option} name the same file: a text is of one side")
+    texts = {side: texts_of_side(path, side, text_column, label_column) for side, path in files.items()}
+    both = set(texts.get(NON_MEMBERS, ())).intersection(texts.get(MEMBERS, ()))
+    if both:
+        raise ConfigError(
+            f"{len(both):,} text(s) of {NON_MEMBERS.option} stand in the file of {MEMBERS.option}, too: "
+            "a text is of one side"
+        )
+    return texts
+
+
+def _no_effect(side: Side) -> str:
+    having = [name for name, detector in REGISTRY.items() if side.need in detector.needs]
+    return (
+        f"{side.option} has no effect: none of the chosen detectors takes a {side.need.summary}; choose "
+        f"{' or '.join(having)} with --detectors, or leave the option out"
+    )
+
+
+def texts_of_side(path: Path, side: Side, text_column: str | None, label_column: str) -> list[str]:
+    """The texts of a user's file of one side, each once, in file order.
+
+    Raises DataError where a row cannot be read, and where its label says that its text is of the other side or is not
+    understood: the first texts make the prefix, so one that is left out changes it.
+    """
+    labels, texts, strange = LabelReader(), [], None
+    rows = open_texts(path, text_column, [label_column])
+    for row in rows:
+        label = labels.read(row.values.get(label_column))
+        if labels.not_understood and strange is None:
+            strange = row.location
+        if label is not None and label != side.label:
+            raise DataError(
+                f"{path}: row {row.index} is labelled {label}, and {side.option} takes known {side.name} "
+                f"(label {side.label}): take such rows out"
+            )
+        texts.append(row.text)
+    if rows.skipped.count:
+        first = rows.skipped.first[0]
+        raise DataError(
+            f"{path}: {rows.skipped.count:,} row(s) cannot be used, the first is {first.location}: {first.reason}; "
+            f"mend them or take them out, since the first texts of {side.option} make the prefix"
+        )
+    not_understood = labels.in_words(f"the first in {strange}")
+    if not_understood is not None:
+        raise DataError(f"{path}: {not_understood}")
+    return list(dict.fromkeys(texts))
