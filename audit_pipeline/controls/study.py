@@ -31,6 +31,7 @@ from audit_pipeline.evidence.evaluate import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.separability.assessed import assess
@@ -129,9 +130,10 @@ def measure(
         manifest = train_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
         model = load_tokenizer(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
-        held_out, members = ([one.text for one in texts if one.role == of][:_SHOTS] for of in (HELD_OUT, MEMBER))
-        known = UserInputs(nonmembers=held_out, members=members)
-        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=known)
+        roles = {NON_MEMBERS: HELD_OUT, MEMBERS: MEMBER}
+        known = {side: [one.text for one in texts if one.role == of][:_SHOTS] for side, of in roles.items()}
+        beside = UserInputs(known=known)
+        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=beside)
         examples = examples_of(texts, entry)
         ids, asked = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
         session.run(asked, lambda _: forward)

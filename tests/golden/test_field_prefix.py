@@ -11,6 +11,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX
 from audit_pipeline.detectors.registry import get
+from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session, Statistics
 from tests.golden.field_values import (
