@@ -53,9 +53,9 @@ def start(workspace: Workspace) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def flushed(workspace: Workspace) -> list[str]:
+def flushed(workspace: Workspace, kind: str = "base") -> list[str]:
     """The texts on disk, by digest, one entry per row."""
-    tables = [pq.read_table(part, columns=["text_sha256"], partitioning=None) for part in workspace.parts()]
+    tables = [pq.read_table(part, columns=["text_sha256"], partitioning=None) for part in workspace.parts(kind)]
     return [one for table in tables for one in table.column("text_sha256").to_pylist()]
 
 
@@ -87,14 +87,17 @@ def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
     after_stop = flushed(workspace)
     assert len(set(after_kill)) < len(set(after_stop)) < texts
     assert len(after_stop) == len(set(after_stop)), "no flushed text was run again"
+    # A text's kinds are written one after the other, this one last; a text that the kill came into lacks it.
+    finished = flushed(workspace, "renyi")
+    assert len(after_stop) - 2 <= len(finished) == len(set(finished)) <= len(after_stop)
     killed.communicate()
 
     started = time.monotonic()
     last = workspace.run("audit", "--model", PAIR.model, "--benchmark", PAIR.benchmark)
     assert last.exit_code == 0, last.output
     assert time.monotonic() - started < AT_ONCE_SECONDS
-    left = texts - len(after_stop)
-    assert f"{PAIR.partition}: {len(after_stop)} texts from the cache, {left} computed" in last.stderr
+    left = texts - len(finished)
+    assert f"{PAIR.partition}: {len(finished)} texts from the cache, {left} computed" in last.stderr
     assert sorted(flushed(workspace)) == sorted(set(flushed(workspace)))
     assert len(flushed(workspace)) == texts
     assert len(workspace.parts()) == 1, "compacted"
