@@ -19,7 +19,6 @@ from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.recall import JOINS, BehindPrefix
 from audit_pipeline.detectors.statistics import Float32s
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.cached_lists import lists_by_text
 from audit_pipeline.scoring.known_texts import Shots, Side, shots_of_benchmark
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
@@ -30,6 +29,7 @@ from audit_pipeline.scoring.needs.provider import (
     ScoringScope,
     TextWithStatistics,
 )
+from audit_pipeline.token_statistics.cached_lists import lists_by_text
 from audit_pipeline.token_statistics.encode import Prefix, encode_prefix, window_and_stride
 from audit_pipeline.token_statistics.prefixed import (
     compute_prefixed,

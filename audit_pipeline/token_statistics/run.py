@@ -12,12 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.cached_lists import lists_by_text
 from audit_pipeline.token_statistics.encode import IntArray
 from audit_pipeline.token_statistics.kept import SWEPT, Caches, Kind, Where, caches_of, read_statistics
 from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare, with_logits
@@ -218,13 +217,8 @@ def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: 
         if "base" not in prepared.missing[number] and prepared.wants_branches(number)
     }
     wanted = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    modes: dict[int, IntArray] = {}
-    for batch in read_statistics(model, wanted, where).to_batches():
-        column = batch.column("argmax_id")
-        values, ends = column.values.to_numpy(), column.offsets.to_numpy()
-        for row, sha256 in enumerate(batch.column("text_sha256").to_pylist()):
-            modes[numbers[sha256]] = np.asarray(values[ends[row] : ends[row + 1]], dtype=np.int32)
-    return modes
+    cached = lists_by_text(read_statistics(model, wanted, where), ["argmax_id"])
+    return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 
 def _run(

@@ -91,6 +91,7 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         self._scope, self._model, self._where = scope, scope.model, scope.where
         ways = dict.fromkeys(Copying.of(one) for one in settings)
+        # Random numbers that anybody can repeat are wanted: no secret hangs on them.
         self._streams = {way: random.Random(_STREAM_SEED) if way.seeds == STREAM else None for way in ways}  # noqa: S311
         self._made: _Made | None = None
 

@@ -1,7 +1,7 @@
 """Cached rows of lists as arrays, by text.
 
-What belongs here: taking them out of a table without copying. What does not: which rows (token_statistics/kept.py),
-what they mean (needs/).
+What belongs here: taking them out of a table without copying. What does not: which rows (kept.py), what they
+mean (scoring/needs/).
 """
 
 from __future__ import annotations
