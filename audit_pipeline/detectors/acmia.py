@@ -119,6 +119,7 @@ ACMIA_NORM_AC = Detector(
     compute=partial(_mean, norm_ac),
     parameters={"beta": _beta((1.0, *(beta for beta in BETAS if beta <= _LARGEST_OF_NORM_AC)))},
     needs=(TEMPERATURES,),
+    reads=lambda setting: ("mean", "std") if setting["beta"] == 1.0 else (),
     on_request=True,
     equation=(
         "mean over first occurrences of (l(beta) - mu(beta)) / sigma(beta), the mean and deviation of log q under q, "
