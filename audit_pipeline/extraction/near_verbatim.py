@@ -46,7 +46,10 @@ def near_verbatim(forward: ForwardPass, window: EncodedText, near: Nearness) -> 
     The same bound for the same model and window: nothing is drawn. Minus infinity where no continuation that was
     followed ends near the suffix.
     """
-    prefix, asked = given_and_asked(window)
+    return forward.apply(_bound, *given_and_asked(window), near)
+
+
+def _bound(forward: ForwardPass, prefix: Sequence[int], asked: Sequence[int], near: Nearness) -> float:
     suffix = np.array(asked, dtype=np.int64)
     measure = _in_edits if near.edits else _in_places
     # What a beam's distance is computed from: its differing tokens so far, or its row of the table of edits.

@@ -70,6 +70,10 @@ class ModelEntry(StrictSettings):
     )
     licence: str | None = None
     trust_remote_code: bool = False
+    devices: Literal["auto"] | None = Field(default=None, description="auto: layers on all there are; None: one device")
+    tensor_parallel: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="every layer divided over so many devices"
+    )
     notes: str | None = None
 
     @model_validator(mode="after")
@@ -82,6 +86,11 @@ class ModelEntry(StrictSettings):
             raise ValueError("revision goes with hub")
         if self.window is not None and self.stride is not None and self.stride >= self.window:
             raise ValueError("stride must be smaller than window")
+        if self.devices is not None and self.tensor_parallel is not None:
+            raise ValueError(
+                "devices: auto puts whole layers on several devices, tensor_parallel divides every layer: "
+                "give one of them"
+            )
         return self
 
     @model_validator(mode="after")
