@@ -13,7 +13,7 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs, show_audited
-from audit_pipeline.cli.shared import DEVICE, MODEL, json_option
+from audit_pipeline.cli.shared import DEVICE, MODEL, json_option, say_fit
 from audit_pipeline.operate.console import Row, say, show_table, tell
 
 
@@ -114,6 +114,7 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
         "time is the model's arithmetic at this machine's measured speed, without loading and without the passes of "
         "a reference model."
     )
+    say_fit(tokenized, device)
     for spec in specs:
         if spec.settings.extraction:
             say(
