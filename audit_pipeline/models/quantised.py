@@ -36,6 +36,10 @@ class Quantisation:
     method: str
     bits: int | None
 
+    def stays_packed(self, device: str) -> bool:
+        """Whether the weights take in memory what they take on disk; transformers unpacks others when they are run."""
+        return self.method != "compressed-tensors" and (self.method != "fp8" or device.startswith("cuda"))
+
     def __str__(self) -> str:
         return self.method if self.bits is None else f"{self.method}, {self.bits} bits"
 

@@ -55,11 +55,14 @@ def gpus() -> list[Memory]:
     return [Memory(total, free) for free, total in found]
 
 
-def weight_bytes(tokenized: TokenizedModel) -> int:
-    """What the weights take in memory.
+def weight_bytes(tokenized: TokenizedModel, device: str) -> int:
+    """What the weights take in memory, on ``device``: 'cpu' or 'cuda'.
 
     Raises ModelError where the header of a file cannot be read.
     """
+    quantisation = tokenized.quantisation
+    if quantisation is not None and not quantisation.stays_packed(device):
+        return parameters(tokenized) * _itemsize(tokenized)
     try:
         files = sorted(tokenized.weights_folder.glob("*.safetensors"))
         found = sum(_bytes_in(file, tokenized) for file in files)
@@ -98,7 +101,7 @@ def parameters(tokenized: TokenizedModel) -> int:
 
 def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
     """Whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
-    needed, ranks = weight_bytes(tokenized), tokenized.entry.tensor_parallel
+    needed, ranks = weight_bytes(tokenized, device), tokenized.entry.tensor_parallel
     head = f"The weights take {_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
     if not device.startswith("cuda"):
         return _on_cpu(head, needed, tokenized.entry.devices is not None)

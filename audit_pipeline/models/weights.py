@@ -62,6 +62,7 @@ def load_weights(
         # Else the library would take the GPUs as well.
         room = {"cpu": main_memory().free} if device == "cpu" else None
         model = _from_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
+        tell(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
     else:
         model = _on_one(tokenized, device, tell)
     model = model.eval()
@@ -106,14 +107,20 @@ def _converted(tokenized: TokenizedModel, tell: Callable[[str], None]) -> Any:
     return model
 
 
-def number_of_parameters(model: torch.nn.Module) -> int:
-    """How many numbers a model is made of, wherever they lie; of weights in four bits, those that are packed."""
-    return int(model.num_parameters())  # type: ignore[operator]
+def _devices_of(model: Any) -> set[str]:
+    """The devices that the layers of a model lie on, and 'disk' where they are read when they are run."""
+    by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
+    return {f"cuda:{where}" if isinstance(where, int) else str(where) for where in by_layer.values()}
 
 
 def require_divisible(tokenized: TokenizedModel, ranks: int) -> None:
     """Raise ModelError unless transformers can divide every layer of the model by ``ranks``."""
     entry = tokenized.entry
+    if tokenized.quantisation is not None:
+        raise ModelError(
+            f"{entry.name} cannot be divided: its weights are quantised ({tokenized.quantisation}); set devices: auto "
+            "in its entry instead of tensor_parallel"
+        )
     config = AutoConfig.from_pretrained(tokenized.config_folder, trust_remote_code=entry.trust_remote_code)
     text = config.get_text_config()
     if not getattr(text, "base_model_tp_plan", None):

@@ -26,7 +26,7 @@ import torch
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.models.weights import load_weights, number_of_parameters
+from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.threads import use_threads
 
@@ -102,7 +102,9 @@ def serve() -> None:
         try:
             if todo is None:
                 forward = _loaded(start)
-                connection.send(Ready(forward.checked, forward.length_step, number_of_parameters(forward.model)))
+                connection.send(
+                    Ready(forward.checked, forward.length_step, sum(one.numel() for one in forward.model.parameters()))
+                )
             else:
                 assert forward is not None
                 connection.send(_answer(forward, todo, start.rank))

@@ -18,12 +18,11 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.quantised import require_package
-from audit_pipeline.models.room import require_room
+from audit_pipeline.models.room import parameters, require_room
 from audit_pipeline.models.weights import (
     default_device,
     in_safetensors,
     load_weights,
-    number_of_parameters,
     require_divisible,
 )
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
@@ -45,12 +44,12 @@ def forward_pass(
     path = paths.load_check(model.identity.model_fingerprint)
     kept = read_json_if_whole(path)
     known = LoadCheck(**kept["found"]) if kept is not None and kept["machine"] == machine else None
-    ready, parameters = (
+    ready, count = (
         _in_one_process(model, where, known, tell)
         if model.entry.tensor_parallel is None
         else _divided(model, where, known, model.entry.tensor_parallel, tell)
     )
-    write_card(model, paths, parameters=parameters)
+    write_card(model, paths, parameters=count)
     if known is None:
         write_json(path, {"machine": machine, "found": asdict(ready.checked)})
     if ready.checked.onednn:
@@ -66,7 +65,10 @@ def _in_one_process(
         threads = use_threads()
         tell(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
     weights = load_weights(model, device, tell)
-    return ForwardPass(weights, model.vocab_size, known), number_of_parameters(weights)
+    # Packed weights hold several in one number, and scales beside them.
+    packed = model.quantisation is not None
+    count = parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())
+    return ForwardPass(weights, model.vocab_size, known), count
 
 
 def _divided(

@@ -6,32 +6,27 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 import torch
-from tiny_models import SENTENCES, save_model, tokenized
+from tiny_models import save_model, tokenized
+from whole_and_divided import TEXTS, WANTED, assert_alike, assert_extracts_alike, farthest
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
-from audit_pipeline.extraction.generate import by_first_choices, generate
-from audit_pipeline.extraction.near_verbatim import Nearness, near_verbatim
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.windows import windows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]
-WANTED = ("logprob", "mean", "std", "max_logprob", "argmax_id")
-BEFORE = tuple(range(5, 25))
 SLOW_TO_END = 20.0
 
 
@@ -53,57 +48,6 @@ def passes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tokenized
 
 def ranks_of_this_process() -> list[psutil.Process]:
     return [one for one in psutil.Process().children(recursive=True) if "import serve" in " ".join(one.cmdline())]
-
-
-def farthest(ours: Sequence[object], theirs: Sequence[object]) -> float:
-    """The largest difference between what two passes found of the same windows."""
-
-    def values(one: object) -> list[np.ndarray]:
-        if isinstance(one, WindowStatistics):
-            return [one.values[name] for name in WANTED[:-1]]
-        assert isinstance(one, WindowBranches)
-        return [one.logprob]
-
-    pairs = [
-        pair for one, other in zip(ours, theirs, strict=True) for pair in zip(values(one), values(other), strict=True)
-    ]
-    return max(float(np.abs(one - other).max(initial=0.0)) for one, other in pairs)
-
-
-def assert_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass, tolerance: float) -> None:
-    encoded = encode(model, TEXTS)
-    place = window_and_stride(model)
-    batch = [one for number, text in enumerate(encoded) for one in windows_of(number, text, *place)]
-    # Windows of some texts, so that texts are renumbered on the way.
-    some = [one for one in batch if one.text in {1, 3, 6}]
-    assert whole.packed == divided.packed
-    own, theirs = whole.run(encoded, batch, WANTED), divided.run(encoded, batch, WANTED)
-    assert [one.window for one in theirs] == batch
-    assert farthest(own, theirs) < tolerance
-    modes = [one.values["argmax_id"] for one in own if one.window in some]
-    ours = whole.run_with_branches(encoded, some, 4, WANTED, argmax=modes)
-    theirs_too = divided.run_with_branches(encoded, some, 4, WANTED, argmax=modes)
-    assert [one.window for one in theirs_too[1]] == some
-    assert farthest(ours[0], theirs_too[0]) < tolerance
-    assert farthest(ours[1], theirs_too[1]) < tolerance
-    assert farthest(ours[1], divided.run_branches(encoded, some, modes, 4)) < tolerance
-    behind = [one for one in some if one.length + len(BEFORE) < place[0]]
-    with_prefix = [one.run(encoded, behind, WANTED, before=BEFORE) for one in (whole, divided)]
-    assert farthest(*with_prefix) < tolerance
-    whole.forget_prefix()
-    divided.forget_prefix()
-    assert divided.tokens_run
-    assert divided.branch_tokens_run
-
-
-def assert_extracts_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass) -> None:
-    [text] = encode(model, [SENTENCES[0]])
-    window = replace(text, first_scored=len(text.token_id) // 2)
-    prefix = text.token_id[:6].tolist()
-    assert by_first_choices(whole, prefix, 12) == by_first_choices(divided, prefix, 12)
-    assert generate(model, whole, window, 4, 0) == generate(model, divided, window, 4, 0)
-    near = Nearness(tokens=len(window.token_id) - window.first_scored - 1, beams=4, edits=False)
-    assert near_verbatim(whole, window, near) == pytest.approx(near_verbatim(divided, window, near), abs=1e-3)
 
 
 def test_a_divided_model_gives_what_it_gives_whole(passes: tuple[TokenizedModel, ForwardPass, ForwardPass]) -> None:
