@@ -108,13 +108,13 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
     show_table(
         "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
     )
+    say_fit(tokenized, device)
     say(
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
         "branches are an estimate. The "
         "time is the model's arithmetic at this machine's measured speed, without loading and without the passes of "
         "a reference model."
     )
-    say_fit(tokenized, device)
     for spec in specs:
         if spec.settings.extraction:
             say(

@@ -21,11 +21,13 @@ def seconds_for(model: TokenizedModel, tokens: int, device: str) -> float:
     """About how long ``tokens`` tokens take: two operations a parameter and token, at a measured rate.
 
     The rate is that of a square matrix product in the model's dtype on ``device``, of which a forward pass reaches
-    roughly 70%; attention over long windows comes on top.
+    roughly 70%; attention over long windows comes on top. A model that is divided over GPUs has as many of them.
     """
     if not tokens:
         return 0.0
-    return 2.0 * parameters(model) * tokens / (_SHARE_OF_PEAK * _operations_a_second(model.entry.dtype, device))
+    devices = model.entry.tensor_parallel or 1 if device.startswith("cuda") else 1
+    rate = _SHARE_OF_PEAK * devices * _operations_a_second(model.entry.dtype, device)
+    return 2.0 * parameters(model) * tokens / rate
 
 
 def _operations_a_second(dtype: str, device: str) -> float:
