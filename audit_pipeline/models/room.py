@@ -43,6 +43,12 @@ class Fit:
     words: str
 
 
+def require_device(device: str) -> None:
+    """Raise ModelError where ``device`` is a GPU and there is none."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
+
+
 def main_memory() -> Memory:
     """The memory of the CPU."""
     found = psutil.virtual_memory()

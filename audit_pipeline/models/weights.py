@@ -23,7 +23,7 @@ from audit_pipeline.models.kept import weights_are_whole
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.quantised import require_package
-from audit_pipeline.models.room import main_memory, require_room
+from audit_pipeline.models.room import main_memory, require_device, require_room
 
 # Converted weights are kept where so much stays free beside them.
 _LEFT_FREE = 2 << 30
@@ -45,26 +45,16 @@ def load_weights(
     ModelError where the weights are missing, cut short, in a format that can run code or that a package is lacking for,
     and where there is certainly no room for them.
     """
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
+    require_device(device)
     transformers_logging.disable_progress_bar()
     require_package(tokenized.entry.name, tokenized.quantisation)
-    divided = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if not divided:
-        require_room(tokenized, device)
-    if divided:
-        size = torch.distributed.get_world_size()
-        model = _from_pretrained(
-            tokenized, tokenized.weights_folder, distributed_config=DistributedConfig(tp_size=size)
-        )
-    elif tokenized.entry.devices is not None:
-        plain = in_safetensors(tokenized, tell)
-        # Else the library would take the GPUs as well.
-        room = {"cpu": main_memory().free} if device == "cpu" else None
-        model = _from_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
-        tell(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        how = DistributedConfig(tp_size=torch.distributed.get_world_size())
+        model = _from_pretrained(tokenized, tokenized.weights_folder, distributed_config=how)
     else:
-        model = _on_one(tokenized, device, tell)
+        require_room(tokenized, device)
+        put = _on_one if tokenized.entry.devices is None else _on_all
+        model = put(tokenized, device, tell)
     model = model.eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]
@@ -87,6 +77,15 @@ def in_safetensors(tokenized: TokenizedModel, tell: Callable[[str], None]) -> To
         )
     folder = tokenized.weights_folder
     return replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
+
+
+def _on_all(tokenized: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
+    plain = in_safetensors(tokenized, tell)
+    # Else the library would take the GPUs as well.
+    room = {"cpu": main_memory().free} if device == "cpu" else None
+    model = _from_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
+    tell(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
+    return model
 
 
 def _on_one(tokenized: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:

@@ -10,7 +10,7 @@ import time
 import torch
 
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.models.room import parameters
+from audit_pipeline.models.room import parameters, require_device
 from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by
 
 _SIDE = {"cpu": 1024, "cuda": 8192}
@@ -22,7 +22,9 @@ def seconds_for(model: TokenizedModel, tokens: int, device: str) -> float:
 
     The rate is that of a square matrix product in the model's dtype on ``device``, of which a forward pass reaches
     roughly 70%; attention over long windows comes on top. A model that is divided over GPUs has as many of them.
+    Raises ModelError where there is no such device.
     """
+    require_device(device)
     if not tokens:
         return 0.0
     devices = model.entry.tensor_parallel or 1 if device.startswith("cuda") else 1

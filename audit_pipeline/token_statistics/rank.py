@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from audit_pipeline.errors import ModelError
+from audit_pipeline.errors import AuditError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
@@ -110,7 +110,7 @@ def serve() -> None:
                 connection.send(_answer(forward, todo, start.rank))
         except torch.OutOfMemoryError as error:
             connection.send(NoMemory(str(error)))
-        except ModelError as error:
+        except AuditError as error:
             connection.send(Failed(str(error), is_told=True))
         except Exception:  # noqa: BLE001  (told to the process that writes, which raises it)
             connection.send(Failed(traceback.format_exc(), is_told=False))

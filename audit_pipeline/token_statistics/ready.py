@@ -18,7 +18,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.quantised import require_package
-from audit_pipeline.models.room import parameters, require_room
+from audit_pipeline.models.room import parameters, require_device, require_room
 from audit_pipeline.models.weights import (
     default_device,
     in_safetensors,
@@ -40,6 +40,7 @@ def forward_pass(
     Raises ModelError as :func:`load_weights` and :class:`ForwardPass` do, and :class:`RankedPass`.
     """
     where = device or default_device()
+    require_device(where)
     machine = _machine(where, model.entry)
     path = paths.load_check(model.identity.model_fingerprint)
     kept = read_json_if_whole(path)

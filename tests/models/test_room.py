@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from audit_pipeline.models import room
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.models.room import Memory, fit_of, parameters, weight_bytes
 from audit_pipeline.models.weights import load_weights
+from audit_pipeline.token_statistics.estimate import seconds_for
 from audit_pipeline.token_statistics.ready import forward_pass
 
 
@@ -72,6 +74,20 @@ def test_several_gpus_have_their_memory_together_or_a_share_each(
     assert fit_of(auto, "cuda").ever
     assert not fit_of(divided, "cuda").ever
     assert "tensor_parallel: 2 takes as many GPUs, and there are 1" in fit_of(divided, "cuda").words
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model, paths: forward_pass(model, paths, "cuda"),
+        lambda model, paths: seconds_for(model, 100, "cuda"),
+        lambda model, paths: load_weights(model, "cuda"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, ask: Callable[[TokenizedModel, DataPaths], object]) -> None:
+    with pytest.raises(ModelError, match="no CUDA device is available: leave --device out"):
+        ask(model_of(tmp_path), DataPaths(tmp_path / "data"))
 
 
 def test_what_this_machine_has_is_asked_of_it() -> None:

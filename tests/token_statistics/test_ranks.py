@@ -43,7 +43,7 @@ def passes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tokenized
     folder = tmp_path_factory.mktemp("divided")
     found = passes_of(save_model(folder / "model"), folder / "data", 2)
     yield found
-    found[2].close()  # type: ignore[attr-defined]
+    found[2].close()
 
 
 def ranks_of_this_process() -> list[psutil.Process]:
@@ -141,7 +141,7 @@ def test_the_embedded_model_divided_by_three(
     whole = ForwardPass(loaded.model, model.vocab_size, replace(divided.checked, onednn=False))
     assert_alike(model, whole, divided, tolerance=1e-3)
     assert_extracts_alike(model, whole, divided)
-    divided.close()  # type: ignore[attr-defined]
+    divided.close()
 
 
 @pytest.mark.parametrize(
