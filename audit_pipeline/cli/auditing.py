@@ -13,7 +13,7 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs, show_audited
-from audit_pipeline.cli.shared import DEVICE, MODEL, json_option
+from audit_pipeline.cli.shared import DEVICE, MODEL, json_option, say_fit
 from audit_pipeline.operate.console import Row, say, show_table, tell
 
 
@@ -108,6 +108,7 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
     show_table(
         "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
     )
+    say_fit(tokenized, device)
     say(
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
         "branches are an estimate. The "

@@ -28,6 +28,7 @@ from audit_pipeline.cli.shared import (
     loader,
     model_named,
     one_at_a_time,
+    say_fit,
     tell_step,
     whole_configuration,
 )
@@ -226,3 +227,4 @@ def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str 
         tokens=tokens,
         seconds=seconds,
     )
+    say_fit(model, device or default_device())

@@ -16,7 +16,7 @@ import click
 from audit_pipeline.catalogue.data_folder import require_writable
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.operate.console import Row, answering, tell
+from audit_pipeline.operate.console import Row, answering, say, tell
 
 if TYPE_CHECKING:
     from audit_pipeline.config.whole import Configuration
@@ -91,6 +91,14 @@ def loader(paths: DataPaths, device: str | None) -> BackendOf:
         return ready
 
     return load
+
+
+def say_fit(model: TokenizedModel, device: str) -> None:
+    """Whether the model's weights fit the devices, for a dry run."""
+    from audit_pipeline.models.room import fit_of
+
+    fit = fit_of(model, device)
+    say(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
 
 
 def one_at_a_time(load: BackendOf) -> BackendOf:

@@ -18,6 +18,7 @@ from audit_pipeline.extraction.windows import given_and_asked
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.ranks import LocalPass
 
 _DRAWS_AT_ONCE = 64
 
@@ -32,28 +33,38 @@ class Generated:
     draws: int
 
 
-def generate(model: TokenizedModel, forward: ForwardPass, window: EncodedText, draws: int, seed: int) -> Generated:
+def generate(model: TokenizedModel, forward: LocalPass, window: EncodedText, draws: int, seed: int) -> Generated:
     """Let the model go on behind the prefix of ``window``, once by its first choices and ``draws`` times at random.
 
     The same seed draws the same continuations on the same machine. Drawing is transformers' own, which shares nothing
     with the pass that the probability comes from.
     """
     prefix, suffix = given_and_asked(window)
-    greedy, hits = by_first_choices(forward, prefix, len(suffix)), 0
+    greedy = by_first_choices(forward, prefix, len(suffix))
+    return Generated(model.tokenizer.decode(greedy), forward.apply(_hits, prefix, suffix, draws, seed), draws)
+
+
+def by_first_choices(forward: LocalPass, prefix: Sequence[int], tokens: int) -> list[int]:
+    """The ``tokens`` that the model goes on with behind ``prefix`` when it always takes its first choice."""
+    return forward.apply(_by_first_choices, prefix, tokens)
+
+
+def _by_first_choices(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
+    with forward.running():
+        [found] = _continued(forward, prefix, tokens, 1, do_sample=False)
+    return found
+
+
+def _hits(forward: ForwardPass, prefix: Sequence[int], suffix: Sequence[int], draws: int, seed: int) -> int:
+    """How many of ``draws`` continuations of ``prefix`` are ``suffix``."""
+    hits = 0
     with forward.running(), torch.random.fork_rng(devices=_devices(forward)):
         torch.manual_seed(seed)
         for begin in range(0, draws, _DRAWS_AT_ONCE):
             some = min(_DRAWS_AT_ONCE, draws - begin)
             drawn = _continued(forward, prefix, len(suffix), some, do_sample=True, top_k=BEST_TOKENS)
             hits += sum(one == suffix for one in drawn)
-    return Generated(model.tokenizer.decode(greedy), hits, draws)
-
-
-def by_first_choices(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
-    """The ``tokens`` that the model goes on with behind ``prefix`` when it always takes its first choice."""
-    with forward.running():
-        [found] = _continued(forward, prefix, tokens, 1, do_sample=False)
-    return found
+    return hits
 
 
 def _continued(forward: ForwardPass, prefix: Sequence[int], tokens: int, count: int, **how: Any) -> list[list[int]]:

@@ -19,7 +19,7 @@ from audit_pipeline.extraction.generate import by_first_choices
 from audit_pipeline.extraction.windows import own_tokens
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.ranks import LocalPass
 
 BLOCK_WORDS = 20
 
@@ -56,7 +56,7 @@ class LongRun:
         return self.begin + self.recall.left_at
 
 
-def long_run(model: TokenizedModel, forward: ForwardPass, document: str, prefix: int, tokens: int) -> LongRun:
+def long_run(model: TokenizedModel, forward: LocalPass, document: str, prefix: int, tokens: int) -> LongRun:
     """Give the model the first ``prefix`` tokens of a document and let it go on by its first choices, for ``tokens``
     tokens or as many as the document has. Raises DataError where the document ends with the prefix.
     """
@@ -98,7 +98,7 @@ def _blocks(true: Sequence[str], given: Sequence[str]) -> Iterator[tuple[int, in
 
 
 def _continued(
-    model: TokenizedModel, forward: ForwardPass, start: Sequence[int], prompt: Sequence[int], tokens: int
+    model: TokenizedModel, forward: LocalPass, start: Sequence[int], prompt: Sequence[int], tokens: int
 ) -> list[int]:
     """What the model goes on with behind its own words, ``tokens`` of them.
 

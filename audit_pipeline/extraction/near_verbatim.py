@@ -24,6 +24,7 @@ from audit_pipeline.extraction.windows import given_and_asked
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.ranks import LocalPass
 
 Ints = npt.NDArray[np.int64]
 _Distance = tuple[Ints, Ints, Ints]
@@ -40,13 +41,16 @@ class Nearness:
     edits: bool
 
 
-def near_verbatim(forward: ForwardPass, window: EncodedText, near: Nearness) -> float:
+def near_verbatim(forward: LocalPass, window: EncodedText, near: Nearness) -> float:
     """The log of a lower bound of the probability that the model gives a continuation near the suffix of ``window``.
 
     The same bound for the same model and window: nothing is drawn. Minus infinity where no continuation that was
     followed ends near the suffix.
     """
-    prefix, asked = given_and_asked(window)
+    return forward.apply(_bound, *given_and_asked(window), near)
+
+
+def _bound(forward: ForwardPass, prefix: Sequence[int], asked: Sequence[int], near: Nearness) -> float:
     suffix = np.array(asked, dtype=np.int64)
     measure = _in_edits if near.edits else _in_places
     # What a beam's distance is computed from: its differing tokens so far, or its row of the table of edits.

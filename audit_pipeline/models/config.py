@@ -134,6 +134,10 @@ class ModelEntry(StrictSettings):
     )
     licence: str | None = None
     trust_remote_code: bool = False
+    devices: Literal["auto"] | None = Field(default=None, description="auto: layers on all there are; None: one device")
+    tensor_parallel: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="every layer divided over so many devices"
+    )
     notes: str | None = None
 
     @model_validator(mode="after")
@@ -150,6 +154,11 @@ class ModelEntry(StrictSettings):
             raise ValueError("a control's models are run on this machine: leave endpoint out")
         if self.window is not None and self.stride is not None and self.stride >= self.window:
             raise ValueError("stride must be smaller than window")
+        if self.devices is not None and self.tensor_parallel is not None:
+            raise ValueError(
+                "devices: auto puts whole layers on several devices, tensor_parallel divides every layer: "
+                "give one of them"
+            )
         return self
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.fingerprint import ModelIdentity, identify
 from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
 from audit_pipeline.models.locate import LocatedModel, locate
+from audit_pipeline.models.quantised import Quantisation, quantisation_of
 from audit_pipeline.models.sizes import require_sizes
 from audit_pipeline.models.tokenizer import TextTokenizer
 
@@ -67,6 +68,18 @@ class TokenizedModel:
         """Whether the model's back end gives a statistic of every token, by the names of token_statistics/kept.py."""
         endpoint = self.entry.endpoint
         return endpoint is None or statistic in endpoint.gives
+
+    @property
+    def quantisation(self) -> Quantisation | None:
+        """How the weights are packed in memory; None where they are plain, as those out of a .gguf are."""
+        return quantisation_of(self.config_folder) if self.located.gguf is None else None
+
+    @property
+    def weights_format(self) -> str | None:
+        """How the weights were published, in words; None where they are plain."""
+        if self.located.gguf is not None:
+            return "gguf, dequantised"
+        return str(self.quantisation) if self.quantisation is not None else None
 
 
 def is_kept(entry: ModelEntry, paths: DataPaths) -> bool:
@@ -127,6 +140,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         "dtype": entry.dtype,
         "attention": entry.attention,
         "weights_digest": tokenized.identity.weights_digest,
+        "weights_format": tokenized.weights_format,
         "tokenizer_fingerprint": tokenized.identity.tokenizer_fingerprint,
         "start_token": tokenized.start_token,
         "start_token_id": tokenized.start_token_id,

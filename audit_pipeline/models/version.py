@@ -11,8 +11,13 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.locate import locate
 
-# What is known of a model changes what is written about it, and no number.
-_CHANGES_NO_NUMBER = {"name", "release_date", "training_cutoff", "licence", "notes", "path"}
+# What is known of a model changes what is written about it, and no number. On several devices it is the same model:
+# sums are made in another order there, as in another batch or on another processor.
+_CHANGES_NO_NUMBER = {
+    *("name", "path"),
+    *("release_date", "training_cutoff", "licence", "notes"),
+    *("devices", "tensor_parallel"),
+}
 
 
 def entry_version(entry: ModelEntry) -> str:

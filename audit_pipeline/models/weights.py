@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
+from transformers.distributed import DistributedConfig
 from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.errors import ModelError
@@ -20,6 +22,8 @@ from audit_pipeline.models.convert import READ_ERRORS, keep_weights, parsing_onc
 from audit_pipeline.models.kept import weights_are_whole
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.models.locate import LocatedModel
+from audit_pipeline.models.quantised import require_package
+from audit_pipeline.models.room import main_memory, require_device, require_room
 
 # Converted weights are kept where so much stays free beside them.
 _LEFT_FREE = 2 << 30
@@ -35,22 +39,102 @@ def load_weights(
 ) -> torch.nn.Module:
     """The model in evaluation mode on ``device``, in the entry's dtype.
 
-    A .gguf is dequantised once, into safetensors under the data folder, and read from there from then on; ``tell``
-    hears of it. Raises ModelError where the weights are missing, cut short, or in a format that can run code.
+    With ``devices: auto`` its layers lie on all devices of that kind, and what they have no room for in main memory and
+    on disk. In a process that is a rank of several, it holds this rank's part of every layer. A .gguf is dequantised
+    once, into safetensors under the data folder, and read from there from then on; ``tell`` hears of it. Raises
+    ModelError where the weights are missing, cut short, in a format that can run code or that a package is lacking for,
+    and where there is certainly no room for them.
     """
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
+    require_device(device)
     transformers_logging.disable_progress_bar()
-    located = tokenized.located
-    if located.gguf is None or weights_are_whole(tokenized.weights_folder):
-        model = _from_pretrained(tokenized, tokenized.weights_folder)
+    require_package(tokenized.entry.name, tokenized.quantisation)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        how = DistributedConfig(tp_size=torch.distributed.get_world_size())
+        model = _from_pretrained(tokenized, tokenized.weights_folder, distributed_config=how)
     else:
-        tell(f"{located.entry.name}: converting {located.gguf.name}, once")
-        model = _from_gguf(tokenized)
-        _keep(model, tokenized, tell)
-    model = model.to(device).eval()
+        require_room(tokenized, device)
+        put = _on_one if tokenized.entry.devices is None else _on_all
+        model = put(tokenized, device, tell)
+    model = model.eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]
+
+
+def in_safetensors(tokenized: TokenizedModel, tell: Callable[[str], None]) -> TokenizedModel:
+    """The same model, read from safetensors: a .gguf is converted where that has not been done.
+
+    Raises ModelError where the disk has no room for what it is converted into.
+    """
+    located = tokenized.located
+    if located.gguf is None:
+        return tokenized
+    if not weights_are_whole(tokenized.weights_folder):
+        _converted(tokenized, tell)
+    if not tokenized.weights_folder.exists():
+        raise ModelError(
+            f"{located.entry.name} is read by several devices out of converted weights, and the disk has no room for "
+            f"them: make room under {tokenized.weights_folder.parent}, or leave devices and tensor_parallel out"
+        )
+    folder = tokenized.weights_folder
+    return replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
+
+
+def _on_all(tokenized: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
+    plain = in_safetensors(tokenized, tell)
+    # Else the library would take the GPUs as well.
+    room = {"cpu": main_memory().free} if device == "cpu" else None
+    model = _from_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
+    tell(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
+    return model
+
+
+def _on_one(tokenized: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
+    if tokenized.located.gguf is not None and not weights_are_whole(tokenized.weights_folder):
+        return _converted(tokenized, tell).to(device)
+    if tokenized.quantisation is not None:
+        # Packed weights are put where they stay: they cannot be moved, or not without being unpacked.
+        return _from_pretrained(tokenized, tokenized.weights_folder, device_map={"": device})
+    return _from_pretrained(tokenized, tokenized.weights_folder).to(device)
+
+
+def _converted(tokenized: TokenizedModel, tell: Callable[[str], None]) -> Any:
+    """The model out of its .gguf, on the CPU; what it is converted into is kept."""
+    assert tokenized.located.gguf is not None
+    tell(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")
+    model = _from_gguf(tokenized)
+    _keep(model, tokenized, tell)
+    return model
+
+
+def _devices_of(model: Any) -> set[str]:
+    """The devices that the layers of a model lie on, and 'disk' where they are read when they are run."""
+    by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
+    return {f"cuda:{where}" if isinstance(where, int) else str(where) for where in by_layer.values()}
+
+
+def require_divisible(tokenized: TokenizedModel, ranks: int) -> None:
+    """Raise ModelError unless transformers can divide every layer of the model by ``ranks``."""
+    entry = tokenized.entry
+    if tokenized.quantisation is not None:
+        raise ModelError(
+            f"{entry.name} cannot be divided: its weights are quantised ({tokenized.quantisation}); set devices: auto "
+            "in its entry instead of tensor_parallel"
+        )
+    config = AutoConfig.from_pretrained(tokenized.config_folder, trust_remote_code=entry.trust_remote_code)
+    text = config.get_text_config()
+    if not getattr(text, "base_model_tp_plan", None):
+        raise ModelError(
+            f"{entry.name} cannot be divided: transformers has no tensor-parallel plan for {config.model_type}; "
+            "set devices: auto in its entry instead of tensor_parallel"
+        )
+    heads = text.num_attention_heads
+    key_values = getattr(text, "num_key_value_heads", None) or heads
+    if heads % ranks or key_values % ranks:
+        possible = [number for number in range(2, key_values + 1) if not (heads % number or key_values % number)]
+        raise ModelError(
+            f"{entry.name} cannot be divided by tensor_parallel: {ranks}: it has {heads} attention heads and "
+            f"{key_values} key-value heads, which go by {', '.join(map(str, possible)) or 'no number'}"
+        )
 
 
 def _from_gguf(tokenized: TokenizedModel) -> Any:

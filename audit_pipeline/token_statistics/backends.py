@@ -14,7 +14,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
+    from audit_pipeline.token_statistics.ranks import LocalPass
 
 
 def open_backend(
@@ -30,15 +30,15 @@ def open_backend(
     return forward_pass(model, paths, device, tell)
 
 
-def in_memory(model: TokenizedModel, backend_of: BackendOf) -> ForwardPass:
-    """The model in this process's memory, for what goes through it otherwise than window by window.
+def in_memory(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:
+    """The model on this machine, for what goes through it otherwise than window by window.
 
     Raises ModelError where its entry says another back end.
     """
-    from audit_pipeline.token_statistics.forward import ForwardPass  # noqa: PLC0415
+    from audit_pipeline.token_statistics.ranks import LocalPass  # noqa: PLC0415
 
     backend = backend_of(model)
-    if not isinstance(backend, ForwardPass):
+    if not isinstance(backend, LocalPass):
         raise ModelError(
             f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "
             "weights on this machine"

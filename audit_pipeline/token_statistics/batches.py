@@ -17,7 +17,7 @@ from audit_pipeline.token_statistics.encode import IntArray
 from audit_pipeline.token_statistics.windows import Window, batches
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
+    from audit_pipeline.token_statistics.ranks import LocalPass
 
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch."""
@@ -32,7 +32,7 @@ class Task:
     from_modes: bool
 
 
-def run_batches(forward: ForwardPass, work: Work) -> Generator[Sequence[Done]]:
+def run_batches(forward: LocalPass, work: Work) -> Generator[Sequence[Done]]:
     """Run every window that wants something, and yield what each batch left behind."""
     try:
         for task, batch in _tasks(forward, work):
@@ -41,7 +41,7 @@ def run_batches(forward: ForwardPass, work: Work) -> Generator[Sequence[Done]]:
         forward.forget_prefix()
 
 
-def _tasks(forward: ForwardPass, work: Work) -> Iterator[tuple[Task, Sequence[Window]]]:
+def _tasks(forward: LocalPass, work: Work) -> Iterator[tuple[Task, Sequence[Window]]]:
     """Batches of windows that want the same."""
     groups: dict[Task, list[Window]] = {}
     prepared = work.prepared
@@ -61,7 +61,7 @@ def _tasks(forward: ForwardPass, work: Work) -> Iterator[tuple[Task, Sequence[Wi
         )
 
 
-def _halving(forward: ForwardPass, work: Work, task: Task, batch: Sequence[Window]) -> list[Done]:
+def _halving(forward: LocalPass, work: Work, task: Task, batch: Sequence[Window]) -> list[Done]:
     """Run a batch, in halves where the device's memory does not hold it."""
     try:
         return _run(forward, work, task, batch)
@@ -75,7 +75,7 @@ def _halving(forward: ForwardPass, work: Work, task: Task, batch: Sequence[Windo
     return [one for half in (batch[:middle], batch[middle:]) for one in _halving(forward, work, task, half)]
 
 
-def _run(forward: ForwardPass, work: Work, task: Task, batch: Sequence[Window]) -> list[Done]:
+def _run(forward: LocalPass, work: Work, task: Task, batch: Sequence[Window]) -> list[Done]:
     encoded, steps, wanted = work.prepared.encoded, work.steps, work.wanted
     own: Sequence[WindowStatistics | None] = [None] * len(batch)
     branches: Sequence[WindowBranches | None] = [None] * len(batch)

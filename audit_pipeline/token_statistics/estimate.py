@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.room import parameters, require_device
 from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by
 
 _SIDE = {"cpu": 1024, "cuda": 8192}
@@ -21,21 +21,15 @@ def seconds_for(model: TokenizedModel, tokens: int, device: str) -> float:
     """About how long ``tokens`` tokens take: two operations a parameter and token, at a measured rate.
 
     The rate is that of a square matrix product in the model's dtype on ``device``, of which a forward pass reaches
-    roughly 70%; attention over long windows comes on top.
+    roughly 70%; attention over long windows comes on top. A model that is divided over GPUs has as many of them.
+    Raises ModelError where there is no such device.
     """
+    require_device(device)
     if not tokens:
         return 0.0
-    return 2.0 * parameters(model) * tokens / (_SHARE_OF_PEAK * _operations_a_second(model.entry.dtype, device))
-
-
-def parameters(model: TokenizedModel) -> int:
-    """The number of parameters, from the configuration alone; tied ones count once."""
-    with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(
-            AutoConfig.from_pretrained(model.config_folder, trust_remote_code=model.entry.trust_remote_code),
-            trust_remote_code=model.entry.trust_remote_code,
-        )
-    return sum(parameter.numel() for parameter in empty.parameters())
+    devices = model.entry.tensor_parallel or 1 if device.startswith("cuda") else 1
+    rate = _SHARE_OF_PEAK * devices * _operations_a_second(model.entry.dtype, device)
+    return 2.0 * parameters(model) * tokens / rate
 
 
 def _operations_a_second(dtype: str, device: str) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,18 @@ from audit_pipeline.token_statistics.batches import run_batches
 from audit_pipeline.token_statistics.blocks import Reduced, Scratch
 from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
-from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand, head_of
+from audit_pipeline.token_statistics.head import Head, Logits, LogitsAtHand, head_of
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
+from audit_pipeline.token_statistics.placement import device_of_ids, device_of_logits
 from audit_pipeline.token_statistics.products import linear_by, linear_layers, multiplied
 from audit_pipeline.token_statistics.reduce import fetched, sweep
 from audit_pipeline.token_statistics.rerun import reruns
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attending, inputs_behind
 from audit_pipeline.token_statistics.traits import has_local_attention, length_step_of, most_faster_with_onednn
 from audit_pipeline.token_statistics.windows import Window, batch_arrays
+
+Given = TypeVarTuple("Given")
+Found = TypeVar("Found")
 
 # Matrix products of fewer rows take other kernels. Where a model has massive activations (at a start token, say), their
 # rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
@@ -68,14 +72,28 @@ class ForwardPass:
     one packed pass over the keys and values of their text; where the check finds that this does not give what running
     each branch anew gives (or the model keeps no keys and values), each is run anew. ``shared_prefix`` says the same of
     texts behind one prefix, whose keys and values are computed once. ``known`` is what an earlier check
-    of the same model on this machine found out; without it the check takes some seconds. Raises ModelError where the
-    model's logits are not numbers.
+    of the same model on this machine found out; without it the check takes some seconds. ``branch_tokens`` bounds a
+    batch of branches; None: ``BRANCH_TOKENS``. ``in_step`` says that other processes run the same batches together with
+    this one, so that it must not halve one by itself. Raises ModelError where the model's logits are not numbers.
+
+    The layers may lie on several devices: ``device`` is where token ids are given to the model.
     """
 
-    def __init__(self, model: torch.nn.Module, vocab_size: int, known: LoadCheck | None = None) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        vocab_size: int,
+        known: LoadCheck | None = None,
+        *,
+        branch_tokens: int | None = None,
+        in_step: bool = False,
+    ) -> None:
         self.model = model
-        self.device = next(model.parameters()).device
+        self.device = device_of_ids(model)
         self.dtype = next(model.parameters()).dtype
+        self._end = device_of_logits(model)
+        self._branch_tokens = branch_tokens or BRANCH_TOKENS[self.device.type]
+        self._in_step = in_step
         self.vocab_size = vocab_size
         self.tokens_run = 0
         self.branch_tokens_run = 0
@@ -83,7 +101,7 @@ class ForwardPass:
         self.length_step = length_step_of(config)
         self._config = config
         self._head: Head | None = None
-        self._scratch = Scratch(self.device)
+        self._scratch = Scratch(self._end)
         self._layers = linear_layers(model)
         self._last_prefix: SharedPrefix | None = None
         self._onednn = most_faster_with_onednn(self._layers) if known is None else known.onednn
@@ -104,6 +122,10 @@ class ForwardPass:
         with torch.inference_mode(), multiplied(self._layers, onednn=self._onednn):
             yield
 
+    def apply(self, function: Callable[[ForwardPass, *Given], Found], *given: *Given) -> Found:
+        """What ``function``, of a module's top level, finds with this pass as its first argument."""
+        return function(self, *given)
+
     def _head_of(self) -> Head | None:
         return head_of(self.model, self._config, linear_by(onednn=self._onednn))
 
@@ -116,7 +138,7 @@ class ForwardPass:
             return self._check_with(ids, other)
 
     def _check_with(self, ids: torch.Tensor, other: torch.Tensor) -> tuple[bool, bool]:
-        whole = self.model(input_ids=ids, use_cache=False).logits[0].float()
+        whole = self._whole(ids)
         if whole.isnan().any():
             raise ModelError(
                 f"the model's logits are not numbers in {str(self.dtype).removeprefix('torch.')}: "
@@ -130,9 +152,13 @@ class ForwardPass:
             # A body that cannot be run without its head.
             split = False
         padded = torch.cat([torch.cat([ids[:, :7], torch.zeros_like(ids[:, 7:])], dim=1), other])
-        alone = self.model(input_ids=ids[:, :7], use_cache=False).logits[0].float()
-        among = self.model(input_ids=padded, use_cache=False).logits[0, :7].float()
+        alone, among = self._whole(ids[:, :7]), self._whole(padded)[:7]
         return split, not _same(among, alone, tolerance)
+
+    def _whole(self, ids: torch.Tensor) -> torch.Tensor:
+        """The logits [length, V] of the first sequence, from the model as it is."""
+        logits: torch.Tensor = self.model(input_ids=ids, use_cache=False).logits
+        return logits[0].to(self._end).float()
 
     def _check_packed(self) -> bool:
         """Whether the packed pass gives the branches that running each anew gives."""
@@ -174,12 +200,12 @@ class ForwardPass:
             return _same(torch.from_numpy(found), torch.from_numpy(other_way()), _TOLERANCE[self.dtype])
 
     def _hidden(self, **inputs: Any) -> torch.Tensor:
-        return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state  # type: ignore[operator,no-any-return]
+        return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state.to(self._end)  # type: ignore[operator,no-any-return]
 
     def _logits_of(self, head: Head, ids: torch.Tensor) -> torch.Tensor:
         """The logits [length, V] of one sequence, from body and head apart."""
-        logits = HeadLogits(head, self._hidden(input_ids=ids)[0])
-        return logits.block(0, logits.width, torch.empty(len(logits), logits.width, device=self.device))
+        logits = head.logits(self._hidden(input_ids=ids)[0])
+        return logits.block(0, logits.width, torch.empty(len(logits), logits.width, device=self._end))
 
     def _prefix(self, ids: torch.Tensor) -> Cache:
         """The keys and values of every token of ``ids``."""
@@ -206,10 +232,7 @@ class ForwardPass:
     @property
     def described(self) -> str:
         """Where the model is run, and how branches are."""
-        branches = (
-            "packed over their text's pass" if self.packed else "each run anew with its prefix, which takes longer"
-        )
-        return f"on {self.device}; branches: {branches}"
+        return f"on {self.device}, {branches_in_words(packed=self.packed)}"
 
     def over(self, work: Work) -> Generator[Sequence[Done]]:
         """Run every window that wants something, batch by batch: see :class:`Backend`."""
@@ -300,20 +323,21 @@ class ForwardPass:
         ids, rows, targets = batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
         self.tokens_run += ids.size
         inputs = {"input_ids": torch.from_numpy(ids).to(self.device), **beside}
-        of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self.device)
-        logits = self._logits(inputs, torch.from_numpy(np.concatenate(rows)).to(self.device))
+        of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self._end)
+        logits = self._logits(inputs, torch.from_numpy(np.concatenate(rows)))
         return _by_window(batch, [len(target) for target in targets], sweep(logits, of, self._scratch, wanted))
 
     def _logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
         """The logits at the places ``rows`` of the flattened batch."""
+        rows = rows.to(self._end)
         if self._head is None:
-            return LogitsAtHand(self.model(**{"use_cache": False, **inputs}).logits.flatten(0, 1)[rows])
-        return HeadLogits(self._head, self._hidden(**inputs).flatten(0, 1)[rows])
+            return LogitsAtHand(self.model(**{"use_cache": False, **inputs}).logits.to(self._end).flatten(0, 1)[rows])
+        return self._head.logits(self._hidden(**inputs).flatten(0, 1)[rows])
 
     def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: npt.NDArray[np.int64]) -> FloatArray:
         """log p and z-score (log p - mu) / sigma, sigma at least ``SIGMA_FLOOR``, of the targets [n] at the places
         ``rows`` [n]: [2, n]."""
-        of = torch.from_numpy(targets).to(self.device)
+        of = torch.from_numpy(targets).to(self._end)
         found = sweep(self._logits(inputs, rows), of, self._scratch, _MOMENTS)
         logprob, deviation = found["logprob"], found["std"].clamp(min=SIGMA_FLOOR)
         return torch.stack([logprob, (logprob - found["mean"]) / deviation]).cpu().numpy()
@@ -336,7 +360,7 @@ class ForwardPass:
         found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
         rows = rows_of(branches, _ROW_TOKENS[self.device.type])
         targets = branches.targets
-        pending = list(row_batches(branches, rows, BRANCH_TOKENS[self.device.type]))[::-1]
+        pending = list(row_batches(branches, rows, self._branch_tokens))[::-1]
         while pending:
             chosen = pending.pop()
             try:
@@ -347,7 +371,7 @@ class ForwardPass:
                 self.branch_tokens_run += layout.ids.numel()
             except torch.OutOfMemoryError:
                 halves = halved(rows, chosen)
-                if len(halves) == 1:
+                if self._in_step or len(halves) == 1:
                     raise
                 torch.cuda.empty_cache()
                 pending.extend(halves)
@@ -358,17 +382,22 @@ class ForwardPass:
         found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
         whole = np.array([window.length for window in batch])
         targets = branches.targets
-        budget = BRANCH_TOKENS[self.device.type]
-        for some in reruns(branches, whole, budget, equal=self.equal_lengths, length_step=self.length_step):
+        for some in reruns(
+            branches, whole, self._branch_tokens, equal=self.equal_lengths, length_step=self.length_step
+        ):
             self.branch_tokens_run += some.ids.size
             inputs = {"input_ids": torch.from_numpy(some.ids).to(self.device)}
-            rows = torch.from_numpy(some.rows).to(self.device)
-            found[:, some.which] = self._moments(inputs, rows, targets[some.which])
+            found[:, some.which] = self._moments(inputs, torch.from_numpy(some.rows), targets[some.which])
         return found
 
     def _decoder(self) -> torch.nn.Module:
         decoder: torch.nn.Module = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model  # type: ignore[operator]
         return decoder
+
+
+def branches_in_words(*, packed: bool) -> str:
+    """How branches are run."""
+    return f"branches {'packed over their text' if packed else 'each run anew, which takes far longer'}"
 
 
 def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:

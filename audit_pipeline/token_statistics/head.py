@@ -1,8 +1,8 @@
 """The logits of some positions, a block of the vocabulary at a time.
 
-What belongs here: the two places that logits come from: a model's head, multiplied block by block so that no tensor
-[positions, vocabulary] is ever made, and logits that are at hand. What does not: what is made of them (reduce.py), the
-body of the model (forward.py).
+What belongs here: the places that logits come from: a model's head, multiplied block by block so that no tensor
+[positions, vocabulary] is ever made; a head whose weights another library holds, called for some positions at a time;
+and logits that are at hand. What does not: what is made of them (reduce.py), the body of the model (forward.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
+from audit_pipeline.token_statistics.placement import is_wrapped
 from audit_pipeline.token_statistics.products import Linear
 
 # Positions whose targets' logits are multiplied at once: their squares cost next to nothing beside the vocabulary.
@@ -68,7 +69,8 @@ class Head:
     """The last layer of a language model: logits are ``softcap(scale * (hidden @ weight.T + bias))``.
 
     weight: [V, d]; bias: [V] or None. ``softcap`` c stands for c tanh(x / c) (Gemma 2), None for none. ``linear`` makes
-    the products (products.py).
+    the products (products.py). ``called`` is the layer itself where its weights cannot be multiplied with, because
+    another library holds them (placement.py).
     """
 
     weight: torch.Tensor
@@ -76,6 +78,11 @@ class Head:
     scale: float
     softcap: float | None
     linear: Linear = functional.linear
+    called: torch.nn.Module | None = None
+
+    def logits(self, hidden: torch.Tensor) -> Logits:
+        """The logits of ``hidden`` [n, d]."""
+        return HeadLogits(self, hidden) if self.called is None else CalledLogits(self, self.called, hidden)
 
     def finish(self, logits: torch.Tensor) -> torch.Tensor:
         """Scale and cap products of the weights, in place."""
@@ -123,6 +130,37 @@ class HeadLogits:
         return self.head.finish(product)
 
 
+@dataclass(frozen=True)
+class CalledLogits:
+    """The logits [n, V] that the ``layer`` of a ``head`` gives for ``hidden`` [n, d] where it is called as a whole.
+
+    All that are asked for at once are made at once: ask for a part.
+    """
+
+    head: Head
+    layer: torch.nn.Module
+    hidden: torch.Tensor
+
+    @property
+    def width(self) -> int:
+        return len(self.head.weight)
+
+    def __len__(self) -> int:
+        return len(self.hidden)
+
+    def block(self, begin: int, end: int, room: torch.Tensor) -> torch.Tensor:
+        return self._made().block(begin, end, room)
+
+    def of(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self._made().of(tokens)
+
+    def part(self, begin: int, end: int) -> LogitsAtHand:
+        return CalledLogits(self.head, self.layer, self.hidden[begin:end])._made()
+
+    def _made(self) -> LogitsAtHand:
+        return LogitsAtHand(self.head.finish(self.layer(self.hidden)))
+
+
 def head_of(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:
     """The head of a language model where it is a plain linear layer, else None: such a model is run whole."""
     layer: Any = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
@@ -130,4 +168,5 @@ def head_of(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:
         return None
     # Granite divides its logits, Cohere multiplies them.
     scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
-    return Head(layer.weight, layer.bias, scale, getattr(config, "final_logit_softcapping", None), linear)
+    softcap = getattr(config, "final_logit_softcapping", None)
+    return Head(layer.weight, layer.bias, scale, softcap, linear, layer if is_wrapped(layer) else None)

@@ -38,7 +38,9 @@ class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
 
     def _behind(self, prefix: torch.Tensor | None, own: torch.Tensor) -> torch.Tensor:
         assert prefix is not None
-        return torch.cat([prefix[:, :, : self._length].index_select(0, self._windows), own], dim=-2)
+        # Layers may lie on several devices, their parts of the cache with them.
+        windows = self._windows.to(prefix.device)
+        return torch.cat([prefix[:, :, : self._length].index_select(0, windows), own], dim=-2)
 
     def get_seq_length(self) -> int:
         return self._length

@@ -17,6 +17,8 @@ from functools import cache, partial
 import torch
 from torch.nn import functional
 
+from audit_pipeline.token_statistics.placement import is_wrapped
+
 Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 """From hidden states [..., in], weights [out, in] and a bias [out] or None to their product [..., out]."""
 
@@ -68,7 +70,7 @@ def linear_by(*, onednn: bool) -> Linear:
 
 def linear_layers(model: torch.nn.Module) -> list[torch.nn.Linear]:
     """The plain linear layers of a model, its head among them; those that another library has wrapped are left out."""
-    return [layer for layer in model.modules() if type(layer) is torch.nn.Linear and "forward" not in layer.__dict__]
+    return [layer for layer in model.modules() if type(layer) is torch.nn.Linear and not is_wrapped(layer)]
 
 
 @contextmanager

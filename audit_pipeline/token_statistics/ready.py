@@ -13,9 +13,19 @@ import torch
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, write_card
-from audit_pipeline.models.weights import default_device, load_weights
+from audit_pipeline.models.quantised import require_package
+from audit_pipeline.models.room import parameters, require_device, require_room
+from audit_pipeline.models.weights import (
+    default_device,
+    in_safetensors,
+    load_weights,
+    require_divisible,
+)
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.ranks import LocalPass, RankedPass
 from audit_pipeline.token_statistics.threads import use_threads
 
 CHECK_VERSION = 4
@@ -23,22 +33,23 @@ CHECK_VERSION = 4
 
 def forward_pass(
     model: TokenizedModel, paths: DataPaths, device: str | None = None, tell: Callable[[str], None] = lambda words: None
-) -> ForwardPass:
+) -> LocalPass:
     """The model in memory and checked, its card written; ``device`` None: a GPU where there is one.
 
-    Raises ModelError as :func:`load_weights` and :class:`ForwardPass` do.
+    Raises ModelError as :func:`load_weights` and :class:`ForwardPass` do, and :class:`RankedPass`.
     """
     where = device or default_device()
-    if where == "cpu":
-        threads = use_threads()
-        tell(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
-    weights = load_weights(model, where, tell)
-    write_card(model, paths, parameters=sum(parameter.numel() for parameter in weights.parameters()))
-    machine = _machine(where)
+    require_device(where)
+    machine = _machine(where, model.entry)
     path = paths.load_check(model.identity.model_fingerprint)
     kept = read_json_if_whole(path)
     known = LoadCheck(**kept["found"]) if kept is not None and kept["machine"] == machine else None
-    ready = ForwardPass(weights, model.vocab_size, known)
+    ready, count = (
+        _in_one_process(model, where, known, tell)
+        if model.entry.tensor_parallel is None
+        else _divided(model, where, known, model.entry.tensor_parallel, tell)
+    )
+    write_card(model, paths, parameters=count)
     if known is None:
         write_json(path, {"machine": machine, "found": asdict(ready.checked)})
     if ready.checked.onednn:
@@ -46,12 +57,42 @@ def forward_pass(
     return ready
 
 
-def _machine(device: str) -> Mapping[str, object]:
+def _in_one_process(
+    model: TokenizedModel, device: str, known: LoadCheck | None, tell: Callable[[str], None]
+) -> tuple[LocalPass, int]:
+    """The model in this process, and how many parameters it has."""
+    if device == "cpu":
+        threads = use_threads()
+        tell(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
+    weights = load_weights(model, device, tell)
+    # Packed weights hold several in one number, and scales beside them.
+    packed = model.quantisation is not None
+    count = parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())
+    return ForwardPass(weights, model.vocab_size, known), count
+
+
+def _divided(
+    model: TokenizedModel, device: str, known: LoadCheck | None, ranks: int, tell: Callable[[str], None]
+) -> tuple[LocalPass, int]:
+    """The model in processes of its own, and how many parameters it has."""
+    if device == "cpu" and torch.cuda.is_available():
+        raise ModelError(f"{model.entry.name} is divided over {ranks} GPUs (tensor_parallel): leave --device out")
+    require_package(model.entry.name, model.quantisation)
+    require_divisible(model, ranks)
+    require_room(model, device)
+    tell(f"{model.entry.name}: divided over {ranks} processes, each on {'a GPU' if device != 'cpu' else 'the CPU'}")
+    ready = RankedPass(in_safetensors(model, tell), device, known)
+    return ready, ready.parameters
+
+
+def _machine(device: str, entry: ModelEntry) -> Mapping[str, object]:
     """All besides the model that the check's outcome hangs on."""
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
+    several = {"devices": entry.devices, "tensor_parallel": entry.tensor_parallel}
     return {
         "check": CHECK_VERSION,
         "device": f"{device.split(':', maxsplit=1)[0]} {name}",
         "torch": version("torch"),
         "transformers": version("transformers"),
+        **{key: value for key, value in several.items() if value is not None},
     }

@@ -895,6 +895,8 @@ def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) 
         assert rows[name][6] == "0", "branches are cached"
         assert int(rows[name][7].replace(",", "")) > 0
         assert rows[name][8] == "about"
+    assert shown[-2].startswith("The weights take")
+    assert "and fit: main memory has" in shown[-2]
     assert "Nothing was run." in shown[-1]
     assert (audited.parts(), len(audited.runs()), loads) == (parts, runs, [])
     assert not audited.parts("topk")

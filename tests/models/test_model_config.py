@@ -14,6 +14,7 @@ from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import with_overrides
+from audit_pipeline.models.version import entry_version
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -57,6 +58,12 @@ def test_entries_keep_the_files_order(tmp_path: Path) -> None:
         (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["may take 158 bytes", "takes 186"]),
         ("models:\n  a...b: {hub: a/b}", ["cannot name a model: no '|', no '...'"]),
         ("models:\n  m: {hub: a/b, stride: 0}", ["m", "stride"]),
+        ("models:\n  m: {hub: a/b, tensor_parallel: 1}", ["m", "tensor_parallel"]),
+        ("models:\n  m: {hub: a/b, devices: all}", ["m", "devices"]),
+        (
+            "models:\n  m: {hub: a/b, devices: auto, tensor_parallel: 2}",
+            ["m", "devices: auto puts whole layers on several devices", "give one of them"],
+        ),
         ("models:\n  m: {hub: a/b, dtype: int4}", ["m", "dtype"]),
         ("models:\n  m: {hub: a/b, start_token_policy: never}", ["m", "start_token_policy"]),
         ("models:\n  m: {hub: a/b, name: n}", ["m", "name"]),
@@ -165,3 +172,10 @@ def test_overrides_change_only_what_is_given() -> None:
     changed = with_overrides(entry, dtype="bfloat16", start_token_policy="tokenizer")
     assert (changed.dtype, changed.start_token_policy) == ("bfloat16", "tokenizer")
     assert changed.model_copy(update={"dtype": "float32", "start_token_policy": "always"}) == entry
+
+
+def test_a_model_on_several_devices_is_the_same_model() -> None:
+    entry = ModelEntry(name="m", hub="a/b")
+    several = [entry.model_copy(update=fields) for fields in ({"devices": "auto"}, {"tensor_parallel": 4})]
+    assert {entry_version(one) for one in (entry, *several)} == {entry_version(entry)}
+    assert entry_version(entry.model_copy(update={"dtype": "float16"})) != entry_version(entry)

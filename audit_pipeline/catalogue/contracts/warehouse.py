@@ -30,6 +30,7 @@ MODELS = Table(
         Column("dtype", pa.string(), "the number format of the weights during the pass", null=True),
         Column("attention", pa.string(), "the attention back end", null=True),
         Column("weights_digest", pa.string(), "digest of the weights", null=True),
+        Column("weights_format", pa.string(), "how they were published in few bits; null: they are plain", null=True),
         LINEAGE.column("tokenizer_fingerprint"),
         Column("start_token", pa.string(), "the token put in front of every text", null=True),
         Column("start_token_id", pa.int64(), "its id", null=True),

@@ -1,0 +1,341 @@
+"""A model divided over several processes, run as one in this process is (forward.py).
+
+What belongs here: starting and ending the ranks, sending them what they all run, and what to do where one of them
+fails. What does not: the ranks' own work (rank.py), the division (models/weights.py).
+
+This process holds no part of the model. A rank that dies leaves the others waiting in a library, out of which no
+exception leads; so they are all processes of their own, which this one can end at any time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+import joblib
+import psutil
+import torch
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics, Work
+from audit_pipeline.token_statistics.batches import run_batches
+from audit_pipeline.token_statistics.encode import EncodedText, IntArray
+from audit_pipeline.token_statistics.forward import (
+    BRANCH_TOKENS,
+    ForwardPass,
+    Found,
+    Given,
+    LoadCheck,
+    branches_in_words,
+)
+from audit_pipeline.token_statistics.rank import Answer, Call, Failed, NoMemory, Ready, Start, serve
+from audit_pipeline.token_statistics.windows import Window
+
+# Ranks wait for each other in every layer, so they are done at the same time; and where one has failed, another may
+# say better what the cause was.
+_IN_STEP_SECONDS, _LAST_WORDS_SECONDS = 120.0, 2.0
+_FEWEST_BRANCH_TOKENS = 512
+_LAST_LINE = 300
+
+_OfWindow = TypeVar("_OfWindow", WindowStatistics, WindowBranches)
+
+
+@dataclass(frozen=True)
+class _Gone:
+    """A rank that has ended by itself: its exit code, and the last that it said."""
+
+    code: int | None
+    words: str
+
+
+@dataclass(frozen=True)
+class _Process:
+    rank: int
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    log: Path
+
+
+class RankedPass:
+    """As :class:`ForwardPass`, the model being divided over ``model.entry.tensor_parallel`` processes.
+
+    They are started here, and again where they have been ended after an error. Each runs the same batches, and the
+    first one's findings are given back. Raises ModelError where a rank ends or fails, and torch.OutOfMemoryError where
+    a batch was too large for one of them: all are started anew then, and so large a batch is not tried again.
+    """
+
+    def __init__(self, model: TokenizedModel, device: str, known: LoadCheck | None) -> None:
+        assert model.entry.tensor_parallel is not None
+        self.device = torch.device(device)
+        self.tokens_run = 0
+        self.branch_tokens_run = 0
+        self._model = model
+        self._ranks = model.entry.tensor_parallel
+        self._known = known
+        self._branch_tokens = BRANCH_TOKENS[self.device.type]
+        self._too_many: dict[str, int] = {}
+        self._has_prefix = False
+        self._started: list[_Process] = []
+        self._end: Callable[[], object] = lambda: None
+        ready = self._start()
+        self.parameters, self.length_step, self.checked = ready.parameters, ready.length_step, ready.checked
+        self._known = ready.checked
+        self.equal_lengths, self.packed = ready.checked.equal_lengths, ready.checked.packed
+        self.shared_prefix = ready.checked.shared_prefix
+
+    @property
+    def described(self) -> str:
+        """As :meth:`ForwardPass.described`, and over how many processes it is divided."""
+        return f"divided over {self._ranks} processes, {branches_in_words(packed=self.packed)}"
+
+    def over(self, work: Work) -> Generator[Sequence[Done]]:
+        """Run every window that wants something, batch by batch: see :class:`Backend`."""
+        return run_batches(self, work)
+
+    def run(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        wanted: Collection[str],
+        *,
+        before: Sequence[int] = (),
+    ) -> list[WindowStatistics]:
+        """As :meth:`ForwardPass.run`."""
+        self._has_prefix |= bool(before)
+        found = self._of_batch(ForwardPass.run, encoded, batch, wanted, before=before)
+        return _of_windows(found, batch)
+
+    def run_with_branches(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        steps: int,
+        wanted: Collection[str],
+        *,
+        argmax: Sequence[IntArray] | None = None,
+    ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
+        """As :meth:`ForwardPass.run_with_branches`."""
+        own, branches = self._of_batch(
+            ForwardPass.run_with_branches, encoded, batch, steps, wanted, argmax=argmax, branches=True
+        )
+        return _of_windows(own, batch), _of_windows(branches, batch)
+
+    def run_branches(
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
+    ) -> list[WindowBranches]:
+        """As :meth:`ForwardPass.run_branches`."""
+        found = self._of_batch(ForwardPass.run_branches, encoded, batch, argmax, steps, branches=True)
+        return _of_windows(found, batch)
+
+    def forget_prefix(self) -> None:
+        """As :meth:`ForwardPass.forget_prefix`."""
+        if self._has_prefix and self._started:
+            self._ask(ForwardPass.forget_prefix)
+        self._has_prefix = False
+
+    def apply(self, function: Callable[[ForwardPass, *Given], Found], *given: *Given) -> Found:
+        """As :meth:`ForwardPass.apply`, in every rank; what the first finds."""
+        found: Found = self._ask(function, *given)
+        return found
+
+    def close(self) -> None:
+        """End the ranks; they are started again where something is asked of them."""
+        self._started = []
+        self._end()
+
+    def _of_batch(
+        self,
+        function: Callable[..., Any],
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        *given: Any,
+        branches: bool = False,
+        **named: Any,
+    ) -> Any:
+        """What the ranks find of a batch; of ``encoded`` they are sent the texts that it is of."""
+        texts = sorted({window.text for window in batch})
+        place = {text: number for number, text in enumerate(texts)}
+        own = [encoded[text] for text in texts]
+        renumbered = [replace(window, text=place[window.text]) for window in batch]
+        size = len(batch) * max(window.length for window in batch)
+        while True:
+            if len(batch) > 1 and size >= self._too_many.get(function.__name__, math.inf):
+                raise torch.OutOfMemoryError(f"a batch of {size} tokens was too large before")
+            try:
+                return self._ask(function, own, renumbered, *given, **named)
+            except torch.OutOfMemoryError:
+                self._too_many[function.__name__] = size
+                halvable = branches and self._branch_tokens > _FEWEST_BRANCH_TOKENS
+                if halvable:
+                    self._branch_tokens //= 2
+                if len(batch) > 1 or not halvable:
+                    raise
+
+    def _start(self) -> Ready:
+        folder = Path(tempfile.mkdtemp(prefix="corpus-audit-ranks-"))
+        started: list[_Process] = []
+        self._end = weakref.finalize(self, _end, started, folder)
+        for rank in range(self._ranks):
+            started.append(_launch(rank, self._ranks, folder))
+        self._started = started
+        for one in started:
+            start = Start(
+                self._model, one.rank, self._ranks, self.device.type, folder, self._known, self._branch_tokens
+            )
+            _send(one, start)
+        ready: Ready = self._first_answer(in_step=False)
+        return ready
+
+    def _ask(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if not self._started:
+            self._start()
+        for one in self._started:
+            _send(one, Call(function, given, named))
+        answer: Answer = self._first_answer()
+        self.tokens_run += answer.tokens
+        self.branch_tokens_run += answer.branch_tokens
+        return answer.found
+
+    def _first_answer(self, *, in_step: bool = True) -> Any:
+        """The first rank's answer, once all have given theirs; all are ended where one has none to give."""
+        try:
+            answers = _answers(self._started, _IN_STEP_SECONDS if in_step else math.inf)
+            if error := _error(answers, self._ranks, self._model.entry.name):
+                raise error
+        except BaseException:
+            self.close()
+            raise
+        return answers[0]
+
+
+LocalPass = ForwardPass | RankedPass
+"""A model on this machine, whole in this process or divided over several: what can be done with the one, can be with
+the other."""
+
+
+def _launch(rank: int, ranks: int, folder: Path) -> _Process:
+    here, there = socket.socketpair()
+    log = folder / f"{rank}.log"
+    try:
+        with log.open("wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", f"from {serve.__module__} import serve; serve()", str(there.fileno())],
+                env=_environment(rank, ranks),
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                # Ctrl-C in a terminal reaches this process alone, which ends them.
+                start_new_session=True,
+            )
+    finally:
+        there.close()
+    return _Process(rank, process, Connection(here.detach()), log)
+
+
+def _environment(rank: int, ranks: int) -> dict[str, str]:
+    loopback = next(
+        name
+        for name, addresses in psutil.net_if_addrs().items()
+        if any(one.address == "127.0.0.1" for one in addresses)
+    )
+    return {
+        # The ranks of one machine talk to each other over no other interface.
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+        "OMP_NUM_THREADS": str(max(1, joblib.cpu_count(only_physical_cores=True) // ranks)),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+    }
+
+
+def _send(to: _Process, message: object) -> None:
+    try:
+        to.connection.send(message)
+    except (BrokenPipeError, ConnectionResetError):
+        # It is gone, which is told where its answer is waited for.
+        return
+
+
+def _answers(started: Sequence[_Process], in_step: float) -> dict[int, Any]:
+    """What each rank has answered; those are left out that have not, so long after the first or after a failure."""
+    waiting = {one.connection: one for one in started}
+    answers: dict[int, Any] = {}
+    until = math.inf
+    while waiting and (now := time.monotonic()) < until:
+        spoken = wait(list(waiting), None if until == math.inf else until - now)
+        for one in [waiting.pop(connection) for connection in list(waiting) if connection in spoken]:
+            answers[one.rank] = _received(one)
+            is_well = isinstance(answers[one.rank], Answer | Ready)
+            until = min(until, time.monotonic() + (in_step if is_well else _LAST_WORDS_SECONDS))
+    return answers
+
+
+def _received(one: _Process) -> Any:
+    try:
+        return one.connection.recv()
+    except (EOFError, ConnectionResetError):
+        code = one.process.wait()
+        lines = one.log.read_text(encoding="utf-8", errors="replace").split("\n") if one.log.exists() else []
+        return _Gone(code, next((line.strip() for line in reversed(lines) if line.strip()), "")[:_LAST_LINE])
+
+
+def _error(answers: dict[int, Any], ranks: int, name: str) -> Exception | None:
+    """What went wrong, the cause before its consequences; None where every rank has answered."""
+    for rank, answer in answers.items():
+        if isinstance(answer, NoMemory):
+            return torch.OutOfMemoryError(f"rank {rank}: {answer.words}")
+    for answer in answers.values():
+        if isinstance(answer, Failed) and answer.is_told:
+            return ModelError(answer.words)
+    for rank, answer in answers.items():
+        if isinstance(answer, _Gone):
+            how = (
+                f"was ended by {signal.Signals(-answer.code).name}"
+                if answer.code is not None and answer.code < 0
+                else f"ended with exit code {answer.code}"
+            )
+            return ModelError(
+                f"{name} is divided over {ranks} processes, and rank {rank} {how}, so that the others were ended too; "
+                f"what is computed is kept: run it again{f' (it said last: {answer.words})' if answer.words else ''}"
+            )
+    for rank, answer in answers.items():
+        if isinstance(answer, Failed):
+            return RuntimeError(f"rank {rank} of {name} failed:\n{answer.words}")
+    if silent := sorted(set(range(ranks)) - set(answers)):
+        return ModelError(
+            f"{name} is divided over {ranks} processes, and they are out of step: rank {silent[0]} has not answered "
+            f"{_IN_STEP_SECONDS:.0f} s after another; what is computed is kept: run it again"
+        )
+    return None
+
+
+def _end(started: Sequence[_Process], folder: Path) -> None:
+    for one in started:
+        one.process.kill()
+    for one in started:
+        one.process.wait()
+        one.connection.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _of_windows(found: Sequence[_OfWindow], batch: Sequence[Window]) -> list[_OfWindow]:
+    """``found`` of windows that were renumbered, under the windows as they were given."""
+    return [replace(one, window=window) for one, window in zip(found, batch, strict=True)]

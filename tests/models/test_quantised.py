@@ -1,0 +1,172 @@
+"""Weights that are published in few bits: told apart, refused in one line, or loaded with what reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import SENTENCES, forward_of, save_model, score, tokenized
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models import quantised
+from audit_pipeline.models.load import write_card
+from audit_pipeline.models.room import parameters, weight_bytes
+from audit_pipeline.models.weights import load_weights
+from audit_pipeline.token_statistics.ready import forward_pass
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LARGEST = 448.0
+"""Of torch.float8_e4m3fn."""
+
+
+def with_quantisation(folder: Path, **fields: object) -> Path:
+    """The model's config.json says that its weights are quantised."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": fields}))
+    return folder
+
+
+def in_fp8(folder: Path) -> Path:
+    """Weights in FP8, with a scale a block of 16 by 16, as DeepSeek and others publish theirs."""
+    written = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        written[name] = weight
+        if "proj" in name:
+            rows, columns = (size // 16 for size in weight.shape)
+            blocks = weight.view(rows, 16, columns, 16)
+            scale = blocks.abs().amax(dim=(1, 3)) / LARGEST
+            written[name] = (blocks / scale[:, None, :, None]).to(torch.float8_e4m3fn).view(weight.shape)
+            written[f"{name}_scale_inv"] = scale
+    save_file(written, folder / "model.safetensors", metadata={"format": "pt"})
+    return with_quantisation(
+        folder,
+        quant_method="fp8",
+        activation_scheme="dynamic",
+        weight_block_size=[16, 16],
+        modules_to_not_convert=["lm_head"],
+    )
+
+
+def in_compressed_tensors(folder: Path) -> Path:
+    """Weights in FP8, with a scale a row."""
+    pytest.importorskip("compressed_tensors")
+    written = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        written[name] = weight
+        if "proj" in name:
+            scale = weight.abs().amax(dim=1, keepdim=True) / LARGEST
+            written[name], written[f"{name}_scale"] = (weight / scale).to(torch.float8_e4m3fn), scale
+    save_file(written, folder / "model.safetensors", metadata={"format": "pt"})
+    kind = {"num_bits": 8, "type": "float", "symmetric": True}
+    group = {
+        "targets": ["Linear"],
+        "weights": {**kind, "strategy": "channel", "dynamic": False},
+        "input_activations": {**kind, "strategy": "token", "dynamic": True},
+    }
+    return with_quantisation(
+        folder,
+        quant_method="compressed-tensors",
+        format="float-quantized",
+        quantization_status="compressed",
+        ignore=["lm_head"],
+        config_groups={"group_0": group},
+    )
+
+
+def in_bits(bits: int) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        pytest.importorskip("bitsandbytes")
+        how = BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8, bnb_4bit_compute_dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, quantization_config=how, dtype=torch.float32, device_map={"": "cpu"}
+        )
+        model.save_pretrained(folder)
+        return folder
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "words", "tolerance"),
+    [
+        pytest.param(in_fp8, "fp8", 0.4, id="fp8"),
+        pytest.param(in_compressed_tensors, "compressed-tensors", 0.4, id="compressed-tensors"),
+        pytest.param(in_bits(8), "bitsandbytes, 8 bits", 0.1, id="8 bits"),
+        pytest.param(in_bits(4), "bitsandbytes, 4 bits", 0.8, id="4 bits"),
+    ],
+)
+def test_quantised_weights_are_another_model_near_the_plain_one(
+    tmp_path: Path, write: Callable[[Path], Path], words: str, tolerance: float
+) -> None:
+    # bitsandbytes packs weights in blocks of 64.
+    folder = save_model(tmp_path / "model", hidden_size=64, intermediate_size=64, initializer_range=0.1)
+    plain = tokenized(folder, tmp_path / "data")
+    expected = score(plain, forward_of(plain), list(SENTENCES))
+    plain_parameters = parameters(plain)
+    model = tokenized(write(folder), tmp_path / "data")
+    assert model.identity.model_fingerprint != plain.identity.model_fingerprint
+    forward = forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
+    card = read_json(DataPaths(tmp_path / "data").model_card(model.identity.model_fingerprint))
+    assert (card["weights_format"], card["parameters"]) == (words, plain_parameters)
+    found = score(model, forward, list(SENTENCES))
+    differences = [np.abs(one["logprob"] - other["logprob"]) for one, other in zip(found, expected, strict=True)]
+    assert 0 < np.concatenate(differences).mean() < tolerance
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True},
+            r"\(bitsandbytes, 4 bits\), and bitsandbytes is not installed: pip install 'corpus-audit\[quantised\]'",
+        ),
+        ({"load_in_8bit": True}, r"\(bitsandbytes, 8 bits\), and bitsandbytes is not installed"),
+        (
+            {"quant_method": "compressed-tensors"},
+            r"compressed-tensors is not installed: pip install 'corpus-audit\[quantised\]'",
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4},
+            r"\(gptq, 4 bits\), and optimum gptqmodel is not installed: pip install --no-build-isolation",
+        ),
+        ({"quant_method": "awq", "bits": 4}, r"\(awq, 4 bits\), and gptqmodel is not installed"),
+        ({"quant_method": "new"}, "are quantised as 'new', which is not read here: take them in one of bitsandbytes"),
+    ],
+)
+def test_a_format_without_its_package_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], words: str
+) -> None:
+    folder = with_quantisation(save_model(tmp_path / "model"), **fields)
+    monkeypatch.setattr(quantised, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=words) as refused:
+        load_weights(tokenized(folder, tmp_path / "data"), "cpu")
+    assert "\n" not in str(refused.value)
+
+
+def test_quantised_weights_are_not_divided(tmp_path: Path) -> None:
+    folder = in_fp8(save_model(tmp_path / "model"))
+    model = tokenized(folder, tmp_path / "data", tensor_parallel=2)
+    with pytest.raises(ModelError, match=r"cannot be divided: its weights are quantised \(fp8\); set devices: auto"):
+        forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
+
+
+def test_what_stays_packed_takes_its_own_bytes(tmp_path: Path) -> None:
+    model = tokenized(in_fp8(save_model(tmp_path / "model")), tmp_path / "data")
+    assert weight_bytes(model, "cpu") == 4 * parameters(model)
+    files = sum(weight.nbytes for weight in load_file(tmp_path / "model" / "model.safetensors").values())
+    assert weight_bytes(model, "cuda") == files < weight_bytes(model, "cpu")
+
+
+def test_a_plain_models_card_names_no_format(tmp_path: Path) -> None:
+    model, paths = tokenized(save_model(tmp_path / "model"), tmp_path / "data"), DataPaths(tmp_path / "data")
+    write_card(model, paths)
+    assert read_json(paths.model_card(model.identity.model_fingerprint))["weights_format"] is None

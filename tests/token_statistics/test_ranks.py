@@ -1,0 +1,182 @@
+"""A model divided over processes gives what it gives whole, and no failure of one of them leaves anything waiting."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from tiny_models import save_model, tokenized
+from whole_and_divided import TEXTS, WANTED, assert_alike, assert_extracts_alike, farthest
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.weights import load_weights
+from audit_pipeline.token_statistics.encode import encode, window_and_stride
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.windows import windows_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SLOW_TO_END = 20.0
+
+
+def passes_of(folder: Path, data: Path, ranks: int) -> tuple[TokenizedModel, ForwardPass, ForwardPass]:
+    """The model, whole and divided, its products made alike."""
+    model = tokenized(folder, data)
+    divided = forward_pass(tokenized(folder, data, tensor_parallel=ranks), DataPaths(data), "cpu")
+    checked = replace(divided.checked, onednn=False)
+    return model, ForwardPass(load_weights(model, "cpu"), model.vocab_size, checked), divided
+
+
+@pytest.fixture(scope="module")
+def passes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TokenizedModel, ForwardPass, ForwardPass]]:
+    folder = tmp_path_factory.mktemp("divided")
+    found = passes_of(save_model(folder / "model"), folder / "data", 2)
+    yield found
+    found[2].close()
+
+
+def ranks_of_this_process() -> list[psutil.Process]:
+    return [one for one in psutil.Process().children(recursive=True) if "import serve" in " ".join(one.cmdline())]
+
+
+def test_a_divided_model_gives_what_it_gives_whole(passes: tuple[TokenizedModel, ForwardPass, ForwardPass]) -> None:
+    assert passes[2].shared_prefix
+    assert passes[2].packed
+    assert_alike(*passes, tolerance=1e-3)
+    assert_extracts_alike(*passes)
+
+
+def test_a_rank_that_is_killed_ends_the_run_at_once_with_its_name(
+    passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
+) -> None:
+    model, _, divided = passes
+    encoded = encode(model, TEXTS)
+    batch = windows_of(0, encoded[0], *window_and_stride(model))
+    divided.run(encoded, batch, WANTED)
+    running = ranks_of_this_process()
+    assert len(running) == 2
+    running[1].kill()
+    with pytest.raises(ModelError, match=r"divided over 2 processes, and rank 1 was ended by SIGKILL.*run it again"):
+        divided.run(encoded, batch, WANTED)
+    assert not ranks_of_this_process()
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_while_the_others_wait_for_it_ends_them(
+    passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
+) -> None:
+    with pytest.raises(ModelError, match="rank 1 ended with exit code 7"):
+        passes[2].apply(die_in_step, 1)
+    assert not ranks_of_this_process()
+
+
+@pytest.mark.slow
+def test_a_batch_too_large_for_one_rank_is_too_large_for_all(
+    passes: tuple[TokenizedModel, ForwardPass, ForwardPass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, whole, divided = passes
+    encoded = encode(model, TEXTS[:4])
+    batch = [one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))]
+    monkeypatch.setattr(ForwardPass, "run", crowded)
+    with pytest.raises(torch.OutOfMemoryError, match="rank 1"):
+        divided.run(encoded, batch, WANTED)
+    monkeypatch.undo()
+    assert not ranks_of_this_process()
+    # Known by now: nothing is started for it.
+    with pytest.raises(torch.OutOfMemoryError, match="too large before"):
+        divided.run(encoded, batch, WANTED)
+    assert not ranks_of_this_process()
+    assert farthest(whole.run(encoded, batch[:2], WANTED), divided.run(encoded, batch[:2], WANTED)) < 1e-3
+
+
+@pytest.mark.slow
+def test_an_error_of_one_rank_is_told_with_where_it_was(
+    passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
+) -> None:
+    with pytest.raises(RuntimeError, match=r"rank \d of model failed:(?s:.*)KeyError: 'nothing of that name'"):
+        passes[2].apply(raise_key_error)
+    assert not ranks_of_this_process()
+
+
+@pytest.mark.slow
+def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model")
+    code = (
+        "import sys, time; from pathlib import Path; from test_ranks import passes_of\n"
+        "if __name__ == '__main__':\n"
+        f"    found = passes_of(Path({str(folder)!r}), Path({str(tmp_path / 'data')!r}), 2)\n"
+        "    print('ready', flush=True); time.sleep(600)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"ready\n"
+        ranks = psutil.Process(started.pid).children()
+        assert len(ranks) == 2
+        started.send_signal(signal.SIGKILL)
+    gone, alive = psutil.wait_procs(ranks, timeout=SLOW_TO_END)
+    assert len(gone) == 2
+    assert not alive
+
+
+@pytest.mark.slow
+def test_the_embedded_model_divided_by_three(
+    real_model: tuple[TokenizedModel, ForwardPass], real_data: DataPaths
+) -> None:
+    model, loaded = real_model
+    entry = model.entry.model_copy(update={"tensor_parallel": 3})
+    divided = forward_pass(load_tokenizer(entry, real_data), real_data, "cpu")
+    # Their products made alike.
+    whole = ForwardPass(loaded.model, model.vocab_size, replace(divided.checked, onednn=False))
+    assert_alike(model, whole, divided, tolerance=1e-3)
+    assert_extracts_alike(model, whole, divided)
+    divided.close()
+
+
+@pytest.mark.parametrize(
+    ("family", "ranks", "words"),
+    [
+        ("llama", 3, "has 4 attention heads and 2 key-value heads, which go by 2"),
+        ("gpt2", 2, "no tensor-parallel plan for gpt2; set devices: auto"),
+    ],
+)
+def test_what_cannot_be_divided_is_told_before_anything_is_started(
+    tmp_path: Path, family: str, ranks: int, words: str
+) -> None:
+    model = tokenized(save_model(tmp_path / "model", family), tmp_path / "data", tensor_parallel=ranks)
+    with pytest.raises(ModelError, match=words):
+        forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
+    assert not ranks_of_this_process()
+
+
+def die_in_step(forward: ForwardPass, rank: int) -> None:
+    """One rank ends, the others wait for it in a sum over all of them."""
+    if torch.distributed.get_rank() == rank:
+        os._exit(7)
+    torch.distributed.all_reduce(torch.ones(1))
+
+
+def crowded(forward: ForwardPass, *given: object, **named: object) -> None:
+    """One rank has no room, the others wait for it."""
+    if torch.distributed.get_rank() == 1:
+        raise torch.OutOfMemoryError("no room")
+    torch.distributed.all_reduce(torch.ones(1))
+
+
+# As what it stands for.
+crowded.__name__ = "run"
+
+
+def raise_key_error(forward: ForwardPass) -> None:
+    raise KeyError("nothing of that name")

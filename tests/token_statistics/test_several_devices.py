@@ -1,0 +1,44 @@
+"""Layers on several devices, as far as a machine without a GPU shows it: some in memory, some on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_models import forward_of, save_model, tokenized
+from whole_and_divided import assert_alike, assert_extracts_alike
+
+from audit_pipeline.models import weights
+from audit_pipeline.models.room import Memory, weight_bytes
+from audit_pipeline.models.weights import load_weights
+from audit_pipeline.token_statistics.forward import ForwardPass
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+# What is in memory and what is not; gemma2's head is its embedding, bloom's packed branches need other positions.
+@pytest.mark.parametrize(("family", "share"), [("llama", 0.8), ("llama", 0.1), ("gemma2", 0.8), ("bloom", 0.1)])
+def test_layers_that_are_not_in_memory_give_what_they_give_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, share: float
+) -> None:
+    layers = {} if family == "bloom" else {"num_hidden_layers": 5}
+    folder = save_model(tmp_path / "model", family, **layers)
+    model, told = tokenized(folder, tmp_path / "data", devices="auto"), list[str]()
+    size = weight_bytes(model, "cpu")
+    monkeypatch.setattr(weights, "main_memory", lambda: Memory(size, int(share * size)))
+    spread = load_weights(model, "cpu", told.append)
+    devices = {parameter.device.type for parameter in spread.parameters()}
+    assert devices == ({"cpu", "meta"} if share > 0.5 else {"meta"})
+    assert told == [f"model: its layers lie on {'cpu, disk' if share > 0.5 else 'disk'}"]
+    whole, forward = forward_of(tokenized(folder, tmp_path / "data")), ForwardPass(spread, model.vocab_size)
+    assert forward.checked == whole.checked
+    assert forward.device.type == "cpu"
+    assert_alike(model, whole, forward, tolerance=1e-5)
+    assert_extracts_alike(model, whole, forward)
+
+
+def test_a_model_that_fits_lies_on_one_device(tmp_path: Path) -> None:
+    folder, told = save_model(tmp_path / "model"), list[str]()
+    spread = load_weights(tokenized(folder, tmp_path / "data", devices="auto"), "cpu", told.append)
+    assert {parameter.device.type for parameter in spread.parameters()} == {"cpu"}
+    assert told == ["model: its layers lie on cpu"]
