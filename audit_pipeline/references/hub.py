@@ -43,6 +43,9 @@ class HubStream:
         self._group, self._row = (0, 0) if state is None else (int(state["group"]), int(state["row"]))
         self._begin: State | None = None if state is None else state["inner"]
         self._rows: Any = None
+        # The first row that cannot be used, as long as none could be.
+        self._unusable: Skipped | None = None
+        self._usable = state is not None
 
     def __iter__(self) -> Iterator[str | Skipped]:
         # Here and not above: importing datasets takes a second, and only this needs it.
@@ -64,10 +67,22 @@ class HubStream:
                     self._row += 1
                     item = self._item(row, parquet=parquet)
                     if item is not None:
+                        self._require_usable(item)
                         yield item
             except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
                 raise self._broken_off(error) from error
             self._group, self._begin, self._rows = self._group + 1, None, None
+
+    def _require_usable(self, item: str | Skipped) -> None:
+        if not isinstance(item, Skipped):
+            self._usable = True
+        elif not self._usable:
+            self._unusable = self._unusable or item
+            if self._row >= _LOOKED_AT:
+                raise DataError(
+                    f"{self._what}: none of its first {_LOOKED_AT:,} rows can be used; the first: "
+                    f"{self._unusable.reason}; correct files or text_column, {_REMEDY}"
+                )
 
     def _broken_off(self, error: Exception) -> DataError:
         fault = fault_of(error)

@@ -24,6 +24,7 @@ def built(name: str) -> dict[str, object]:
         "digest": report.digest,
         "texts": sorted(zip(columns["text"], columns["label"], strict=True)),
         "commits": [one["commit"] for one in provenance],
+        "provenance": provenance,
     }
 
 

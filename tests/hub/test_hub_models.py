@@ -18,7 +18,8 @@ from tiny_models import save_model
 
 Told = Callable[..., Any]
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
-CUT = 1000
+CHUNK = 10 << 20
+"""The client keeps so much at a time, and goes on from there."""
 
 
 @pytest.fixture(scope="module")
@@ -94,23 +95,24 @@ def test_a_command_ends_with_that_one_line(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: dict[str, bytes]) -> None:
-    for name in ("busy", "waits", "cut", "reset", "broken"):
-        hub.add("model", f"maker/{name}", files)
+    names = ("busy", "waits", "reset", "broken", "cut")
+    large = {**files, "model.safetensors": bytes(range(256)) * (12 << 12)}
+    for name in names:
+        hub.add("model", f"maker/{name}", large if name == "cut" else files)
     hub.fail("/api/models/maker/busy", fault(429, retry_after=30), times=1)
     hub.fail("/maker/waits/resolve/", fault(429, retry_after=0), times=1, method="GET")
-    hub.cut("maker/cut/model.safetensors", after=CUT)
-    hub.cut("maker/reset/model.safetensors", after=CUT, reset=True)
+    hub.cut("maker/cut/model.safetensors", after=CHUNK + 1000)
+    hub.cut("maker/reset/model.safetensors", after=1000, reset=True)
     hub.fail("/api/models/maker/broken", fault(503), times=1)
-    names = ("busy", "waits", "cut", "reset", "broken")
-    busy, waits, cut, reset, broken = told("locating.py", *[(f"maker/{name}", None) for name in names])
+    busy, waits, reset, broken, cut = told("locating.py", *[(f"maker/{name}", None) for name in names])
     assert "maker/busy cannot be had now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
     assert "maker/reset cannot be had now: the hub cannot be reached, or broke off" in reset["error"]
     assert "maker/broken cannot be had now: the hub is busy (status 503)" in broken["error"]
     assert [one["transient"] for one in (busy, reset, broken)] == [True] * 3
     assert files_of(Path(waits["folder"])) == files
-    assert files_of(Path(cut["folder"])) == files
+    assert files_of(Path(cut["folder"])) == large
     ranges = [request.header("Range") for request in hub.asked("maker/cut/model.safetensors")]
-    assert ranges == [None, f"bytes={CUT}-"], "what was there already is not fetched again"
+    assert ranges == [None, f"bytes={CHUNK}-"], "what was there already is not fetched again"
 
     # What is left of it is not taken for a model, and the next run makes it whole.
     [offline] = told("locating.py", ("maker/reset", None), HF_HUB_OFFLINE="1")
@@ -124,10 +126,11 @@ def test_without_the_hub_the_cache_is_used_where_it_holds_the_model(
     hub: HubServer, told: Told, files: dict[str, bytes]
 ) -> None:
     main = hub.add("model", "maker/kept", files).refs["main"]
-    assert told("locating.py", ("maker/kept", None))[0]["commit"] == main
+    [there] = told("locating.py", ("maker/kept", None))
+    assert (there["commit"], there["weights"]) == (main, f"hub:maker/kept@{main}")
     hub.stop()
     kept, never = told("locating.py", ("maker/kept", None), ("maker/never", None))
-    assert kept["commit"] == main
+    assert kept == there
     assert "maker/never cannot be had now: the hub cannot be reached, or broke off" in never["error"]
     assert never["transient"] is True
     [off] = told("locating.py", ("maker/never", None), HF_HUB_OFFLINE="1")
