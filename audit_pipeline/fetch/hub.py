@@ -80,6 +80,11 @@ def hub_errors(
         raise (passing if fault.passing else lasting)(f"{name} {fault.why}, {instead}") from error
 
 
+def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:
+    """Whether there is no such repository, or nobody without the right token is told of it."""
+    return isinstance(error, RepositoryNotFoundError) or error.response.status_code == _UNAUTHORISED
+
+
 def _behind(error: BaseException) -> Iterator[BaseException]:
     """``error``, what caused it, what caused that; `datasets` hides causes, and says that it found no file."""
     one: BaseException | None = error
@@ -104,8 +109,7 @@ def _refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | Non
         return HubFault(f"has no revision {revision}: correct it", False)
     if isinstance(error, RemoteEntryNotFoundError):
         return HubFault("has no such file: correct its name", False)
-    # Without a token the hub answers so for what does not exist too.
-    if isinstance(error, RepositoryNotFoundError) or status == _UNAUTHORISED:
+    if is_missing(error):
         return HubFault("is not on the hub, or is private: check the name, or set HF_TOKEN", False)
     if status_may_pass(status):
         pause = seconds_asked_for(error.response.headers.get("Retry-After"))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -19,7 +20,9 @@ from made_repositories import c4, chinese_web_text, jsonl, mixed, parquet
 from tokenizers import Tokenizer
 
 Told = Callable[..., Any]
+ROOT = Path(__file__).parent.parent.parent
 C4, CHINESE = "allenai/c4", "CASIA-LM/ChineseWebText"
+SHIPPED = yaml.safe_load((ROOT / "config" / "references.yaml").read_text(encoding="utf-8"))["references"]
 KILLED_AFTER = 150
 
 
@@ -53,50 +56,35 @@ def configured(tmp_path: Path) -> Callable[..., dict[str, str]]:
     return write
 
 
-def as_counts(found: dict[str, Any]) -> dict[int, int]:
-    return {token: count for token, count in enumerate(found["counts"]) if count}
-
-
-def test_the_shipped_corpora_are_counted_killed_and_counted_on(
+def test_corpora_are_counted_killed_and_counted_on_through_faults_that_pass(
     hub: HubServer,
     run: Callable[..., subprocess.CompletedProcess[str]],
     told: Told,
     tiny_model: Path,
     plain: Callable[[Sequence[str]], dict[int, int]],
-) -> None:
-    files, texts = c4()
-    chinese_files, chinese_texts = chinese_web_text()
-    hub.add("dataset", C4, files)
-    hub.add("dataset", CHINESE, chinese_files)
-    script = str(Path(__file__).parent / "counting.py")
-    killed = run(sys.executable, script, json.dumps([("c4_en", str(tiny_model), KILLED_AFTER)]))
-    assert killed.returncode == -signal.SIGKILL
-    english, chinese = told("counting.py", ("c4_en", str(tiny_model), None), ("chinesewebtext", str(tiny_model), None))
-    assert english["began_behind"] == KILLED_AFTER, "it goes on from the checkpoint"
-    assert (english["documents"], english["skipped"]) == (len(texts), 0)
-    assert as_counts(english) == plain(texts)
-    assert (chinese["documents"], chinese["skipped"]) == (len(chinese_texts), 0)
-    assert as_counts(chinese) == plain(chinese_texts)
-    read = {request.path.partition("=")[2] for request in hub.asked("response-content-disposition")}
-    assert not [path for path in read if "validation" in path or "noclean" in path or path.endswith("test.jsonl")]
-
-
-def test_files_of_three_formats_are_counted_through_faults_that_pass(
-    hub: HubServer,
-    told: Told,
-    tiny_model: Path,
-    plain: Callable[[Sequence[str]], dict[int, int]],
     configured: Callable[..., dict[str, str]],
 ) -> None:
-    files, texts = mixed()
-    hub.add("dataset", "maker/mixed", files)
-    patterns = ["*.parquet", "*.jsonl", "*.jsonl.gz"]
-    environment = configured(mixed={"hub": "maker/mixed", "files": patterns})
+    """The corpora that are shipped, and one with files of three formats."""
+    made = {"c4_en": c4(), "chinesewebtext": chinese_web_text(), "mixed": mixed()}
+    for name, (files, _) in zip((C4, CHINESE, "maker/mixed"), made.values(), strict=True):
+        hub.add("dataset", name, files)
+    environment = configured(
+        **{name: SHIPPED[name] for name in ("c4_en", "chinesewebtext")},
+        mixed={"hub": "maker/mixed", "files": ["*.parquet", "*.jsonl", "*.jsonl.gz"]},
+    )
     hub.cut("maker/mixed/data/c.jsonl.gz", after=50)
     hub.fail("maker/mixed/resolve/", fault(429, retry_after=0), times=1, method="GET")
-    [found] = told("counting.py", ("mixed", str(tiny_model), None), **environment)
-    assert (found["documents"], found["skipped"]) == (len(texts), 1)
-    assert as_counts(found) == plain(texts)
+    script = str(Path(__file__).parent / "counting.py")
+    killed = run(sys.executable, script, json.dumps([("c4_en", str(tiny_model), KILLED_AFTER)]), **environment)
+    assert killed.returncode == -signal.SIGKILL
+    found = told("counting.py", *[(name, str(tiny_model), None) for name in made], **environment)
+    for one, (name, (_, texts)) in zip(found, made.items(), strict=True):
+        assert (one["documents"], one["skipped"]) == (len(texts), 1 if name == "mixed" else 0)
+        assert {token: count for token, count in enumerate(one["counts"]) if count} == plain(texts)
+    assert found[0]["began_behind"] == KILLED_AFTER, "it goes on from the checkpoint"
+    read = {unquote(request.path) for request in hub.asked("response-content-disposition")}
+    assert not [path for path in read if "validation" in path or "noclean" in path]
+    assert not hub.asked("test.jsonl"), "no file that the patterns leave out"
 
 
 def test_what_cannot_be_counted_says_what_to_do(
