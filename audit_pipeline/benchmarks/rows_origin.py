@@ -119,9 +119,10 @@ def folder_rows(folder: Path, split: str, named_by: str, subset: str | None = No
 def hub_rows(
     hub: str, split: str, revision: str | None, path_variable: str | None, subset: str | None = None
 ) -> OriginRows:
-    """The rows of a split of a hub data set, downloaded or from the hub's cache.
+    """The rows of a split of a hub data set at one commit, downloaded or from the hub's cache.
 
-    Raises DataError where it cannot be reached, found or read, saying what to do.
+    Raises DataError where it cannot be reached (HubDataUnreachableError where that may pass), found or read, and where
+    only another commit of it is in the cache, saying what to do.
     """
     # Here and not above: importing datasets takes a second, and only this path needs it.
     import httpx2  # noqa: PLC0415
@@ -134,7 +135,8 @@ def hub_rows(
     commit = _commit_of(hub, revision, instead)
     _require_let_in(hub, commit, instead)
     try:
-        rows = load_dataset(hub, subset, split=split, revision=commit)
+        # Not in memory, whatever the environment says: the names of its files tell what was read.
+        rows = load_dataset(hub, subset, split=split, revision=commit, keep_in_memory=False)
     except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
         fault = fault_of(error, revision)
         if fault is None:

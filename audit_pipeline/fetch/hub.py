@@ -52,6 +52,13 @@ class HubFault:
 def fault_of(error: BaseException, revision: str | None = None) -> HubFault | None:
     """What an error of the hub's clients means, by itself or by what led to it; None where it is none of theirs."""
     every = list(_behind(error))
+    if (
+        isinstance(error, OSError)
+        and error.errno is not None
+        and not isinstance(error, (ConnectionError, TimeoutError))
+    ):
+        # The disk's: the client goes on with a download while it handles the fault that it met before.
+        return None
     if _is_offline(every):
         partly = " whole" if _first(every, IncompleteSnapshotError) is not None else ""
         return HubFault(f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", passing=False)

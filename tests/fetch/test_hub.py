@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import httpx2
@@ -76,6 +77,11 @@ def test_an_error_of_the_hub_is_told_in_our_words(error: Exception, why: str, pa
         raise error
     assert "\n" not in str(raised.value)
     assert is_transient(raised.value) is passing
+
+
+def test_a_full_disk_is_not_the_hubs_fault_though_it_was_met_before() -> None:
+    full = hidden(OSError(errno.ENOSPC, "No space left on device"), httpx2.ReadError("broke off"))
+    assert fault_of(full) is None
 
 
 @pytest.mark.parametrize("make", [lambda: OSError("disk"), lambda: HFValidationError("bad name")])

@@ -14,10 +14,8 @@ from pathlib import Path
 
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
-from audit_pipeline.operate.dagster.retries import is_transient
 from audit_pipeline.references import count
 from audit_pipeline.references.build import build_frequencies
 from audit_pipeline.references.config import load_references
@@ -37,10 +35,7 @@ def counted(corpus: str, folder: str, killed_after: int | None) -> dict[str, obj
             os.kill(os.getpid(), signal.SIGKILL)
 
     step = LineageStep.now("run", "token_frequencies", "1")
-    try:
-        report = build_frequencies(load_references()[corpus], model, paths, step, on_progress=watch)
-    except AuditError as error:
-        return {"error": str(error), "transient": is_transient(error)}
+    report = build_frequencies(load_references()[corpus], model, paths, step, on_progress=watch)
     assert report.count is not None
     return {
         "counts": report.count.counts.tolist(),

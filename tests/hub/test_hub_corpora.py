@@ -88,7 +88,7 @@ def test_corpora_are_counted_killed_and_counted_on_through_faults_that_pass(
 
 
 def test_what_cannot_be_counted_says_what_to_do(
-    hub: HubServer, told: Told, tiny_model: Path, configured: Callable[..., dict[str, str]]
+    hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
 ) -> None:
     good = {"a.jsonl": jsonl([{"text": "x"}])}
     hub.add("dataset", "maker/gated", good, gated=True)
@@ -113,13 +113,13 @@ def test_what_cannot_be_counted_says_what_to_do(
         "lists": "none of its first 1,000 rows can be used; the first: column 'text' is not a string but list; correct",
         "columns": "the data set maker/columns cannot be read behind row 0 (",
     }
-    found = told("counting.py", *[(name, str(tiny_model), None) for name in expected], **environment)
+    found = told("streaming.py", *expected, **environment)
     for (name, message), one in zip(expected.items(), found, strict=True):
         assert message in one["error"]
         assert "\n" not in one["error"]
         assert one["transient"] is (name == "busy")
     # A stream cannot be read offline, whatever is in the cache.
-    [offline] = told("counting.py", ("gated", str(tiny_model), None), HF_HUB_OFFLINE="1", **environment)
+    [offline] = told("streaming.py", "gated", HF_HUB_OFFLINE="1", **environment)
     assert "maker/gated is not in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
     assert "set path to a copy of its files" in offline["error"]
     assert offline["transient"] is False

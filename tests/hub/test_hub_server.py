@@ -57,6 +57,6 @@ def test_refusals_have_the_hubs_own_codes(hub: HubServer, tmp_path: Path) -> Non
         api.hf_hub_download("maker/gated", "README.md", repo_type="dataset", cache_dir=tmp_path)
     with pytest.raises(RevisionNotFoundError):
         api.dataset_info("maker/gated", revision="v9")
+    let_in = HfApi(endpoint=hub.url, token=TOKEN)
     with pytest.raises(RemoteEntryNotFoundError):
-        let_in = HfApi(endpoint=hub.url, token=TOKEN)
         let_in.hf_hub_download("maker/gated", "none.txt", repo_type="dataset", cache_dir=tmp_path)
