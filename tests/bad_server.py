@@ -11,12 +11,15 @@ any one source.
         fetch(server.url + "/flaky")
         assert server.asked() == ["/flaky", "/flaky", "/flaky"]
 
-Paths are given without a query. What is not served is a 404. Every request is in ``server.requests``, in order.
+Paths are given without a query. What is not served is a 404, or what ``otherwise`` makes of the request: a server of
+another kind (hub_server.py). Every request is in ``server.requests``, in order.
 """
 
 from __future__ import annotations
 
 import gzip
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +36,8 @@ HTML = "text/html; charset=utf-8"
 class Answer:
     """What is sent: ``sent`` bytes of the body only, where set, and then the connection is closed.
 
-    ``pause`` seconds pass before the first byte, ``drip`` seconds after each byte of the body.
+    ``reset`` closes it as a machine does that has lost it: with a reset in place of an end. ``pause`` seconds pass
+    before the first byte, ``drip`` seconds after each byte of the body.
     """
 
     body: bytes = b""
@@ -43,6 +47,7 @@ class Answer:
     sent: int | None = None
     pause: float = 0.0
     drip: float = 0.0
+    reset: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,12 @@ class Request:
     path: str
     headers: Mapping[str, str]
     at: float
+    method: str = "GET"
+    body: bytes = b""
+
+    def header(self, name: str) -> str | None:
+        """A header's value, however the client spells its name."""
+        return {key.lower(): value for key, value in self.headers.items()}.get(name.lower())
 
     @property
     def query(self) -> dict[str, str]:
@@ -108,8 +119,9 @@ def robots(rules: str) -> Answer:
 class BadServer:
     """The server, on a free port of 127.0.0.1; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, otherwise: Callable[[Request], Answer] = lambda request: fault(404)) -> None:
         self.requests: list[Request] = []
+        self._otherwise = otherwise
         self._answers: dict[str, Callable[[Request], Answer]] = {}
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -159,15 +171,16 @@ class BadServer:
     def _answer(self, request: Request) -> Answer:
         with self._lock:
             self.requests.append(request)
-            make = self._answers.get(urlsplit(request.path).path)
-            return make(request) if make is not None else fault(404)
+            return self._answers.get(urlsplit(request.path).path, self._otherwise)(request)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                answer = server._answer(Request(self.path, dict(self.headers.items()), time.monotonic()))
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                request = Request(self.path, dict(self.headers.items()), time.monotonic(), self.command, body)
+                answer = server._answer(request)
                 if answer.pause and server._stopping.wait(answer.pause):
                     return
                 headers = {"Content-Type": answer.media_type, "Content-Length": str(len(answer.body)), **answer.headers}
@@ -177,14 +190,21 @@ class BadServer:
                         if value:
                             self.send_header(name, value)
                     self.end_headers()
-                    self._send(answer)
+                    if self.command != "HEAD":
+                        self._send(answer)
                 except OSError:
                     return  # The client has hung up, which is what some tests want.
+
+            do_HEAD = do_POST = do_GET  # noqa: N815 - so http.server calls them
 
             def _send(self, answer: Answer) -> None:
                 body = answer.body[: answer.sent]
                 if not answer.drip:
                     self.wfile.write(body)
+                    if answer.reset:
+                        self.wfile.flush()
+                        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                        self.connection.close()
                     return
                 for byte in body:
                     if server._stopping.wait(answer.drip):

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from audit_pipeline.benchmarks.builder import Provenance
 from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, DataSetPart, PackageFile, RowsSettings
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, one_line
 from audit_pipeline.fetch.archives import read_wheel_member
 from audit_pipeline.fetch.arrow import saved_as
 from audit_pipeline.fetch.index import configured_index
@@ -119,31 +119,41 @@ def folder_rows(folder: Path, split: str, named_by: str, subset: str | None = No
 def hub_rows(
     hub: str, split: str, revision: str | None, path_variable: str | None, subset: str | None = None
 ) -> OriginRows:
-    """The rows of a split of a hub data set, downloaded or from the hub's cache.
+    """The rows of a split of a hub data set at one commit, downloaded or from the hub's cache.
 
-    Raises DataError where it cannot be reached, found or read, saying what to do.
+    Raises DataError where it cannot be reached (HubDataUnreachableError where that may pass), found or read, and where
+    only another commit of it is in the cache, saying what to do.
     """
     # Here and not above: importing datasets takes a second, and only this path needs it.
+    import httpx2  # noqa: PLC0415
     from datasets import load_dataset  # noqa: PLC0415
-    from datasets.exceptions import DatasetNotFoundError, DatasetsError  # noqa: PLC0415
+    from datasets.exceptions import DatasetsError  # noqa: PLC0415
+
+    from audit_pipeline.fetch.hub import HubDataUnreachableError, fault_of  # noqa: PLC0415
 
     instead = _instead(path_variable, f"{split}.jsonl")
+    commit = _commit_of(hub, revision, instead)
+    _require_let_in(hub, commit, instead)
     try:
-        rows = load_dataset(hub, subset, split=split, revision=revision)
-    except DatasetNotFoundError as error:
-        raise DataError(_cannot_be_had(hub, error, instead)) from error
-    except ConnectionError as error:
-        raise DataError(_cannot_be_reached(hub, error, instead)) from error
-    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"split {split} of the data set {hub} cannot be read ({_one_line(error)}); {instead}"
-        ) from error
+        # Not in memory, whatever the environment says: the names of its files tell what was read.
+        rows = load_dataset(hub, subset, split=split, revision=commit, keep_in_memory=False)
+    except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
+        fault = fault_of(error, revision)
+        if fault is None:
+            raise DataError(
+                f"split {split} of the data set {hub} cannot be read ({one_line(error)}); {instead}"
+            ) from error
+        kind = HubDataUnreachableError if fault.passing else DataError
+        raise kind(f"the data set {hub} {fault.why}, or {instead}") from error
     found = tuple(Row(f"{hub}/{split}:{index + 1}", index, dict(row)) for index, row in enumerate(rows))
-    commits = {match.group() for url in rows.info.download_checksums or () if (match := _COMMIT.search(url))}
-    provenance = {
-        **{"hub": hub, "subset": subset, "split": split, "revision": revision},
-        "commit": commits.pop() if len(commits) == 1 else None,
-    }
+    read = {part for file in rows.cache_files for part in Path(file["filename"]).parts if _COMMIT.fullmatch(part)}
+    if read != {commit}:
+        # Where the hub does not answer, `datasets` takes whatever version it read last, and only logs that.
+        raise DataError(
+            f"the data set {hub} is not in the local cache at commit {commit}, only at {', '.join(sorted(read))}: "
+            f"go online, or {instead}"
+        )
+    provenance = {"hub": hub, "subset": subset, "split": split, "revision": revision, "commit": commit}
     return OriginRows(RowFile(found, ()), f"{hub}, split {split}", provenance)
 
 
@@ -154,36 +164,26 @@ def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_var
     DataError where a file cannot be had or read, saying what to do.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
-    from huggingface_hub.errors import (  # noqa: PLC0415
-        EntryNotFoundError,
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import RemoteEntryNotFoundError  # noqa: PLC0415
 
+    from audit_pipeline.fetch.hub import HubDataUnreachableError, hub_errors  # noqa: PLC0415
+
+    commit = _commit_of(hub, revision, _instead(path_variable, files[0]))
     paths: list[Path] = []
     for file in files:
         instead = _instead(path_variable, file)
-        try:
-            paths.append(Path(hf_hub_download(hub, file, repo_type="dataset", revision=revision)))
-        except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
-            raise DataError(_cannot_be_had(hub, error, instead)) from error
-        except LocalEntryNotFoundError as error:
-            raise DataError(_cannot_be_reached(hub, error, instead)) from error
-        except EntryNotFoundError as error:
-            raise DataError(f"the data set {hub} holds no file {file}; correct files, or {instead}") from error
-        except (HfHubHTTPError, OSError) as error:
-            raise DataError(_cannot_be_reached(hub, error, instead)) from error
-    rows = _file_rows(paths, f"{hub}, {', '.join(files)}")
-    commits = {part for path in paths for part in path.parts if _COMMIT.fullmatch(part)}
+        with hub_errors(f"the data set {hub}", revision, f"or {instead}", DataError, HubDataUnreachableError):
+            try:
+                paths.append(Path(hf_hub_download(hub, file, repo_type="dataset", revision=commit)))
+            except RemoteEntryNotFoundError as error:
+                raise DataError(f"the data set {hub} holds no file {file}; correct files, or {instead}") from error
     provenance = {
-        **{"hub": hub, "revision": revision, "commit": commits.pop() if len(commits) == 1 else None},
+        "hub": hub,
+        "revision": revision,
+        "commit": commit,
         "files": dict(zip(files, _digests(paths), strict=True)),
     }
-    return replace(rows, provenance=provenance)
+    return replace(_file_rows(paths, f"{hub}, {', '.join(files)}"), provenance=provenance)
 
 
 def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
@@ -249,16 +249,27 @@ def _instead(path_variable: str | None, file: str) -> str:
     return f"{setting} to a folder that holds {file}"
 
 
-def _cannot_be_had(hub: str, error: Exception, instead: str) -> str:
-    return (
-        f"the data set {hub} cannot be had: {_one_line(error)} If it is gated, accept its terms on its page and "
-        f"set HF_TOKEN to a token of yours; else correct its name or revision, or {instead}"
-    )
+def _commit_of(hub: str, revision: str | None, instead: str) -> str:
+    """The commit that ``revision`` stands for now, or, where the hub is not to be asked, stood for last time."""
+    from huggingface_hub import resolve_revision  # noqa: PLC0415
+
+    from audit_pipeline.fetch.hub import HubDataUnreachableError, hub_errors  # noqa: PLC0415
+
+    with hub_errors(f"the data set {hub}", revision, f"or {instead}", DataError, HubDataUnreachableError):
+        return resolve_revision(hub, repo_type="dataset", revision=revision).resolved
 
 
-def _cannot_be_reached(hub: str, error: Exception, instead: str) -> str:
-    return f"the data set {hub} cannot be reached ({_one_line(error)}); go online, or {instead}"
+def _require_let_in(hub: str, commit: str, instead: str) -> None:
+    """Ask for the card, as `datasets` does next: it says that a gated data set is not there, and leaves out why."""
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415
+    from huggingface_hub.constants import REPOCARD_NAME  # noqa: PLC0415
+    from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
+    from audit_pipeline.fetch.hub import HubDataUnreachableError, hub_errors  # noqa: PLC0415
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    with hub_errors(f"the data set {hub}", commit, f"or {instead}", DataError, HubDataUnreachableError):
+        try:
+            hf_hub_download(hub, REPOCARD_NAME, repo_type="dataset", revision=commit)
+        except EntryNotFoundError:
+            # No card, or not in the cache: whether its rows are, only `datasets` knows.
+            return

@@ -10,28 +10,16 @@ import importlib.metadata
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.controls.kept import require_whole
 from audit_pipeline.errors import ModelError, TransientError
+from audit_pipeline.fetch.hub import hub_errors
 from audit_pipeline.models.config import InstalledFile, ModelEntry, TrainedHere
 
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
-
-
-_TOO_MANY, _SERVER_FAULT = 429, 500
 
 
 class HubUnreachableError(ModelError, TransientError):
@@ -133,32 +121,12 @@ def _require_safetensors(folder: Path) -> None:
 def _on_hub(entry: ModelEntry) -> LocatedModel:
     assert entry.hub is not None
     at = f"{entry.hub}@{entry.revision}" if entry.revision else entry.hub
-    try:
-        folder = Path(
-            snapshot_download(
-                entry.hub,
-                revision=entry.revision,
-                allow_patterns=[*_HUB_PATTERNS, "*.py"] if entry.trust_remote_code else _HUB_PATTERNS,
-            )
+    patterns = [*_HUB_PATTERNS, "*.py"] if entry.trust_remote_code else _HUB_PATTERNS
+    with hub_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
+        folder = Path(snapshot_download(entry.hub, revision=entry.revision, allow_patterns=patterns))
+    if not any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"{at} holds no weights as safetensors: pickled weights (*.bin, *.pt) can run code and are never fetched; "
+            "take a repository that has *.safetensors, or fetch a .gguf file and give its path"
         )
-    except GatedRepoError as error:
-        raise ModelError(f"{at} is gated: accept its terms on the hub and set HF_TOKEN in the environment") from error
-    except RevisionNotFoundError as error:
-        raise ModelError(f"{entry.hub} has no revision {entry.revision}") from error
-    except RepositoryNotFoundError as error:
-        raise ModelError(f"{at} is not on the hub, or is private: check the name, or set HF_TOKEN") from error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-        # Offline by choice is not a fault that passes; a connection that fails may be.
-        kind = HubUnreachableError if isinstance(error.__cause__, httpx2.TransportError) else ModelError
-        raise kind(
-            f"{at} is not in the local hub cache and the hub cannot be reached: give a local path instead"
-        ) from error
-    except HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else None
-        passing = status is None or status == _TOO_MANY or status >= _SERVER_FAULT
-        kind = HubUnreachableError if passing else ModelError
-        raise kind(f"{at} cannot be fetched: {' '.join(str(error).split())[:300]}") from error
-    except (HFValidationError, OSError) as error:
-        raise ModelError(f"{at} cannot be fetched: {' '.join(str(error).split())[:300]}") from error
-    _require_safetensors(folder)
     return LocatedModel(entry, folder, None, folder.name)

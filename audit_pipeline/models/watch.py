@@ -21,7 +21,7 @@ from typing import Any
 import httpx2
 import yaml
 from huggingface_hub import HfApi, ModelCardData, ModelInfo, get_session
-from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.hf_api import ExpandModelProperty_T
 
 from audit_pipeline.catalogue.paths import config_dir
@@ -30,6 +30,7 @@ from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validating import validated
 from audit_pipeline.errors import ModelError, TransientError, one_line
+from audit_pipeline.fetch.hub import fault_of, is_missing
 from audit_pipeline.models.config import ModelEntry
 
 FILE_NAME = "watch.yaml"
@@ -39,7 +40,6 @@ NEWEST = 200
 
 _TASK = "text-generation"
 _TIMEOUT = 10.0
-_TOO_MANY_REQUESTS, _SERVER_FAULT = 429, 500
 _EXPAND: tuple[ExpandModelProperty_T, ...] = (
     "cardData",
     "createdAt",
@@ -187,7 +187,9 @@ def proposals_text(proposals: Proposals) -> str:
 def _asked_for(hub: str, api: HfApi) -> Candidate:
     try:
         return _candidate(api.model_info(hub, expand=[*_EXPAND], timeout=_TIMEOUT))
-    except RepositoryNotFoundError:
+    except HfHubHTTPError as error:
+        if not is_missing(error):
+            raise
         return Candidate(hub, obstacle="not on the hub any more, or private")
 
 
@@ -280,15 +282,12 @@ def _errors_of_the_hub(name: str) -> Iterator[None]:
         raise ModelError(
             f"{name} cannot be watched while HF_HUB_OFFLINE is set: unset it, or switch the watcher off"
         ) from error
-    except (HfHubHTTPError, httpx2.HTTPStatusError) as error:
-        status = error.response.status_code
-        if status == _TOO_MANY_REQUESTS or status >= _SERVER_FAULT:
-            raise TransientError(f"the hub is busy (status {status}): {name} is asked for again next time") from error
-        raise ModelError(
-            f"the hub does not list {name} (status {status}): correct it in config/{FILE_NAME}, or set HF_TOKEN"
-        ) from error
-    except httpx2.HTTPError as error:
-        reason = one_line(error) or type(error).__name__
-        raise TransientError(f"the hub cannot be reached ({reason}): {name} is asked for again next time") from error
+    except (HfHubHTTPError, httpx2.HTTPError) as error:
+        fault = fault_of(error)
+        if fault is None:
+            raise
+        if fault.passing:
+            raise TransientError(f"{name} {fault.why}: it is asked for again next time") from error
+        raise ModelError(f"{name} {fault.why}; correct config/{FILE_NAME}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"what answers in the hub's place does not speak its language ({one_line(error)})") from error

@@ -16,25 +16,18 @@ from typing import Any
 
 import httpx2
 from huggingface_hub import HfApi
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.errors import DataError, TransientError, one_line
+from audit_pipeline.errors import DataError, one_line
+from audit_pipeline.fetch.hub import HubDataUnreachableError, fault_of, hub_errors
 from audit_pipeline.fetch.rows import Row, Skipped, json_row, text_row
 from audit_pipeline.references.corpus import Corpus, State
 
 _REMEDY = "or set path to a copy of its files"
 
 
-class CorpusUnreachableError(DataError, TransientError):
-    """The hub did not answer, or was too busy to: the same request may be answered later."""
+_LOOKED_AT = 1000
+"""Where none of so many rows can be used, no later one is expected to be: a corpus may be terabytes."""
 
 
 class HubStream:
@@ -50,6 +43,9 @@ class HubStream:
         self._group, self._row = (0, 0) if state is None else (int(state["group"]), int(state["row"]))
         self._begin: State | None = None if state is None else state["inner"]
         self._rows: Any = None
+        # The first row that cannot be used, as long as none could be.
+        self._unusable: Skipped | None = None
+        self._usable = state is not None
 
     def __iter__(self) -> Iterator[str | Skipped]:
         # Here and not above: importing datasets takes a second, and only this needs it.
@@ -71,18 +67,34 @@ class HubStream:
                     self._row += 1
                     item = self._item(row, parquet=parquet)
                     if item is not None:
+                        self._require_usable(item)
                         yield item
-            except (httpx2.TransportError, ConnectionError, TimeoutError) as error:
-                raise CorpusUnreachableError(
-                    f"{self._what} broke off after {self._row:,} rows ({one_line(error)}): "
-                    f"count again to go on from the last checkpoint, {_REMEDY}"
-                ) from error
-            except (DatasetsError, HfHubHTTPError, OSError, ValueError, RuntimeError) as error:
-                raise DataError(
-                    f"{self._what} cannot be read behind row {self._row:,} ({one_line(error)[:300]}); "
-                    f"correct files or text_column, {_REMEDY}"
-                ) from error
+            except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
+                raise self._broken_off(error) from error
             self._group, self._begin, self._rows = self._group + 1, None, None
+
+    def _require_usable(self, item: str | Skipped) -> None:
+        if not isinstance(item, Skipped):
+            self._usable = True
+        elif not self._usable:
+            self._unusable = self._unusable or item
+            if self._row >= _LOOKED_AT:
+                raise DataError(
+                    f"{self._what}: none of its first {_LOOKED_AT:,} rows can be used; the first: "
+                    f"{self._unusable.reason}; correct files or text_column, {_REMEDY}"
+                )
+
+    def _broken_off(self, error: Exception) -> DataError:
+        fault = fault_of(error)
+        if fault is None:
+            return DataError(
+                f"{self._what} cannot be read behind row {self._row:,} ({one_line(error)[:300]}); "
+                f"correct files or text_column, {_REMEDY}"
+            )
+        told = f"{self._what}, behind row {self._row:,}, {fault.why}"
+        if fault.passing:
+            return HubDataUnreachableError(f"{told} (counting again goes on from the last checkpoint), {_REMEDY}")
+        return DataError(f"{told}, {_REMEDY}")
 
     def _item(self, row: dict[str, Any], *, parquet: bool) -> str | Skipped | None:
         location = f"{self._what}:{self._row}"
@@ -119,20 +131,8 @@ def hub_corpus(hub: str, patterns: Sequence[str], revision: str | None, column: 
 
 def _listing(hub: str, revision: str | None) -> tuple[str, list[str]]:
     """The commit and the names of the data set's files."""
-    try:
+    with hub_errors(f"the data set {hub}", revision, _REMEDY, DataError, HubDataUnreachableError):
         found = HfApi().dataset_info(hub, revision=revision)
-    except GatedRepoError as error:
-        raise DataError(f"{hub} is gated: accept its terms on the hub and set HF_TOKEN, {_REMEDY}") from error
-    except RevisionNotFoundError as error:
-        raise DataError(f"{hub} has no revision {revision}") from error
-    except RepositoryNotFoundError as error:
-        raise DataError(f"{hub} is not on the hub, or is private: check the name, or set HF_TOKEN") from error
-    except OfflineModeIsEnabled as error:
-        raise DataError(f"{hub} is on the hub, which is turned off here: go online, {_REMEDY}") from error
-    except (httpx2.TransportError, ConnectionError) as error:
-        raise CorpusUnreachableError(f"{hub} cannot be reached ({one_line(error)}): go online, {_REMEDY}") from error
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        raise DataError(f"{hub} cannot be had: {one_line(error)[:300]}; {_REMEDY}") from error
     return str(found.sha), [one.rfilename for one in found.siblings or []]
 
 

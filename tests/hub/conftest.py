@@ -1,0 +1,57 @@
+"""A hub of its own for every test, and processes that use it as a user's do: huggingface_hub reads its settings when it
+is imported, so each has an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_server import HubServer
+
+ROOT = Path(__file__).parent.parent.parent
+Done = subprocess.CompletedProcess[str]
+_CLI = (sys.executable, "-c", "from audit_pipeline.cli import main; main()")
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    with HubServer() as server:
+        yield server
+    assert server.unknown == [], "a client asks for something that this hub does not know"
+    assert server.leaked == [], "the token was sent to the storage"
+
+
+@pytest.fixture
+def run(hub: HubServer, tmp_path: Path) -> Callable[..., Done]:
+    """Run a process that uses the hub, with the cache and the data folder of the test."""
+
+    def run(*command: str, **variables: str) -> Done:
+        own = {"CORPUS_AUDIT_DATA": str(tmp_path / "data"), "PYTHONPATH": str(ROOT), **variables}
+        environment = hub.environment(tmp_path / "hub-home", **own)
+        return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture
+def cli(run: Callable[..., Done]) -> Callable[..., Done]:
+    """Run our command line: ``cli("score", "--model", ...)``."""
+    return partial(run, *_CLI)
+
+
+@pytest.fixture
+def told(run: Callable[..., Done]) -> Callable[..., Any]:
+    """What a script of this folder prints last, as JSON; its arguments are handed to it as JSON."""
+
+    def told(script: str, *arguments: Any, **variables: str) -> Any:
+        done = run(sys.executable, str(Path(__file__).parent / script), json.dumps(arguments), **variables)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return told

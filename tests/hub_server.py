@@ -1,0 +1,330 @@
+"""A hub on the loopback interface: what huggingface_hub, `datasets` and HfFileSystem ask of HF_ENDPOINT.
+
+What belongs here: repositories and the answers about them, in the hub's own forms, and faults on cue. What does not:
+what a repository holds (hub/made_repositories.py), and what is expected of our commands.
+
+    with HubServer() as hub:
+        one = hub.add("model", "maker/small", {"config.json": b"{}", "model.safetensors": weights})
+        hub.fail("/resolve/", fault(429, retry_after=0), times=1)      # the next request whose path holds it
+        hub.cut("model.safetensors", after=1000)                       # once: so many bytes, then the line is dead
+        run(env=hub.environment(home))
+        assert hub.unknown == []
+
+Files that the hub would keep in large-file storage (weights, Parquet, .gz) are redirected to a second server on another
+port, as the real one redirects to its CDN: with X-Linked-Size and X-Linked-Etag, in ranges, and without the token. No
+Xet header is ever sent, so clients fetch over plain HTTP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from bad_server import Answer, BadServer, Request, fault
+
+TOKEN = "hf_made_up_token"
+STRANGER = "hf_token_of_a_stranger"
+_LARGE = (".safetensors", ".parquet", ".gz", ".bin")
+_API = re.compile(r"/api/(model|dataset)s/([^/]+/[^/]+)(?:/(revision|tree|paths-info)/([^/]+)(?:/(.+))?)?")
+_RESOLVE = re.compile(r"/(datasets/)?([^/]+/[^/]+)/resolve/(refs/[^/]+/[^/]+|[^/]+)/(.+)")
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+_PAGE = 100
+
+
+@dataclass
+class Repository:
+    """A model or a data set: files of each commit, and which commit a branch or tag stands for."""
+
+    kind: str
+    name: str
+    gated: bool = False
+    described: dict[str, Any] = field(default_factory=dict)
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    refs: dict[str, str] = field(default_factory=dict)
+
+    def commit(self, files: Mapping[str, bytes], *refs: str) -> str:
+        """Another commit with these files, which ``refs`` (the branch main, where none is named) stand for."""
+        names = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        made = hashlib.sha1(json.dumps([self.name, len(self.commits), names]).encode()).hexdigest()
+        self.commits[made] = dict(files)
+        self.refs.update(dict.fromkeys(refs or ("main",), made))
+        return made
+
+    def resolved(self, revision: str) -> str | None:
+        """The commit that a branch, a tag or a commit stands for."""
+        return self.refs.get(revision) or (revision if revision in self.commits else None)
+
+
+@dataclass
+class _Fault:
+    path: str
+    method: str | None
+    instead_of: Callable[[Answer], Answer | None]
+    times: int
+
+
+class HubServer:
+    """The hub and its storage, on two free ports of 127.0.0.1; a context manager."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+        """Requests that this hub has no answer for: a client has learnt something new."""
+        self.collections: dict[str, list[dict[str, str]]] = {}
+        self.page = _PAGE
+        self.leaked: list[str] = []
+        """Requests to the storage that carried the token, which is for the hub alone."""
+        self._repositories: dict[tuple[str, str], Repository] = {}
+        self._faults: list[_Fault] = []
+        self._blobs: dict[str, bytes] = {}
+        self._hub = BadServer(self._answer)
+        self._storage = BadServer(self._stored)
+
+    @property
+    def url(self) -> str:
+        return self._hub.url
+
+    @property
+    def requests(self) -> list[Request]:
+        """What was asked of the hub and of its storage, in order."""
+        return sorted([*self._hub.requests, *self._storage.requests], key=lambda request: request.at)
+
+    def environment(self, home: Path, **changes: str) -> dict[str, str]:
+        """The variables of a process that uses this hub, with ``home`` for its cache."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+        own = {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        return {**kept, **own, **changes}
+
+    def add(
+        self, kind: str, name: str, files: Mapping[str, bytes], *, gated: bool = False, **described: Any
+    ) -> Repository:
+        """A repository with one commit; ``described`` is what the hub tells of it beside its files."""
+        made = self._repositories[kind, name] = Repository(kind, name, gated, described)
+        made.commit(files)
+        return made
+
+    def fail(self, path: str, answer: Answer, *, times: int, method: str | None = None) -> None:
+        """The next ``times`` requests whose path (without host) holds ``path`` get ``answer``."""
+        self._faults.append(_Fault(path, method, lambda right: answer, times))
+
+    def cut(self, path: str, *, after: int, times: int = 1, reset: bool = False) -> None:
+        """The next ``times`` answers with more than ``after`` bytes of that file end there, and the connection too."""
+        self._faults.append(_Fault(path, "GET", lambda right: _cut(right, after, reset), times))
+
+    def asked(self, path: str, method: str = "GET") -> list[Request]:
+        """The requests by ``method`` whose path holds ``path``."""
+        return [request for request in self.requests if path in unquote(request.path) and request.method == method]
+
+    def __enter__(self) -> Self:
+        self._hub.__enter__()
+        self._storage.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Connections are refused from now on."""
+        self._hub.stop()
+        self._storage.stop()
+
+    def _faulty(self, request: Request, right: Answer) -> Answer:
+        for one in self._faults:
+            if one.times and one.path in unquote(request.path) and one.method in (None, request.method):
+                wrong = one.instead_of(right)
+                if wrong is not None:
+                    one.times -= 1
+                    return wrong
+        return right
+
+    # --- the hub -----------------------------------------------------------------------------------------------------
+
+    def _answer(self, request: Request) -> Answer:
+        return self._faulty(request, self._right(request))
+
+    def _right(self, request: Request) -> Answer:
+        path = urlsplit(request.path).path
+        if path == "/api/agent-harnesses":
+            # Asked for by a client that looks for the program it runs in; what it learns is sent in its user agent.
+            return _json({"standardEnvVars": [], "harnesses": {}})
+        if path == "/api/models":
+            return self._listed(request)
+        if path.startswith("/api/collections/"):
+            return self._collection(path.removeprefix("/api/collections/"))
+        for pattern, answer in ((_API, self._described), (_RESOLVE, self._file)):
+            if match := pattern.fullmatch(path):
+                return answer(request, *match.groups())
+        self.unknown.append(f"{request.method} {request.path}")
+        return fault(501)
+
+    def _opened(self, request: Request, kind: str, name: str, *, reading: bool) -> Repository | Answer:
+        """The repository, or why this request does not get it; what a gated one is may be known, not its files."""
+        token = (request.header("Authorization") or "").removeprefix("Bearer ")
+        found = self._repositories.get((kind, name))
+        if found is None:
+            # Without a token the hub does not tell what does not exist from what is private.
+            if not token:
+                return _refusal(401, None, "Invalid username or password.")
+            return _refusal(404, "RepoNotFound", "Repository not found")
+        if found.gated and reading and token != TOKEN:
+            said = f"Access to {kind} {name} is restricted."
+            return _refusal(403 if token else 401, "GatedRepo", said)
+        return found
+
+    def _described(
+        self, request: Request, kind: str, name: str, what: str | None, revision: str | None, path: str | None
+    ) -> Answer:
+        found = self._opened(request, kind, name, reading=False)
+        if isinstance(found, Answer):
+            return found
+        commit = found.resolved(unquote(revision or "main"))
+        if commit is None:
+            return _refusal(404, "RevisionNotFound", f"Invalid rev id: {unquote(revision or '')}")
+        files = found.commits[commit]
+        if what in (None, "revision"):
+            return _json(_info(found, commit))
+        if what == "tree":
+            return self._tree(request, files, unquote(path or ""))
+        asked = parse_qs(request.body.decode()).get("paths", [])
+        return _json([_entry(path, content) for path, content in files.items() if path in asked])
+
+    def _tree(self, request: Request, files: Mapping[str, bytes], folder: str) -> Answer:
+        prefix = f"{folder}/" if folder else ""
+        inside = {path: content for path, content in sorted(files.items()) if path.startswith(prefix)}
+        if folder and not inside:
+            return _refusal(404, "EntryNotFound", f"{folder} does not exist")
+        query = request.query
+        folders: dict[str, None] = {}
+        for path in inside:
+            parts = path.removeprefix(prefix).split("/")
+            folders.update(dict.fromkeys(prefix + "/".join(parts[:depth]) for depth in range(1, len(parts))))
+        entries = [{"type": "directory", "oid": _oid(path.encode()), "size": 0, "path": path} for path in folders]
+        entries += [_entry(path, content) for path, content in inside.items()]
+        if query.get("recursive", "").lower() != "true":
+            entries = [entry for entry in entries if "/" not in str(entry["path"]).removeprefix(prefix)]
+        return self._paged(request, entries)
+
+    def _paged(self, request: Request, entries: list[Any]) -> Answer:
+        query = dict(request.query)
+        start = int(query.pop("cursor", "0"))
+        headers = {}
+        if start + self.page < len(entries):
+            more = "&".join(f"{key}={quote(value)}" for key, value in query.items())
+            address = f"{self.url}{urlsplit(request.path).path}?{more}&cursor={start + self.page}"
+            headers["Link"] = f'<{address}>; rel="next"'
+        return _json(entries[start : start + self.page], headers)
+
+    def _listed(self, request: Request) -> Answer:
+        owner = request.query.get("author")
+        fit = [
+            _info(one, one.refs["main"])
+            for (kind, name), one in self._repositories.items()
+            if kind == "model" and (owner is None or name.startswith(f"{owner}/"))
+        ]
+        fit.sort(key=lambda info: str(info["createdAt"]), reverse=True)
+        return self._paged(request, fit[: int(request.query.get("limit", len(fit)))])
+
+    def _collection(self, slug: str) -> Answer:
+        if slug not in self.collections:
+            return _refusal(404, None, "Collection not found")
+        items = [{"_id": str(place), "position": place, **item} for place, item in enumerate(self.collections[slug])]
+        fixed = {"title": "t", "owner": "maker", "position": 1, "private": False, "theme": "x", "upvotes": 0}
+        return _json({**fixed, "slug": slug, "lastUpdated": "2026-11-02T09:30:00.000Z", "items": items})
+
+    def _file(self, request: Request, data_set: str | None, name: str, revision: str, path: str) -> Answer:
+        found = self._opened(request, "dataset" if data_set else "model", name, reading=True)
+        if isinstance(found, Answer):
+            return found
+        commit = found.resolved(unquote(revision))
+        if commit is None:
+            return _refusal(404, "RevisionNotFound", f"Invalid rev id: {unquote(revision)}")
+        content = found.commits[commit].get(unquote(path))
+        headers = {"X-Repo-Commit": commit}
+        if content is None:
+            return _refusal(404, "EntryNotFound", "Entry not found", headers)
+        if not path.endswith(_LARGE):
+            return _ranged(request, content, {**headers, "ETag": f'"{_oid(content)}"'})
+        digest = hashlib.sha256(content).hexdigest()
+        self._blobs[digest] = content
+        linked = {"X-Linked-Size": str(len(content)), "X-Linked-Etag": f'"{digest}"', "ETag": f'"{digest}"'}
+        # The name stands in the address, as it does in the real one's, for faults to be found by.
+        of_file = quote(f"{name}/{unquote(path)}")
+        address = f"{self._storage.url}/{digest}?response-content-disposition={of_file}"
+        return Answer(b"", status=302, headers={**headers, **linked, "Location": address})
+
+    # --- its storage -------------------------------------------------------------------------------------------------
+
+    def _stored(self, request: Request) -> Answer:
+        if request.header("Authorization") is not None:
+            self.leaked.append(request.path)
+            return fault(400)
+        digest = urlsplit(request.path).path.strip("/")
+        return self._faulty(request, _ranged(request, self._blobs[digest], {"ETag": f'"{digest}"'}))
+
+
+def _cut(right: Answer, after: int, reset: bool) -> Answer | None:
+    return replace(right, sent=after, reset=reset) if len(right.body) > after else None
+
+
+def _ranged(request: Request, content: bytes, headers: Mapping[str, str]) -> Answer:
+    headers = {**headers, "Accept-Ranges": "bytes"}
+    kind = "application/octet-stream"
+    asked = request.header("Range")
+    if asked is None:
+        return Answer(content, kind, headers=headers)
+    match = _RANGE.fullmatch(asked)
+    assert match is not None, f"a range of another form: {asked}"
+    first, last = int(match[1]), min(int(match[2] or len(content) - 1), len(content) - 1)
+    if first > last:
+        return Answer(b"", kind, 416, {**headers, "Content-Range": f"bytes */{len(content)}"})
+    part = f"bytes {first}-{last}/{len(content)}"
+    return Answer(content[first : last + 1], kind, 206, {**headers, "Content-Range": part})
+
+
+def _json(content: object, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(json.dumps(content).encode(), "application/json; charset=utf-8", headers=headers or {})
+
+
+def _refusal(status: int, code: str | None, said: str, headers: Mapping[str, str] | None = None) -> Answer:
+    told = {"X-Error-Message": said, **({"X-Error-Code": code} if code else {}), **(headers or {})}
+    return Answer(json.dumps({"error": said}).encode(), "application/json; charset=utf-8", status, told)
+
+
+def _oid(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _entry(path: str, content: bytes) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": "file", "oid": _oid(content), "size": len(content), "path": path}
+    if path.endswith(_LARGE):
+        digest = hashlib.sha256(content).hexdigest()
+        entry["lfs"] = {"oid": digest, "size": len(content), "pointerSize": 130}
+    return entry
+
+
+def _info(found: Repository, commit: str) -> dict[str, Any]:
+    return {
+        "_id": "0123456789abcdef01234567",
+        "id": found.name,
+        "author": found.name.partition("/")[0],
+        "sha": commit,
+        "createdAt": "2026-10-01T08:00:00.000Z",
+        "lastModified": "2026-11-02T09:30:00.000Z",
+        "private": False,
+        "disabled": False,
+        "gated": "manual" if found.gated else False,
+        "downloads": 0,
+        "likes": 0,
+        "tags": [],
+        "siblings": [{"rfilename": path} for path in sorted(found.commits[commit])],
+        **found.described,
+    }
