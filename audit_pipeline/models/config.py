@@ -31,6 +31,8 @@ Backend = Literal["transformers", "openai"]
 Dialect = Literal["vllm", "sglang", "llama_cpp", "completions"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
+# What an entry says of weights that are run here.
+_OF_WEIGHTS = {"dtype", "attention", "trust_remote_code"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -148,6 +150,8 @@ class ModelEntry(StrictSettings):
             raise ValueError("backend: openai and endpoint go together")
         if self.endpoint is not None and self.control is not None:
             raise ValueError("a control's models are run on this machine: leave endpoint out")
+        if self.endpoint is not None and (senseless := sorted(_OF_WEIGHTS & self.model_fields_set)):
+            raise ValueError(f"{', '.join(senseless)}: said of weights on this machine, and an endpoint has its own")
         if self.window is not None and self.stride is not None and self.stride >= self.window:
             raise ValueError("stride must be smaller than window")
         return self

@@ -12,7 +12,10 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.locate import locate
 
 # What is known of a model changes what is written about it, and no number.
-_CHANGES_NO_NUMBER = {"name", "release_date", "training_cutoff", "licence", "notes", "path"}
+_CHANGES_NO_NUMBER = {
+    **dict.fromkeys(["name", "release_date", "training_cutoff", "licence", "notes", "path"], True),
+    "endpoint": {"key_env", "concurrency", "timeout_seconds", "price_per_million", "max_tokens", "max_cost"},
+}
 
 
 def entry_version(entry: ModelEntry) -> str:
@@ -21,7 +24,7 @@ def entry_version(entry: ModelEntry) -> str:
     Of a hub model the entry decides alone: nothing is fetched. Of a model whose files are not there, too, so that it
     changes when they come.
     """
-    said = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)
+    said = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)  # type: ignore[arg-type]
     return digest(said, str(entry.path), _files(entry))[:16]
 
 

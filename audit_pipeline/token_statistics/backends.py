@@ -14,16 +14,27 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:
+    from audit_pipeline.endpoints.limits import Budgets
     from audit_pipeline.token_statistics.forward import ForwardPass
 
 
 def open_backend(
-    model: TokenizedModel, paths: DataPaths, device: str | None = None, tell: Callable[[str], None] = lambda words: None
+    model: TokenizedModel,
+    paths: DataPaths,
+    device: str | None = None,
+    tell: Callable[[str], None] = lambda words: None,
+    budgets: Budgets | None = None,
 ) -> Backend:
     """The model ready to be run; ``device`` None: a GPU where there is one. ``tell`` hears what takes time.
 
-    Raises ModelError where it cannot be made ready.
+    ``budgets`` bound what is sent to a model behind an interface; None: the limits of its entry. Raises ModelError
+    where it cannot be made ready.
     """
+    if (endpoint := model.entry.endpoint) is not None:
+        from audit_pipeline.endpoints.backend import open_endpoint  # noqa: PLC0415
+        from audit_pipeline.endpoints.limits import Budgets  # noqa: PLC0415
+
+        return open_endpoint(model, (budgets or Budgets()).of(endpoint), tell)
     # Imported where a model is run: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 

@@ -1,0 +1,1 @@
+"""Models behind an interface that gives log-probabilities of the tokens of a prompt."""
