@@ -7,10 +7,13 @@ What belongs here: which limits hold, and one budget an endpoint for all that is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.models.config import Endpoint, ModelEntry
+
+if TYPE_CHECKING:
+    from audit_pipeline.endpoints.budget import Budget
+    from audit_pipeline.models.config import Endpoint, ModelEntry
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,9 @@ class Limits:
             return self
         cost = endpoint.max_cost if self.max_cost is None else self.max_cost
         if cost is not None and endpoint.price_per_million is None:
-            raise ConfigError(f"{entry.name} has no price: give price_per_million in its entry, or leave --max-cost out")
+            raise ConfigError(
+                f"{entry.name} has no price: give price_per_million in its entry, or leave --max-cost out"
+            )
         return Limits(endpoint.max_tokens if self.max_tokens is None else self.max_tokens, cost)
 
 
@@ -44,6 +49,9 @@ class Budgets:
 
     def of(self, endpoint: Endpoint) -> Budget:
         """The budget of what is sent to ``endpoint``."""
+        # Imported where something is sent: options of commands are made of limits, and are to be there at once.
+        from audit_pipeline.endpoints.budget import Budget  # noqa: PLC0415
+
         place = endpoint.url, endpoint.model
         if place not in self._of:
             cost = self._limits.max_cost if endpoint.price_per_million is not None else None
