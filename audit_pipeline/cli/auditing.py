@@ -111,8 +111,8 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
         "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
     )
     measured = (
-        "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without loading "
-        "and without the passes of a reference model."
+        "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
+        "loading and without the passes of a reference model."
     )
     elsewhere = "what a reference model takes comes on top, and a server's speed is not known."
     say(

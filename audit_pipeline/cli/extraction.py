@@ -17,6 +17,7 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_generated import GoingOn, going_on_options, show_long_runs
 from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages, strongest_of
+from audit_pipeline.cli.sending import about, say_sending, seconds_of
 from audit_pipeline.cli.shared import (
     DEVICE,
     FILE,
@@ -33,7 +34,6 @@ from audit_pipeline.cli.shared import (
     tell_step,
     whole_configuration,
 )
-from audit_pipeline.cli.sending import about, say_sending, seconds_of
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.operate.console import say, tell, tell_skipped
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Search
+    from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
 
 
@@ -128,24 +129,21 @@ def extract(
     unread = [] if held_out is None else _documents(held_out, text_column)
 
     from audit_pipeline.extraction.search import Search, asked_for
-    from audit_pipeline.models.load import load_tokenizer, reference_of, with_overrides
+    from audit_pipeline.models.load import reference_of, with_overrides
     from audit_pipeline.operate.progress import terminal_bar
     from audit_pipeline.token_statistics.kept import Caches
 
     asked = asked_for(prefix, suffix, stride)
     entry = with_overrides(configured, reference_model=reference_model)
     going_on.require_weights(entry)
-    is_asked = not dry_run and benchmark is None
-    tokenized = model_to_run(entry, paths, limits) if is_asked else load_tokenizer(entry, paths)
-    reference = reference_of(tokenized, paths)
     if benchmark is not None:
-        documents = _of_benchmark(tokenized, benchmark, asked, device, limits, paths, dry_run=dry_run)
-        # Its server was asked which model it is.
-        tokenized = load_tokenizer(entry, paths)
+        documents = _of_benchmark(entry, benchmark, asked, device, limits, paths, dry_run=dry_run)
     elif document is not None:
         documents = _with_held_out([_of_source(document, paths)], unread)
     else:
         documents = _with_held_out(given, unread)
+    tokenized = model_to_run(entry, paths, limits, ask=not dry_run and benchmark is None)
+    reference = reference_of(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
         raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
@@ -176,7 +174,7 @@ def extract(
 
 
 def _of_benchmark(
-    model: TokenizedModel,
+    model: ModelEntry,
     name: str,
     asked: Asked,
     device: str | None,
@@ -202,9 +200,9 @@ def _of_benchmark(
         from audit_pipeline.operate.dagster.audit import AuditRequest
         from audit_pipeline.operate.dagster.audit import extract as run_extraction
 
-        request = AuditRequest(model.entry.name, [spec], device=device, limits=limits, terminal=True)
+        request = AuditRequest(model.name, [spec], device=device, limits=limits, terminal=True)
         run_extraction(request, asked, defs(), paths, tell_step)
-    return documents_of(spec.name, model.entry, paths)
+    return documents_of(spec.name, model, paths)
 
 
 def _of_source(name: str, paths: DataPaths) -> SearchedDocument:

@@ -154,15 +154,17 @@ def model_named(given: str) -> ModelEntry:
     return entry
 
 
-def model_to_run(entry: ModelEntry, paths: DataPaths, limits: Limits) -> TokenizedModel:
-    """The model, for running it: one behind an interface is asked first whether it is still the one that it was.
+def model_to_run(entry: ModelEntry, paths: DataPaths, limits: Limits, *, ask: bool = True) -> TokenizedModel:
+    """The model, for running it: one behind an interface is asked first whether it is still the one that it was, unless
+    that was done (``ask``).
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
     from audit_pipeline.endpoints.noted import load_to_run
+    from audit_pipeline.models.load import load_tokenizer
 
     limits.for_model(entry)
-    return load_to_run(entry, paths, tell_step)
+    return load_to_run(entry, paths, tell_step) if ask else load_tokenizer(entry, paths)
 
 
 def tell_problems(problems: Iterable[Problem]) -> None:

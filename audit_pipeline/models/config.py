@@ -90,6 +90,12 @@ class Endpoint(StrictSettings):
         return self
 
     @property
+    def described(self) -> str:
+        """The model by its server's name for it, and where that is, in words."""
+        at = f" at {self.revision}" if self.revision is not None else ""
+        return f"{self.model}{at} behind {self.url}"
+
+    @property
     def gives(self) -> frozenset[str]:
         """The statistics of every token that answers hold, by the names of token_statistics/kept.py."""
         best = self.top_logprobs

@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.tables import read_json, read_json_if_whole, write
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validating import validated
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.behind import read_behind
+from audit_pipeline.models.behind import path_of, read_behind
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
 from audit_pipeline.models.fingerprint import ModelIdentity, identify
 from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
@@ -125,8 +125,13 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:
     """Record what the fingerprint stands for (data/models/<fingerprint>.json); a second load changes nothing but
-    what was not known before."""
+    what was not known before.
+
+    Of a model behind an interface that was not probed yet nothing is recorded: it is not known which it is.
+    """
     path, endpoint = paths.model_card(tokenized.identity.model_fingerprint), tokenized.entry.endpoint
+    if endpoint is not None and not tokenized.identity.before:
+        return
     earlier = read_json_if_whole(path) or {}
     entry = tokenized.entry
     card = {
@@ -157,11 +162,11 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
 
 def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPaths) -> dict[str, object]:
     now = read_behind(endpoint, identity.tokenizer_fingerprint, paths).now
+    assert now is not None, "only of what was probed is there a card"
     said = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
-    if now is None:
-        return {"backend": "openai", **said}
     seen = now.seen
-    found = {"server": seen.server, "noise": seen.noise, "largest_n": seen.largest_n}
+    file = path_of(endpoint, identity.tokenizer_fingerprint, paths).stem
+    found = {"endpoint": file, "server": seen.server, "noise": seen.noise, "largest_n": seen.largest_n}
     return {"backend": "openai", **said, "state": now.state, **found}
 
 

@@ -57,6 +57,13 @@ class LocatedModel:
     def resolved_from(self) -> str:
         """Where the files came from, in words that mean the same on another machine where possible."""
         entry = self.entry
+        if entry.endpoint is not None:
+            return f"{entry.endpoint.described}; tokenizer: {self._files_from}"
+        return self._files_from
+
+    @property
+    def _files_from(self) -> str:
+        entry = self.entry
         if entry.package is not None:
             version = importlib.metadata.version(entry.package.distribution)
             return f"package {entry.package.distribution} {version}: {entry.package.file}"

@@ -38,6 +38,10 @@ def load_weights(
     A .gguf is dequantised once, into safetensors under the data folder, and read from there from then on; ``tell``
     hears of it. Raises ModelError where the weights are missing, cut short, or in a format that can run code.
     """
+    if tokenized.entry.endpoint is not None:
+        raise ModelError(
+            f"the weights of {tokenized.entry.name} are not on this machine: {tokenized.entry.endpoint.url}"
+        )
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
     transformers_logging.disable_progress_bar()

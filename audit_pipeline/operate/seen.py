@@ -80,7 +80,7 @@ class SeenModels:
         if not isinstance(card.get("context_length"), int) or (entry.start_token is None and not is_its_own):
             return None
         start_token = entry.start_token or card.get("start_token")
-        before = fingerprints_before(entry, tokenizer, self.paths)
+        before = _before(entry, tokenizer, self.paths)
         identity = ModelIdentity(seen.fingerprint, tokenizer, "", "", before)
         return _ModelAsSeen(entry, identity, start_token, card["context_length"])
 
@@ -128,6 +128,14 @@ def read_cards(paths: DataPaths) -> list[Card]:
     folder = paths.model_card("any").parent
     cards = (read_json_if_whole(path) for path in sorted(folder.glob("*.json")) if path != paths.digest_cache)
     return [card for card in cards if isinstance(card, dict)]
+
+
+def _before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
+    try:
+        return fingerprints_before(entry, tokenizer, paths)
+    except AuditError:
+        # The doctor names the damaged file; which model was there before is not known.
+        return frozenset()
 
 
 def _frequencies(entry: ModelEntry, tokenizer: str | None, paths: DataPaths) -> Versions | None:

@@ -33,7 +33,7 @@ from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Sit
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
 from audit_pipeline.scoring.selection import audit_session
-from audit_pipeline.token_statistics.kept import Kind
+from audit_pipeline.token_statistics.kept import Kind, require_kinds
 from audit_pipeline.token_statistics.prepare import Plan
 
 
@@ -122,6 +122,7 @@ def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: Au
         outcome.runs |= ensure(PlanRequest(controls=(entry.control.name,)), ("fetch", "train"), runner)
     # First of all else, so that a model that cannot be had costs no download and leaves no partition behind.
     model = load_to_run(entry, runner.paths, runner.tell)
+    require_kinds(model, request.kinds)
     request = _with_settled_day(request, runner.paths, runner.tell)
     partitions.register(runner.instance, models=[request.model])
     request = _prepare(request, runner, outcome)
@@ -366,6 +367,7 @@ def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> d
     Raises DataError where a benchmark has not been built, because its texts are not known then; a request that leaves
     out has no plan for it.
     """
+    require_kinds(model, request.kinds)
     plans = {}
     there = _look(request, model, paths)
     steps, cannot = plan(there, request.asked), problems(there, there.benchmarks)
