@@ -24,6 +24,11 @@ def open_backend(
 
     Raises ModelError where it cannot be made ready.
     """
+    if model.entry.endpoint is not None:
+        from audit_pipeline.endpoints.backend import open_endpoint  # noqa: PLC0415
+        from audit_pipeline.endpoints.budget import Budget  # noqa: PLC0415
+
+        return open_endpoint(model, Budget.of(model.entry.endpoint), tell)
     # Imported where a model is run: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 
