@@ -212,7 +212,7 @@ class _Session:
             sleep=self._sleep,
         )
         try:
-            body = await again(self._attempt, asked)
+            body: bytes = await again(self._attempt, asked)
         except _PassingError as fault:
             tries = self._patience.attempts
             raise UnansweredError(
