@@ -91,7 +91,8 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
     from audit_pipeline.scoring.corpus_tests import canary_test
 
     paths = data_to_write()
-    tokenized, backend_of = model_to_run(model_named(model), paths, limits), loader(paths, device, limits)
+    tokenized, endpoints = model_to_run(model_named(model), paths, limits)
+    backend_of = loader(paths, device, endpoints)
     with terminal_bar(model) as on_progress:
         result = canary_test(
             tokenized, file, paths, backend_of, detector=detector, alpha=alpha, on_progress=on_progress
@@ -148,7 +149,8 @@ def test_ordered(
         tell(items.rows.note)
     texts = [item.text for item in items]
     tell_skipped(items.skipped.first, items.skipped.count)
-    tokenized, backend_of = model_to_run(model_named(model), paths, limits), loader(paths, device, limits)
+    tokenized, endpoints = model_to_run(model_named(model), paths, limits)
+    backend_of = loader(paths, device, endpoints)
     with terminal_bar(model) as on_progress:
         result = ordered_test(
             tokenized,

@@ -38,6 +38,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.endpoints.asked import Endpoints
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Search
@@ -142,7 +143,7 @@ def extract(
         documents = _with_held_out([_of_source(document, paths)], unread)
     else:
         documents = _with_held_out(given, unread)
-    tokenized = model_to_run(entry, paths, limits, ask=not dry_run and benchmark is None)
+    tokenized, endpoints = _model(entry, paths, limits, ask=not dry_run and benchmark is None)
     reference = reference_of(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
@@ -151,7 +152,7 @@ def extract(
         _dry_run(search, tokenized, len(documents), device, limits)
         return
     # Fine windows and draws are run by the model that is in memory since the coarse ones.
-    backend_of = one_at_a_time(loader(paths, device, limits))
+    backend_of = one_at_a_time(loader(paths, device, endpoints))
     with terminal_bar(tokenized.entry.name) as on_progress:
         found = search.run(backend_of, on_progress)
     if search.unreadable_parts:
@@ -171,6 +172,16 @@ def extract(
     show_claims(found)
     if out is not None:
         say(f"{sum(len(one.windows) for one in audited):,} windows in {out}", out=out)
+
+
+def _model(entry: ModelEntry, paths: DataPaths, limits: Limits, *, ask: bool) -> tuple[TokenizedModel, Endpoints]:
+    """The model; its server, where it has one, is asked which it is, unless that was done or nothing is run."""
+    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.models.load import load_tokenizer
+
+    if ask:
+        return model_to_run(entry, paths, limits)
+    return load_tokenizer(entry, paths), Endpoints(limits.for_model(entry))
 
 
 def _of_benchmark(

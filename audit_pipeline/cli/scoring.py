@@ -157,7 +157,7 @@ def score(
         seed=seed,
         device=device,
     )
-    tokenized = model_to_run(entry, paths, limits)
+    tokenized, endpoints = model_to_run(entry, paths, limits)
 
     with file_bar(entry.name) as on_progress:
         scores = score_file(
@@ -166,7 +166,7 @@ def score(
             tokenized,
             selection,
             paths,
-            loader(paths, device, limits),
+            loader(paths, device, endpoints),
             beside=beside,
             label_column=label_column,
             overrides=overrides,

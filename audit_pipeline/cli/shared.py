@@ -20,6 +20,7 @@ from audit_pipeline.operate.console import Row, answering, tell
 
 if TYPE_CHECKING:
     from audit_pipeline.config.whole import Configuration
+    from audit_pipeline.endpoints.asked import Endpoints
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
@@ -102,21 +103,18 @@ def with_interval(row: Row, metric: str) -> str:
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def loader(paths: DataPaths, device: str | None, limits: Limits | None = None) -> BackendOf:
+def loader(paths: DataPaths, device: str | None, endpoints: Endpoints) -> BackendOf:
     """What loads a model where something of it is not in the cache; torch is imported then, and not before.
 
-    ``limits`` are those of all that is sent to models behind interfaces.
+    ``endpoints`` are those that the command asks.
     """
-    from audit_pipeline.endpoints.limits import Budgets
-
-    budgets = Budgets(limits)
 
     def load(wanted: TokenizedModel) -> Backend:
         from audit_pipeline.token_statistics.backends import open_backend
 
         if wanted.entry.endpoint is None:
             tell_step(f"loading {wanted.entry.name}")
-        ready = open_backend(wanted, paths, device, tell_step, budgets)
+        ready = open_backend(wanted, paths, device, tell_step, endpoints)
         tell_step(f"{wanted.entry.name}: {ready.described}")
         return ready
 
@@ -154,17 +152,16 @@ def model_named(given: str) -> ModelEntry:
     return entry
 
 
-def model_to_run(entry: ModelEntry, paths: DataPaths, limits: Limits, *, ask: bool = True) -> TokenizedModel:
-    """The model, for running it: one behind an interface is asked first whether it is still the one that it was, unless
-    that was done (``ask``).
+def model_to_run(entry: ModelEntry, paths: DataPaths, limits: Limits) -> tuple[TokenizedModel, Endpoints]:
+    """The model, for running it, and the endpoints that the command asks: one behind an interface is asked first
+    whether it is still the one that it was.
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
-    from audit_pipeline.endpoints.noted import load_to_run
-    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.endpoints.asked import Endpoints
 
-    limits.for_model(entry)
-    return load_to_run(entry, paths, tell_step) if ask else load_tokenizer(entry, paths)
+    endpoints = Endpoints(limits.for_model(entry))
+    return endpoints.load(entry, paths, tell_step), endpoints
 
 
 def tell_problems(problems: Iterable[Problem]) -> None:

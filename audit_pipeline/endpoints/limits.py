@@ -1,7 +1,7 @@
-"""The limits of what a command, or a run, may send to models behind interfaces: in tokens and in money.
+"""The limits of what a command, or a run, may send to a model behind an interface: in tokens and in money.
 
-What belongs here: which limits hold, and one budget an endpoint for all that is sent there. What does not: counting
-(budget.py), and how users say limits (cli/, operate/dagster/resources.py).
+What belongs here: which limits hold. What does not: keeping to them (budget.py), how users say them (cli/,
+operate/dagster/resources.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from audit_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.budget import Budget
     from audit_pipeline.models.config import Endpoint, ModelEntry
 
 
@@ -39,31 +38,17 @@ class Limits:
             )
         return Limits(endpoint.max_tokens if self.max_tokens is None else self.max_tokens, cost)
 
+    def or_stricter(self, endpoint: Endpoint) -> Limits:
+        """These limits, or those of an endpoint's entry where they allow less."""
+        tokens, cost = (self.max_tokens, endpoint.max_tokens), (self.max_cost, endpoint.max_cost)
+        return Limits(
+            min((one for one in tokens if one is not None), default=None),
+            min((one for one in cost if one is not None), default=None),
+        )
 
-class Budgets:
-    """One budget an endpoint, shared by all that is sent there: a reference model has one of its own."""
-
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
-        self._of: dict[tuple[str, str], Budget] = {}
-
-    def of(self, endpoint: Endpoint) -> Budget:
-        """The budget of what is sent to ``endpoint``."""
-        # Imported where something is sent: options of commands are made of limits, and are to be there at once.
-        from audit_pipeline.endpoints.budget import Budget  # noqa: PLC0415
-
-        place = endpoint.url, endpoint.model
-        if place not in self._of:
-            cost = self._limits.max_cost if endpoint.price_per_million is not None else None
-            self._of[place] = Budget.of(endpoint, self._limits.max_tokens, cost)
-        return self._of[place]
-
-    @property
-    def tokens(self) -> int:
-        """The tokens that were sent."""
-        return sum(one.spent for one in self._of.values())
-
-    @property
-    def cost(self) -> float:
-        """What they cost, where prices are known."""
-        return sum(one.cost or 0.0 for one in self._of.values())
+    def less(self, tokens: int, cost: float) -> Limits:
+        """What is left of them when so much was sent."""
+        return Limits(
+            None if self.max_tokens is None else max(0, self.max_tokens - tokens),
+            None if self.max_cost is None else max(0.0, self.max_cost - cost),
+        )

@@ -14,7 +14,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.limits import Budgets
+    from audit_pipeline.endpoints.asked import Endpoints
     from audit_pipeline.token_statistics.forward import ForwardPass
 
 
@@ -23,18 +23,17 @@ def open_backend(
     paths: DataPaths,
     device: str | None = None,
     tell: Callable[[str], None] = lambda words: None,
-    budgets: Budgets | None = None,
+    endpoints: Endpoints | None = None,
 ) -> Backend:
     """The model ready to be run; ``device`` None: a GPU where there is one. ``tell`` hears what takes time.
 
-    ``budgets`` bound what is sent to a model behind an interface; None: the limits of its entry. Raises ModelError
-    where it cannot be made ready.
+    ``endpoints`` are those that the command, or run, asks; None: none was asked yet. Raises ModelError where it cannot
+    be made ready.
     """
-    if (endpoint := model.entry.endpoint) is not None:
-        from audit_pipeline.endpoints.backend import open_endpoint  # noqa: PLC0415
-        from audit_pipeline.endpoints.limits import Budgets  # noqa: PLC0415
+    if model.entry.endpoint is not None:
+        from audit_pipeline.endpoints.asked import Endpoints  # noqa: PLC0415
 
-        return open_endpoint(model, (budgets or Budgets()).of(endpoint), tell)
+        return (endpoints or Endpoints()).open(model, paths, tell)
     # Imported where a model is run: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 

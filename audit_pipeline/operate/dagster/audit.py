@@ -18,8 +18,8 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.controls.config import load_controls, load_studies
+from audit_pipeline.endpoints.asked import Endpoints
 from audit_pipeline.endpoints.limits import Limits
-from audit_pipeline.endpoints.noted import load_to_run
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import Asked
 from audit_pipeline.extraction.windows import no_room
@@ -121,7 +121,9 @@ def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: Au
     if entry.control is not None:
         outcome.runs |= ensure(PlanRequest(controls=(entry.control.name,)), ("fetch", "train"), runner)
     # First of all else, so that a model that cannot be had costs no download and leaves no partition behind.
-    model = load_to_run(entry, runner.paths, runner.tell)
+    endpoints = Endpoints(runner.limits)
+    model = endpoints.load(entry, runner.paths, runner.tell)
+    runner = replace(runner, limits=runner.limits.less(endpoints.tokens, endpoints.cost))
     require_kinds(model, request.kinds)
     request = _with_settled_day(request, runner.paths, runner.tell)
     partitions.register(runner.instance, models=[request.model])
@@ -206,7 +208,9 @@ def extract(
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
     limits = request.limits.for_model(entry)
-    model = load_to_run(entry, paths, on_step)
+    endpoints = Endpoints(limits)
+    model = endpoints.load(entry, paths, on_step)
+    left = limits.less(endpoints.tokens, endpoints.cost)
     if (problem := no_room(model, asked.lengths)) is not None:
         raise DataError(problem)
     reference_of(model, paths)
@@ -224,7 +228,7 @@ def extract(
             "extract",
             partition_key=Pair(spec.name, request.model).partition,
             resources={
-                "models": {"device": request.device, **left_of(limits, instance, {})},
+                "models": {"device": request.device, **left_of(left, instance, {})},
                 "progress": {"terminal": request.terminal},
             },
             ops={"extraction": {"every_pair": True, **settings}},

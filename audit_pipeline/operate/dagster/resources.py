@@ -18,8 +18,8 @@ from pydantic import Field, PrivateAttr
 from audit_pipeline.catalogue.data_folder import make_private
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.endpoints.limits import Budgets, Limits
-from audit_pipeline.endpoints.noted import load_to_run
+from audit_pipeline.endpoints.asked import Endpoints
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.operate.dagster.in_process import process_tags
@@ -54,8 +54,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         default=None, ge=0, description="the most tokens that the run may send to a model behind an interface"
     )
     max_cost: float | None = Field(default=None, ge=0, description="the most that they may cost")
-    _asked: set[str] = PrivateAttr(default_factory=set)
-    _budgets: Budgets | None = PrivateAttr(default=None)
+    _endpoints: Endpoints | None = PrivateAttr(default=None)
     _loaded: tuple[str, Backend] | None = PrivateAttr(default=None)
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
@@ -73,17 +72,15 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def to_run(self, name: str, paths: DataPaths, log: logging.Logger) -> TokenizedModel:
         """The same, for running it: a server is asked first, once a run, whether it is still the same model."""
-        if name not in self._asked:
-            load_to_run(self.entry(name), paths, log.info)
-            self._asked.add(name)
+        self.endpoints.load(self.entry(name), paths, log.info)
         return self.tokenized(name, paths)
 
     @property
-    def budgets(self) -> Budgets:
-        """One budget an endpoint for all that the run sends there."""
-        if self._budgets is None:
-            self._budgets = Budgets(Limits(self.max_tokens, self.max_cost))
-        return self._budgets
+    def endpoints(self) -> Endpoints:
+        """The endpoints that the run asks, with one budget each for all that it sends there."""
+        if self._endpoints is None:
+            self._endpoints = Endpoints(Limits(self.max_tokens, self.max_cost))
+        return self._endpoints
 
     def backend(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> Backend:
         """The model ready to be run, made so if it is not the last that was."""
@@ -94,7 +91,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
             from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
 
             started = time.monotonic()
-            ready = open_backend(model, paths, self.device, log.info, self.budgets)
+            ready = open_backend(model, paths, self.device, log.info, self.endpoints)
             self._loaded = (fingerprint, ready)
             log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
         return self._loaded[1]
@@ -102,7 +99,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self._free()
         if context.instance is not None and context.run is not None:
-            note_spent(context.instance, context.run.run_id, self.budgets)
+            note_spent(context.instance, context.run.run_id, self.endpoints)
 
     def _free(self) -> None:
         if self._loaded is not None:

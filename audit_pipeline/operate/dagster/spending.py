@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import dagster as dg
 
-from audit_pipeline.endpoints.limits import Budgets, Limits
+from audit_pipeline.endpoints.asked import Endpoints
+from audit_pipeline.endpoints.limits import Limits
 
 COMMAND_TAG = "corpus_audit/command"
 """The command that the run is a step of, where its steps share one budget."""
@@ -28,10 +30,10 @@ def tags_of_command() -> Mapping[str, str]:
     return {COMMAND_TAG: str(uuid.uuid4())}
 
 
-def note_spent(instance: dg.DagsterInstance, run_id: str, budgets: Budgets) -> None:
+def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
     """Note with a run what it has sent; nothing where it sent nothing."""
-    if budgets.tokens:
-        instance.add_run_tags(run_id, {TOKENS_TAG: str(budgets.tokens), COST_TAG: repr(budgets.cost)})
+    if endpoints.tokens:
+        instance.add_run_tags(run_id, {TOKENS_TAG: str(endpoints.tokens), COST_TAG: repr(endpoints.cost)})
 
 
 def left_of(limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dict[str, int | float]:
@@ -39,8 +41,4 @@ def left_of(limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str
     runs = instance.get_runs(dg.RunsFilter(tags={COMMAND_TAG: tags[COMMAND_TAG]})) if COMMAND_TAG in tags else []
     tokens = sum(int(run.tags.get(TOKENS_TAG, 0)) for run in runs)
     cost = sum(float(run.tags.get(COST_TAG, 0)) for run in runs)
-    left = {
-        "max_tokens": None if limits.max_tokens is None else max(0, limits.max_tokens - tokens),
-        "max_cost": None if limits.max_cost is None else max(0.0, limits.max_cost - cost),
-    }
-    return {name: value for name, value in left.items() if value is not None}
+    return {name: value for name, value in asdict(limits.less(tokens, cost)).items() if value is not None}
