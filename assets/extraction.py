@@ -70,7 +70,7 @@ def extraction(
     def run(pair: Pair) -> Metadata:
         if not config.every_pair and not is_asked_for(pair.benchmark):
             return {"status": "not asked for", "reason": "the benchmark does not say extraction: true"}
-        model = models.tokenized(pair.model, paths)
+        model = models.to_run(pair.model, paths, log)
         step = LineageStep.now(context.run.run_id, "extraction", version_of(asked))
         with progress.telling(f"documents of {pair.benchmark}, {pair.model}", log) as tell:
             return metadata_of(shown_of_extraction(extract_pair(pair, model, paths, backend_of, step, asked, tell)))

@@ -75,7 +75,7 @@ def token_statistics(
     set_aside: list[str] = []
 
     def run(pair: Pair) -> Metadata:
-        model = models.tokenized(pair.model, paths)
+        model = models.to_run(pair.model, paths, log)
         other_models.run_for(pair.model, model)
         step = LineageStep.now(context.run.run_id, "token_statistics", CODE_VERSION)
         backend, budget = partial(backend_of, model), config.logits_budget

@@ -164,6 +164,10 @@ class DataPaths:
         """The weights of one .gguf as safetensors, a folder a dtype and version that converted it."""
         return self.root / "models" / "converted" / weights_digest
 
+    def endpoint(self, digest_of_entry: str) -> Path:
+        """What probes found of one model behind an interface."""
+        return self.root / "models" / "endpoints" / f"{digest_of_entry}.json"
+
     def load_check(self, model_fingerprint: str) -> Path:
         """What the check at loading found out about a model's forward pass on this machine."""
         return self.root / "models" / "checks" / f"{model_fingerprint}.json"

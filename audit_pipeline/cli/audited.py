@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.catalogue.contracts import Pair
@@ -25,6 +25,7 @@ from audit_pipeline.cli.shared import (
     whole_configuration,
     with_interval,
 )
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.operate.console import Columns, Row, say, show_table, tell
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class AuditOptions:
     device: str | None = None
     kinds: tuple[Any, ...] = ("base",)
     logits_budget_gb: float | None = None
+    limits: Limits = field(default_factory=Limits)
     publish: bool = True
 
     @property

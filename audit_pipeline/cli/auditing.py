@@ -13,7 +13,9 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs, show_audited
-from audit_pipeline.cli.shared import DEVICE, MODEL, json_option, say_fit
+from audit_pipeline.cli.sending import about, say_sending, seconds_of
+from audit_pipeline.cli.shared import DEVICE, MODEL, json_option, limits_options, say_fit
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.operate.console import Row, say, show_table, tell
 
 
@@ -37,6 +39,7 @@ from audit_pipeline.operate.console import Row, say, show_table, tell
     type=click.FloatRange(min=0),
     help="The most gigabytes that full logits may take per benchmark.",
 )
+@limits_options
 @json_option
 def audit(
     model: str,
@@ -47,6 +50,7 @@ def audit(
     device: str | None,
     kinds: str,
     logits_budget_gb: float | None,
+    limits: Limits,
 ) -> None:
     """Audit a model on a benchmark, a family of them, or all.
 
@@ -56,7 +60,7 @@ def audit(
         raise click.UsageError(
             "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
         )
-    asked = AuditOptions(refresh, again, device, _kinds(kinds), logits_budget_gb)
+    asked = AuditOptions(refresh, again, device, _kinds(kinds), logits_budget_gb, limits)
     if dry_run:
         _dry_run(model, benchmark, asked)
     else:
@@ -75,18 +79,16 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
     entry, specs = asked_for(model, benchmark)
 
     from audit_pipeline.models.load import load_tokenizer
-    from audit_pipeline.models.weights import default_device
     from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
-    from audit_pipeline.token_statistics.estimate import seconds_for
 
     paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
+    limits = asked.limits.for_model(entry)
     request = AuditRequest(entry.name, specs, again=asked.again, kinds=asked.kinds, leave_out=benchmark == ALL)
     plans = dry_run(request, tokenized, paths)
     for spec in specs:
         if spec.name not in plans:
             tell(f"{spec.name} is not built or not up to date: corpus-audit benchmarks --build {spec.name}")
-    device = asked.device or default_device()
     rows = [
         {
             "benchmark": name,
@@ -97,24 +99,29 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
             "tokens": plan.tokens_to_run,
             "branch_tokens": plan.branch_tokens,
             "bytes_to_write": sum(plan.bytes_to_write.values()),
-            "seconds": seconds_for(tokenized, plan.tokens_to_run + plan.branch_tokens, device),
+            "seconds": seconds_of(tokenized, plan.tokens_to_run + plan.branch_tokens, asked.device),
             "because": because,
         }
         for name, (plan, because) in plans.items()
     ]
     counted = ("texts", "cached", "to_run", "passes", "tokens", "branch_tokens", "bytes_to_write")
     numbers = [(name.replace("_", " "), _number(name)) for name in counted]
-    time = ("time", lambda row: f"about {row['seconds']:,.0f} s")
+    time = ("time", lambda row: about(row["seconds"]))
     show_table(
         "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
     )
-    say_fit(tokenized, device)
+    if entry.endpoint is None:
+        say_fit(tokenized, asked.device)
+    measured = (
+        "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
+        "loading and without the passes of a reference model."
+    )
+    elsewhere = "what a reference model takes comes on top, and a server's speed is not known."
     say(
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
-        "branches are an estimate. The "
-        "time is the model's arithmetic at this machine's measured speed, without loading and without the passes of "
-        "a reference model."
+        + (measured if entry.endpoint is None else elsewhere)
     )
+    say_sending(entry, sum(plan.tokens_to_run for plan, _ in plans.values()), limits)
     for spec in specs:
         if spec.settings.extraction:
             say(

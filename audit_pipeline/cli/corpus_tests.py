@@ -21,13 +21,16 @@ from audit_pipeline.cli.shared import (
     PATH,
     TEXT_COLUMN,
     data_to_write,
+    limits_options,
     loader,
     model_named,
+    model_to_run,
     tell_step,
 )
 from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.scoring.corpus_tests import CorpusTest
 
@@ -73,12 +76,13 @@ def test() -> None:
 @test.command("canaries")
 @MODEL
 @DEVICE
+@limits_options
 @click.option("--canaries", "file", required=True, type=FILE, help="The file that `corpus-audit canaries` wrote.")
 @click.option(
     "--detector", default="loss", show_default=True, help="A detector that needs only the pass over the text itself."
 )
 @click.option("--alpha", default=0.05, show_default=True, type=BETWEEN_0_AND_1, help="Significance level.")
-def test_canaries(model: str, file: Path, detector: str, alpha: float, device: str | None) -> None:
+def test_canaries(model: str, file: Path, detector: str, alpha: float, device: str | None, limits: Limits) -> None:
     """Test whether a model ranks published canaries highest.
 
     They are compared with the alternatives that were drawn in the same way and never published.
@@ -87,7 +91,8 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
     from audit_pipeline.scoring.corpus_tests import canary_test
 
     paths = data_to_write()
-    tokenized, backend_of = _known(model, paths), loader(paths, device)
+    tokenized, endpoints = model_to_run(model_named(model), paths, limits)
+    backend_of = loader(paths, device, endpoints)
     with terminal_bar(model) as on_progress:
         result = canary_test(
             tokenized, file, paths, backend_of, detector=detector, alpha=alpha, on_progress=on_progress
@@ -98,6 +103,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
 @test.command("ordered")
 @MODEL
 @DEVICE
+@limits_options
 @click.option(
     "--items", "file", required=True, type=PATH, help="The test set in its published order, one item per row."
 )
@@ -127,6 +133,7 @@ def test_ordered(
     rule: Any,
     order_by_chance: bool,
     device: str | None,
+    limits: Limits,
 ) -> None:
     """Test whether a model prefers a test set's published order.
 
@@ -142,7 +149,8 @@ def test_ordered(
         tell(items.rows.note)
     texts = [item.text for item in items]
     tell_skipped(items.skipped.first, items.skipped.count)
-    tokenized, backend_of = _known(model, paths), loader(paths, device)
+    tokenized, endpoints = model_to_run(model_named(model), paths, limits)
+    backend_of = loader(paths, device, endpoints)
     with terminal_bar(model) as on_progress:
         result = ordered_test(
             tokenized,
@@ -157,14 +165,6 @@ def test_ordered(
             on_progress=on_progress,
         )
     _keep(result, tokenized, paths)
-
-
-def _known(model: str, paths: DataPaths) -> TokenizedModel:
-    entry = model_named(model)
-
-    from audit_pipeline.models.load import load_tokenizer
-
-    return load_tokenizer(entry, paths)
 
 
 def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:

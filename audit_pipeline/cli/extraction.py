@@ -17,6 +17,7 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_generated import GoingOn, going_on_options, show_long_runs
 from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages, strongest_of
+from audit_pipeline.cli.sending import about, say_sending, seconds_of
 from audit_pipeline.cli.shared import (
     DEVICE,
     FILE,
@@ -25,8 +26,10 @@ from audit_pipeline.cli.shared import (
     TEXT_COLUMN,
     data_to_write,
     json_option,
+    limits_options,
     loader,
     model_named,
+    model_to_run,
     one_at_a_time,
     say_fit,
     tell_step,
@@ -36,8 +39,11 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Search
+    from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
 
 
@@ -81,6 +87,7 @@ if TYPE_CHECKING:
 @click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
 @click.option("--dry-run", is_flag=True, help="Say how many windows and tokens there are, and about how long it takes.")
 @DEVICE
+@limits_options
 @json_option
 def extract(
     model: str,
@@ -98,6 +105,7 @@ def extract(
     no_text: bool,
     dry_run: bool,
     device: str | None,
+    limits: Limits,
 ) -> None:
     """Find out which passages of documents a model gives word for word.
 
@@ -123,27 +131,29 @@ def extract(
     unread = [] if held_out is None else _documents(held_out, text_column)
 
     from audit_pipeline.extraction.search import Search, asked_for
-    from audit_pipeline.models.load import load_tokenizer, reference_of, with_overrides
+    from audit_pipeline.models.load import reference_of, with_overrides
     from audit_pipeline.operate.progress import terminal_bar
     from audit_pipeline.token_statistics.kept import Caches
 
     asked = asked_for(prefix, suffix, stride)
-    tokenized = load_tokenizer(with_overrides(configured, reference_model=reference_model), paths)
-    reference = reference_of(tokenized, paths)
+    entry = with_overrides(configured, reference_model=reference_model)
+    going_on.require_weights(entry)
     if benchmark is not None:
-        documents = _of_benchmark(tokenized, benchmark, asked, device, paths, dry_run=dry_run)
+        documents = _of_benchmark(entry, benchmark, asked, device, limits, paths, dry_run=dry_run)
     elif document is not None:
         documents = _with_held_out([_of_source(document, paths)], unread)
     else:
         documents = _with_held_out(given, unread)
+    tokenized, endpoints = _model(entry, paths, limits, ask=not dry_run and benchmark is None)
+    reference = reference_of(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
         raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
     if dry_run:
-        _dry_run(search, tokenized, len(documents), device)
+        _dry_run(search, tokenized, len(documents), device, limits)
         return
     # Fine windows and draws are run by the model that is in memory since the coarse ones.
-    backend_of = one_at_a_time(loader(paths, device))
+    backend_of = one_at_a_time(loader(paths, device, endpoints))
     with terminal_bar(tokenized.entry.name) as on_progress:
         found = search.run(backend_of, on_progress)
     if search.unreadable_parts:
@@ -165,8 +175,25 @@ def extract(
         say(f"{sum(len(one.windows) for one in audited):,} windows in {out}", out=out)
 
 
+def _model(entry: ModelEntry, paths: DataPaths, limits: Limits, *, ask: bool) -> tuple[TokenizedModel, Endpoints]:
+    """The model; its server, where it has one, is asked which it is, unless that was done or nothing is run."""
+    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.models.load import load_tokenizer
+
+    if ask:
+        return model_to_run(entry, paths, limits)
+    return load_tokenizer(entry, paths), Endpoints(limits.for_model(entry))
+
+
 def _of_benchmark(
-    model: TokenizedModel, name: str, asked: Asked, device: str | None, paths: DataPaths, *, dry_run: bool
+    model: ModelEntry,
+    name: str,
+    asked: Asked,
+    device: str | None,
+    limits: Limits,
+    paths: DataPaths,
+    *,
+    dry_run: bool,
 ) -> list[SearchedDocument]:
     """The benchmark's documents, once extraction from them has been run and published.
 
@@ -185,9 +212,9 @@ def _of_benchmark(
         from audit_pipeline.operate.dagster.audit import AuditRequest
         from audit_pipeline.operate.dagster.audit import extract as run_extraction
 
-        request = AuditRequest(model.entry.name, [spec], device=device, terminal=True)
+        request = AuditRequest(model.name, [spec], device=device, limits=limits, terminal=True)
         run_extraction(request, asked, defs(), paths, tell_step)
-    return documents_of(spec.name, model.entry, paths)
+    return documents_of(spec.name, model, paths)
 
 
 def _of_source(name: str, paths: DataPaths) -> SearchedDocument:
@@ -213,18 +240,17 @@ def _documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
     return documents
 
 
-def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str | None) -> None:
-    from audit_pipeline.models.weights import default_device
-    from audit_pipeline.token_statistics.estimate import seconds_for
-
+def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str | None, limits: Limits) -> None:
     windows, tokens = search.tokens()
-    seconds = seconds_for(model, tokens, device or default_device())
+    seconds = seconds_of(model, tokens, device)
     say(
-        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, about {seconds:,.0f} s; "
+        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, time {about(seconds)}; "
         f"{'likely passages add fine windows' if search.is_coarse_to_fine else 'nothing is added'}",
         documents=documents,
         windows=windows,
         tokens=tokens,
         seconds=seconds,
     )
-    say_fit(model, device or default_device())
+    if model.entry.endpoint is None:
+        say_fit(model, device)
+    say_sending(model.entry, tokens, limits.for_model(model.entry))

@@ -19,6 +19,7 @@ from audit_pipeline.token_statistics.backend import BackendOf
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.search import Extracted, Search
+    from audit_pipeline.models.config import ModelEntry
 
 _NOT_KEPT = "Loads the model, and is not kept in the cache."
 
@@ -43,6 +44,15 @@ class GoingOn:
             raise click.UsageError("--edits goes with --near-verbatim")
         if self.differing is not None and self.differing >= suffix:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
+
+    def require_weights(self, entry: ModelEntry) -> None:
+        """Raise UsageError where a model that is behind an interface is to go on."""
+        asked = self.draws is not None or self.differing is not None or self.tokens is not None
+        if asked and entry.endpoint is not None:
+            raise click.UsageError(
+                f"{entry.name} is behind an interface: to go on (--generate, --near-verbatim, --continue) a model's "
+                "weights have to be on this machine"
+            )
 
     def of_passage(self, search: Search, backend_of: BackendOf, one: Extracted, number: int, *, quoted: bool) -> Row:
         """What came of a document's window ``number``: facts by name, None where they were not asked for."""

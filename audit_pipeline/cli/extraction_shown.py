@@ -14,6 +14,7 @@ from audit_pipeline.cli.extraction_generated import draws_needed
 from audit_pipeline.metrics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
+    FIRST_CHOICES_UNKNOWN_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
     extraction_claim,
@@ -53,7 +54,7 @@ def show_passages(
             ("document", "document"),
             ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
             (_DRAWS, lambda row: draws_needed(row["log_p"])),
-            ("tokens that are its first choice", lambda row: f"{row['matches']} of {row['tokens']}"),
+            ("tokens that are its first choice", _matches),
             ("words before", lambda row: row["prefix"] or "-"),
             ("passage", lambda row: row["suffix"] or "-"),
             *columns,
@@ -73,6 +74,8 @@ def show_claims(found: Sequence[Extracted]) -> None:
         say(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
     claim = extraction_claim(sum(one.found.reproduced for one in audited))
     say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
+    if any(one.found.greedy is None for one in audited):
+        say(FIRST_CHOICES_UNKNOWN_IN_WORDS, first_choices_known=False)
     if held_out:
         from audit_pipeline.evidence.conformal import MIN_COMPARED
 
@@ -147,6 +150,10 @@ def show_documents(found: Sequence[Extracted]) -> None:
     )
 
 
+def _matches(row: Row) -> str:
+    return "not known" if row["matches"] is None else f"{row['matches']} of {row['tokens']}"
+
+
 def _best(one: Extracted) -> float:
     return float(one.windows.log_p[one.found.strongest[0]])
 
@@ -179,6 +186,7 @@ def _passages(one: Extracted, gone_on: Callable[[Extracted, int], Row], *, quote
     rows: list[Row] = []
     for number in one.found.strongest[:_SHOWN_PASSAGES]:
         start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
+        log_p_top = float(windows.log_p_top[number])
         rows.append(
             {
                 "document": one.document.name,
@@ -186,8 +194,8 @@ def _passages(one: Extracted, gone_on: Callable[[Extracted, int], Row], *, quote
                 "begin": begin,
                 "end": end,
                 "log_p": float(windows.log_p[number]),
-                "log_p_top_40": None if windows.outside[number] else float(windows.log_p_top[number]),
-                "matches": int(windows.matches[number]),
+                "log_p_top_40": log_p_top if windows.top_is_known and math.isfinite(log_p_top) else None,
+                "matches": None if windows.matches is None else int(windows.matches[number]),
                 "tokens": int(windows.tokens[number]),
                 "prefix": excerpt(text[start:begin], last=True) if quoted else None,
                 "suffix": excerpt(text[begin:end]) if quoted else None,
@@ -198,7 +206,7 @@ def _passages(one: Extracted, gone_on: Callable[[Extracted, int], Row], *, quote
 
 
 def _share(name: str) -> Callable[[Row], str]:
-    return lambda row: f"{row[name]:.2%}"
+    return lambda row: "-" if row[name] is None else f"{row[name]:.2%}"
 
 
 def _number(name: str) -> Callable[[Row], str]:

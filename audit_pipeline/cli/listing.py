@@ -88,7 +88,7 @@ def models() -> None:
         {
             "model": entry.name,
             "from": origin(entry),
-            "dtype": entry.dtype,
+            "dtype": entry.dtype if entry.endpoint is None else None,
             "start_token": entry.start_token,
             "start_token_policy": entry.start_token_policy,
             "released": entry.release_date,
@@ -103,7 +103,7 @@ def models() -> None:
         (
             ("model", "model"),
             ("from", "from"),
-            ("dtype", "dtype"),
+            ("dtype", lambda row: row["dtype"] or "the server's"),
             ("start token", lambda row: f"{row['start_token'] or 'default'} ({row['start_token_policy']})"),
             ("released", lambda row: row["released"] or "unknown"),
             ("training cutoff", lambda row: row["training_cutoff"] or "unknown"),

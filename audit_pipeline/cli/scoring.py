@@ -22,8 +22,10 @@ from audit_pipeline.cli.shared import (
     data_to_write,
     detector_and_setting,
     json_option,
+    limits_options,
     loader,
     model_named,
+    model_to_run,
     sides,
     tell_step,
     with_interval,
@@ -31,6 +33,7 @@ from audit_pipeline.cli.shared import (
 from audit_pipeline.operate.console import answers_in_json, say, show_table, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.scoring.file import FileScores
     from audit_pipeline.scoring.known_texts import Side
@@ -100,6 +103,7 @@ if TYPE_CHECKING:
     help="What generates neighbours: the model itself (own-topk), or a masked language model.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed for generating neighbours.")
+@limits_options
 @json_option
 def score(
     model: str,
@@ -119,6 +123,7 @@ def score(
     prefix_members: Path | None,
     proposer: str,
     seed: int,
+    limits: Limits,
 ) -> None:
     """Score the texts of a file, without Dagster.
 
@@ -138,7 +143,7 @@ def score(
     texts = _opened(file, text_column, label_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.
-    from audit_pipeline.models.load import load_tokenizer, with_overrides
+    from audit_pipeline.models.load import with_overrides
     from audit_pipeline.operate.progress import file_bar
     from audit_pipeline.scoring.file import ProgressListener, score_file
     from audit_pipeline.scoring.needs.provider import UserInputs
@@ -152,7 +157,7 @@ def score(
         seed=seed,
         device=device,
     )
-    tokenized = load_tokenizer(entry, paths)
+    tokenized, endpoints = model_to_run(entry, paths, limits)
 
     with file_bar(entry.name) as on_progress:
         scores = score_file(
@@ -161,7 +166,7 @@ def score(
             tokenized,
             selection,
             paths,
-            loader(paths, device),
+            loader(paths, device, endpoints),
             beside=beside,
             label_column=label_column,
             overrides=overrides,

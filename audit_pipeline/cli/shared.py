@@ -20,6 +20,8 @@ from audit_pipeline.operate.console import Row, answering, say, tell
 
 if TYPE_CHECKING:
     from audit_pipeline.config.whole import Configuration
+    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.token_statistics.backend import Backend, BackendOf
@@ -45,6 +47,28 @@ def json_option(command: Callable[..., None]) -> Callable[..., None]:
     def run(*arguments: Any, as_json: bool, **options: Any) -> None:
         with answering(as_json=as_json):
             command(*arguments, **options)
+
+    return run
+
+
+def limits_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options --max-tokens and --max-cost, which the command is given as its argument ``limits``."""
+
+    @click.option(
+        "--max-tokens",
+        type=click.IntRange(min=1),
+        help="The most tokens that are sent to a model behind an interface. Default: its entry. What is done stays.",
+    )
+    @click.option(
+        "--max-cost",
+        type=click.FloatRange(min=0, min_open=True),
+        help="The most that they may cost, by the price in its entry. Default: its entry.",
+    )
+    @functools.wraps(command)
+    def run(*arguments: Any, max_tokens: int | None, max_cost: float | None, **options: Any) -> None:
+        from audit_pipeline.endpoints.limits import Limits
+
+        command(*arguments, limits=Limits(max_tokens, max_cost), **options)
 
     return run
 
@@ -79,25 +103,30 @@ def with_interval(row: Row, metric: str) -> str:
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def loader(paths: DataPaths, device: str | None) -> BackendOf:
-    """What loads a model where something of it is not in the cache; torch is imported then, and not before."""
+def loader(paths: DataPaths, device: str | None, endpoints: Endpoints) -> BackendOf:
+    """What loads a model where something of it is not in the cache; torch is imported then, and not before.
+
+    ``endpoints`` are those that the command asks.
+    """
 
     def load(wanted: TokenizedModel) -> Backend:
         from audit_pipeline.token_statistics.backends import open_backend
 
-        tell_step(f"loading {wanted.entry.name}")
-        ready = open_backend(wanted, paths, device, tell_step)
+        if wanted.entry.endpoint is None:
+            tell_step(f"loading {wanted.entry.name}")
+        ready = open_backend(wanted, paths, device, tell_step, endpoints)
         tell_step(f"{wanted.entry.name}: {ready.described}")
         return ready
 
     return load
 
 
-def say_fit(model: TokenizedModel, device: str) -> None:
-    """Whether the model's weights fit the devices, for a dry run."""
+def say_fit(model: TokenizedModel, device: str | None) -> None:
+    """Whether the model's weights fit the devices, for a dry run; ``device`` None: a GPU where there is one."""
     from audit_pipeline.models.room import fit_of
+    from audit_pipeline.models.weights import default_device
 
-    fit = fit_of(model, device)
+    fit = fit_of(model, device or default_device())
     say(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
 
 
@@ -130,6 +159,18 @@ def model_named(given: str) -> ModelEntry:
     entry = resolve_model(given, models)
     tell_problems(models.problems)
     return entry
+
+
+def model_to_run(entry: ModelEntry, paths: DataPaths, limits: Limits) -> tuple[TokenizedModel, Endpoints]:
+    """The model, for running it, and the endpoints that the command asks: one behind an interface is asked first
+    whether it is still the one that it was.
+
+    Raises ConfigError where ``limits`` have no meaning for it.
+    """
+    from audit_pipeline.endpoints.asked import Endpoints
+
+    endpoints = Endpoints(limits.for_model(entry))
+    return endpoints.load(entry, paths, tell_step), endpoints
 
 
 def tell_problems(problems: Iterable[Problem]) -> None:

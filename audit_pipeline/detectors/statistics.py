@@ -6,7 +6,7 @@ What belongs here: reading rows of the table without copying their values. What 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -29,6 +29,13 @@ T = TypeVar("T")
 
 NOT_GIVEN = "the interface that the model is behind does not give"
 """How a reason begins where a back end lacks what a detector reads."""
+
+
+def not_given(gives: Callable[[str], bool], columns: Sequence[str]) -> str | None:
+    """Why a back end that ``gives`` some statistics of each token does not let ``columns`` be read; None: it does."""
+    absent = [name for name in columns if not gives(name)]
+    return f"{NOT_GIVEN}: {', '.join(absent)} of each token" if absent else None
+
 
 _LISTS = ("token_id", *(one.name for one in MEASURED))
 _REMEDY = "clear the cache and run the model again"
@@ -121,8 +128,7 @@ class TextStatistics:
 
     def not_given(self, columns: Sequence[str]) -> str | None:
         """Why there is no score of these ``columns``; None where all are there."""
-        absent = [name for name in columns if name not in self.columns]
-        return f"{NOT_GIVEN}: {', '.join(absent)} of each token" if absent else None
+        return not_given(self.columns.__contains__, columns)
 
     def lacking(self, need: Need[Any]) -> str | None:
         """Why ``need`` is not met; None where it is."""

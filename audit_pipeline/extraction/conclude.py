@@ -5,13 +5,18 @@ What belongs here: numbers from the cached rows of windows. What does not: where
 ``log_p`` is the log-probability with which the model, drawing from its whole distribution, gives a window's suffix word
 for word behind its prefix (Hayes et al. 2025); ``log_p_top`` the same where every token is drawn from the
 ``BEST_TOKENS`` best ones, minus infinity where a token of the suffix is not among them.
+
+An interface that a model is behind need not give the best tokens of every place. What they would decide is unknown then
+(None): which tokens are first choices, or outside of the best. ``log_p_top`` is ``log_p`` then, which is never above
+it where the suffix can be drawn from the best at all.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +34,11 @@ STRONGEST = 10
 GAP = 8
 """Suffixes this many characters apart are on end: two windows may cut the text between them into tokens differently."""
 
+LIKELIEST = ("rank", "log_mass_40")
+"""The statistics of a token by which it is known whether, and how likely, it is drawn from the best ones."""
+
+_READ = ("token_id", "char_start", "char_end", "logprob", "argmax_id", "rank", "log_mass_40")
+
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -40,7 +50,8 @@ class Windows:
     start: first character of the window. begin, end: characters of its suffix. log_p, log_p_top: see above. outside:
     tokens of the suffix that are not among the ``BEST_TOKENS`` best. matches: tokens that are the model's first choice,
     or tied with it. tokens: tokens of the suffix. half: log_p_top of the first and the second half of the suffix,
-    tokens outside taken as likely as they are: [n, 2].
+    tokens outside taken as likely as they are: [n, 2]. outside and matches are None where they are unknown, and
+    top_is_known is False where log_p_top is log_p for that.
     """
 
     start: Ints
@@ -48,18 +59,19 @@ class Windows:
     end: Ints
     log_p: Floats
     log_p_top: Floats
-    outside: Ints
-    matches: Ints
+    outside: Ints | None
+    matches: Ints | None
     tokens: Ints
     half: Floats
+    top_is_known: bool
 
     def __len__(self) -> int:
         return len(self.start)
 
     @property
     def greedy(self) -> Mask:
-        """Whether the model gives the suffix word for word when it always takes its first choice."""
-        return np.equal(self.matches, self.tokens)
+        """Whether the model is known to give the suffix word for word when it always takes its first choice."""
+        return np.zeros(len(self), dtype=np.bool_) if self.matches is None else np.equal(self.matches, self.tokens)
 
     @property
     def reproduced(self) -> Mask:
@@ -70,28 +82,43 @@ class Windows:
 def windows_from(rows: pa.Table) -> Windows:
     """From rows of the cache (EXTRACTION) of one document, in the order of ``start``."""
     ends = rows.column("logprob").combine_chunks().offsets.to_numpy()
-    flat = {name: _flat(rows, name) for name in ("char_start", "char_end", "logprob", "rank", "log_mass_40")}
+    flat = {name: _flat(rows, name) for name in _READ}
+    # An empty list: the model's back end does not give it.
+    given = {name for name, values in flat.items() if len(values) == len(flat["logprob"])}
     begins, lasts, middles = ends[:-1], ends[1:], (ends[:-1] + ends[1:]) // 2
     log_p = flat["logprob"]
-    within = log_p - flat["log_mass_40"]
-    outside = _counts(flat["rank"] >= BEST_TOKENS, begins, lasts)
+    top_is_known = {*LIKELIEST} <= given
+    within = log_p - flat["log_mass_40"] if top_is_known else log_p
+    outside = _counts(flat["rank"] >= BEST_TOKENS, begins, lasts) if "rank" in given else None
+    is_first = None
+    if "rank" in given:
+        is_first = flat["rank"] == 0
+    elif "argmax_id" in given:
+        is_first = flat["argmax_id"] == flat["token_id"]
+    sums = _sums(within, begins, lasts)
     return Windows(
         start=rows.column("start").to_numpy().astype(np.int64),
         begin=flat["char_start"][begins].astype(np.int64),
         end=flat["char_end"][lasts - 1].astype(np.int64),
         log_p=_sums(log_p, begins, lasts),
-        log_p_top=np.where(outside > 0, -np.inf, _sums(within, begins, lasts)),
+        log_p_top=np.where(outside > 0, -np.inf, sums) if top_is_known and outside is not None else sums,
         outside=outside,
-        matches=_counts(flat["rank"] == 0, begins, lasts),
+        matches=None if is_first is None else _counts(is_first, begins, lasts),
         tokens=(lasts - begins).astype(np.int64),
         half=np.stack([_sums(within, begins, middles), _sums(within, middles, lasts)], axis=1),
+        top_is_known=top_is_known,
     )
 
 
 def together(*parts: Windows) -> Windows:
     """The windows of several parts of one document, by their beginning."""
     order = np.argsort(np.concatenate([part.start for part in parts]), kind="stable")
-    return Windows(*(np.concatenate([getattr(part, one.name) for part in parts])[order] for one in fields(Windows)))
+    joined: dict[str, Any] = {
+        one.name: np.concatenate([getattr(part, one.name) for part in parts])[order]
+        for one in fields(Windows)
+        if one.name != "top_is_known" and getattr(parts[0], one.name) is not None
+    }
+    return replace(parts[0], **joined)
 
 
 def coarse_of(windows: Windows, half_on: Sequence[int]) -> list[Coarse]:
@@ -118,10 +145,10 @@ class Memorisation:
 
     reproduced, set_apart: how many windows the model reproduces. covered: the share of the document's characters in a
     suffix at least as likely as each of ``THRESHOLDS``, by ``log_p_top``; greedy: the same of suffixes that the model
-    gives by its first choices; covered_set_apart: of windows that are set apart. longest_run: the most characters on
-    end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters included. strongest: numbers of the
-    windows that are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a short
-    document no share can be 1.
+    gives by its first choices, None where these are unknown; covered_set_apart: of windows that are set apart.
+    longest_run: the most characters on end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters
+    included. strongest: numbers of the windows that are likeliest by ``log_p``, no two of which overlap. The first
+    prefix is in no suffix: of a short document no share can be 1.
     """
 
     characters: int
@@ -129,7 +156,7 @@ class Memorisation:
     reproduced: int
     set_apart: int
     covered: tuple[float, ...]
-    greedy: float
+    greedy: float | None
     covered_set_apart: float
     longest_run: int
     strongest: tuple[int, ...]
@@ -144,7 +171,7 @@ def memorisation(windows: Windows, apart: Mask, characters: int) -> Memorisation
         reproduced=int((windows.reproduced & ~apart).sum()),
         set_apart=int(apart.sum()),
         covered=tuple(_covered(windows, which) / max(characters, 1) for which in likely),
-        greedy=_covered(windows, windows.greedy & ~apart) / max(characters, 1),
+        greedy=None if windows.matches is None else _covered(windows, windows.greedy & ~apart) / max(characters, 1),
         covered_set_apart=_covered(windows, apart) / max(characters, 1),
         longest_run=max((end - begin for begin, end in _runs(windows, likely[0], GAP)), default=0),
         strongest=_strongest(windows, apart),

@@ -49,7 +49,7 @@ def extraction_rates(found: Sequence[Extracted], benchmark: str, *, seed: int = 
 
     The share of characters has a percentile interval over resampled documents, none where all documents have the same
     share: resamples of them say nothing then. The share of documents has Clopper and Pearson's. Documents without a
-    window are in none.
+    window are in none. Where the model's first choices are unknown there is no rate of them.
     """
     units = _by_unit([one for one in found if len(one.windows)], benchmark)
     return [rate for (unit, name, side), some in units for rate in _of_unit(unit, name, side, some, seed)]
@@ -69,11 +69,13 @@ def _by_unit(found: Iterable[Extracted], benchmark: str) -> list[tuple[tuple[str
 
 def _of_unit(unit: str, name: str, side: Side, some: Sequence[Extracted], seed: int) -> Iterator[ExtractionRate]:
     characters = np.array([one.found.characters for one in some], dtype=np.float64)
-    shares = np.array([[*one.found.covered, one.found.greedy] for one in some])
+    rules = [one for one in RULES if one is not None or all(found.found.greedy is not None for found in some)]
+    # Where no rule of first choices is counted, what stands in their place is not read.
+    shares = np.array([[*one.found.covered, one.found.greedy or 0.0] for one in some])
     covered = shares * characters[:, None]
     resampled = _resampled(covered, characters, seed)
     strongest = [one.windows.log_p[one.found.strongest[0]] if one.found.strongest else -np.inf for one in some]
-    for number, threshold in enumerate(RULES):
+    for number, threshold in enumerate(rules):
         n_reached = sum(_reaches(one, threshold) for one in some)
         low, high = bounds(n_reached, len(some))
         yield ExtractionRate(

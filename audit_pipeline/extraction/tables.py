@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.contracts import (
     Table,
 )
 from audit_pipeline.catalogue.tables import checked, table_from_rows, write_atomically, write_parquet
-from audit_pipeline.extraction.conclude import THRESHOLDS
+from audit_pipeline.extraction.conclude import THRESHOLDS, Ints, Windows
 from audit_pipeline.extraction.documents import Quoted
 from audit_pipeline.extraction.held_out import Compared, compare
 from audit_pipeline.extraction.rates import extraction_rates
@@ -92,8 +92,11 @@ def _windows_of(one: Extracted, quotes: Quote) -> pa.Table:
         "document_id": [one.document.name] * len(windows),
         **{"start": windows.start, "suffix_begin": windows.begin, "suffix_end": windows.end, "tokens": windows.tokens},
         "log_p": windows.log_p,
-        "log_p_top_40": [value if math.isfinite(value) else None for value in windows.log_p_top.tolist()],
-        **{"outside_top_40": windows.outside, "first_choices": windows.matches, "is_coarse": one.is_coarse},
+        "log_p_top_40": [
+            value if windows.top_is_known and math.isfinite(value) else None for value in windows.log_p_top.tolist()
+        ],
+        **{"outside_top_40": _or_nulls(windows.outside, windows), "first_choices": _or_nulls(windows.matches, windows)},
+        "is_coarse": one.is_coarse,
         "set_apart": one.judged.reasons,
         "reference_log_p": [None if np.isnan(value) else value for value in one.judged.reference_log_p.tolist()],
         "strength": [strength.get(number) for number in numbers],
@@ -104,6 +107,10 @@ def _windows_of(one: Extracted, quotes: Quote) -> pa.Table:
     return pa.Table.from_arrays(
         [pa.array(columns[field.name], field.type) for field in _NONE.schema], schema=_NONE.schema
     )
+
+
+def _or_nulls(counts: Ints | None, windows: Windows) -> Ints | list[None]:
+    return [None] * len(windows) if counts is None else counts
 
 
 def _document_row(one: Extracted, test: Compared | None, asked: Asked, no_window: str) -> Mapping[str, object]:

@@ -3,8 +3,9 @@
 What belongs here: the one policy of everything that asks a server, and of Dagster's assets. What does not: what is
 tried, and how often (each caller's `RetryPolicy`); faults of the graphics card (operate/dagster/retries.py).
 
-The one HTTP client is requests: dagster and pypi-simple bring it, and its raw stream lets connectors/polite.py limit
-what an answer unpacks to. huggingface_hub speaks httpx2: only its exceptions are named, where the hub is asked.
+Files and pages are fetched by requests: dagster and pypi-simple bring it, and its raw stream lets connectors/polite.py
+limit what an answer unpacks to. huggingface_hub speaks httpx2, and so does endpoints/client.py, which has many requests
+under way at a time.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import requests
 import tenacity
@@ -67,6 +69,27 @@ def retrying(
     The last attempt's error is raised, and any other at once. ``asked_for`` gives the seconds that a server asked for:
     no pause is shorter. ``tell`` is called before each pause.
     """
+    return tenacity.Retrying(**_how(patience, passing, asked_for, tell), sleep=sleep)
+
+
+def retrying_async(
+    patience: RetryPolicy,
+    passing: Callable[[BaseException], bool],
+    *,
+    asked_for: Callable[[BaseException], float | None] = lambda error: None,
+    tell: Callable[[tenacity.RetryCallState], None] | None = None,
+    sleep: Callable[[float], Awaitable[None]],
+) -> tenacity.AsyncRetrying:
+    """As :func:`retrying`, for a coroutine function."""
+    return tenacity.AsyncRetrying(**_how(patience, passing, asked_for, tell), sleep=sleep)
+
+
+def _how(
+    patience: RetryPolicy,
+    passing: Callable[[BaseException], bool],
+    asked_for: Callable[[BaseException], float | None],
+    tell: Callable[[tenacity.RetryCallState], None] | None,
+) -> dict[str, Any]:
     growing = tenacity.wait_exponential(multiplier=patience.first, max=patience.longest)
     pause = growing + tenacity.wait_random(0, patience.jitter) if patience.jitter else growing
 
@@ -75,14 +98,13 @@ def retrying(
         asked = asked_for(fault) if fault is not None else None
         return max(pause(state), asked or 0.0)
 
-    return tenacity.Retrying(
-        retry=tenacity.retry_if_exception(passing),
-        stop=tenacity.stop_after_attempt(patience.attempts),
-        wait=wait,
-        before_sleep=tell,
-        sleep=sleep,
-        reraise=True,
-    )
+    return {
+        "retry": tenacity.retry_if_exception(passing),
+        "stop": tenacity.stop_after_attempt(patience.attempts),
+        "wait": wait,
+        "before_sleep": tell,
+        "reraise": True,
+    }
 
 
 def may_pass(error: BaseException) -> bool:

@@ -63,6 +63,9 @@ ExtractionClaim = Literal["reproduced", "not reproduced"]
 REPRODUCED_FROM = 0.001
 """A passage counts as reproduced where the model gives it with at least this probability."""
 
+FIRST_CHOICES_UNKNOWN_IN_WORDS = (
+    "The interface that the model is behind does not say what its first choices are: only probabilities were looked at."
+)
 EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "reproduced": (
         "Given the words just before it, the model produces such a passage word for word: by its first choices alone, "

@@ -31,6 +31,8 @@ Backend = Literal["transformers", "openai"]
 Dialect = Literal["vllm", "sglang", "llama_cpp", "completions"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
+# What an entry says of weights that are run here.
+_OF_WEIGHTS = {"dtype", "attention", "trust_remote_code"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -83,9 +85,22 @@ class Endpoint(StrictSettings):
             raise ValueError("url holds no key and no password: name the variable that holds the key as key_env")
         if self.moments and self.dialect != "vllm":
             raise ValueError("moments goes with dialect: vllm")
+        if self.moments and self.top_logprobs > 20:
+            raise ValueError("with moments, answers have the 20 best tokens: leave top_logprobs out")
         if self.max_cost is not None and self.price_per_million is None:
             raise ValueError("max_cost goes with price_per_million")
         return self
+
+    @property
+    def described(self) -> str:
+        """The model by its server's name for it, and where that is, in words."""
+        at = f" at {self.revision}" if self.revision is not None else ""
+        return f"{self.model}{at} behind {self.url}"
+
+    @property
+    def starts_by_itself(self) -> bool:
+        """Whether the server puts the start token in front, and never gives a prompt's first log-probability."""
+        return self.dialect == "llama_cpp"
 
     @property
     def gives(self) -> frozenset[str]:
@@ -150,8 +165,15 @@ class ModelEntry(StrictSettings):
             raise ValueError("revision goes with hub")
         if (self.backend == "openai") != (self.endpoint is not None):
             raise ValueError("backend: openai and endpoint go together")
+        if self.endpoint is not None and self.endpoint.starts_by_itself and self.start_token_policy == "always":
+            raise ValueError(
+                "dialect: llama_cpp goes with start_token_policy: tokenizer (the server puts the start token in front "
+                "itself and does not give the first token's log-probability)"
+            )
         if self.endpoint is not None and self.control is not None:
             raise ValueError("a control's models are run on this machine: leave endpoint out")
+        if self.endpoint is not None and (senseless := sorted(_OF_WEIGHTS & self.model_fields_set)):
+            raise ValueError(f"{', '.join(senseless)}: said of weights on this machine, and an endpoint has its own")
         if self.window is not None and self.stride is not None and self.stride >= self.window:
             raise ValueError("stride must be smaller than window")
         if self.devices is not None and self.tensor_parallel is not None:

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gguf
@@ -52,10 +53,11 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
     backend.no_padding()
     backend.no_truncation()
     text = config.get_text_config()
+    context = _said_context_length(text)
     kept = KeptTokenizer(
         TextTokenizer(backend, _special_ids(tokenizer)),
         default_start_token=_default_start_token(tokenizer, str(config.model_type)),
-        context_length=_context_length(text),
+        context_length=_NO_LIMIT if context is None and located.entry.endpoint is None else context,
         vocab_size=int(text.vocab_size),
     )
     if folder is not None:
@@ -74,10 +76,14 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
     try:
         if (
             located.gguf is None
+            and located.entry.endpoint is None
             and (unknown := unknown_architecture(read_json(where / "config.json"), name)) is not None
         ):
             raise unknown
         with quiet(), parsing_once():
+            if located.gguf is None and located.entry.endpoint is not None:
+                tokenizer = AutoTokenizer.from_pretrained(located.folder, **options)
+                return tokenizer, _config_of_endpoint(located, len(tokenizer))
             config = AutoConfig.from_pretrained(located.folder, **options)
             require_usable(config, name)
             return AutoTokenizer.from_pretrained(located.folder, **options), config
@@ -110,10 +116,22 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
     )
 
 
-def _context_length(text_config: Any) -> int:
-    """Tokens that the model can see at once; state-space models have no limit, a window keeps memory bounded."""
+def _config_of_endpoint(located: LocatedModel, tokens: int) -> Any:
+    """What a config.json beside a tokenizer says, where there is one: whoever serves the model knows its architecture,
+    transformers need not. Without one the vocabulary is the tokenizer's."""
+    said = read_json(located.folder / "config.json") if located.has_config else {}
+    text = SimpleNamespace(**{"vocab_size": tokens, **said, **(said.get("text_config") or {})})
+    return SimpleNamespace(model_type=said.get("model_type"), get_text_config=lambda: text)
+
+
+# State-space models have no limit; a window keeps memory bounded.
+_NO_LIMIT = 4096
+
+
+def _said_context_length(text_config: Any) -> int | None:
+    """Tokens that the model can see at once; None where nothing says how many."""
     context = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None)
-    return int(context) if context is not None and context >= 1 else 4096
+    return int(context) if context is not None and context >= 1 else None
 
 
 def _special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -16,6 +16,8 @@ from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.behind import LENGTH, fingerprint_of, read_behind
+from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.locate import LocatedModel
 
 _TOKENIZER_FILES = (
@@ -30,48 +32,76 @@ _TOKENIZER_FILES = (
     "vocab.txt",
 )
 _VOLATILE_CONFIG = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache")
-LENGTH = 24
+_NO_CONFIG = "no config.json"
 
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """Digests of one model as it is run."""
+    """Digests of one model as it is run.
+
+    Of a model behind an interface ``weights_digest`` is None, and ``before`` are the fingerprints of the models that
+    were behind it earlier; of one whose weights are here that is None.
+    """
 
     model_fingerprint: str
     tokenizer_fingerprint: str
-    weights_digest: str
+    weights_digest: str | None
     config_digest: str
+    before: frozenset[str] | None = None
 
 
 def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     """The model's fingerprints: weights (or hub commit), config, dtype and attention back end; tokenizer files.
 
-    Reads every byte of local weights once; the digest is remembered by path, size and modification time.
-    Raises ModelError where a file cannot be read.
+    Reads every byte of local weights once; the digest is remembered by path, size and modification time. Of a model
+    behind an interface, what was last seen there stands in the weights' place. Raises ModelError where a file cannot be
+    read, DataError where what is known of an endpoint is damaged.
     """
-    entry = located.entry
+    entry, endpoint = located.entry, located.entry.endpoint
     try:
         if located.gguf is not None:
             weights = _file_digest(located.gguf, paths)
             config = tokenizer = weights
         else:
-            config = _config_digest(located.folder / "config.json")
+            config = _config_digest(located.folder / "config.json") if located.has_config else _NO_CONFIG
             tokenizer = digest(
                 [(name, file_sha256(located.folder / name)) for name in _tokenizer_files(located.folder)]
             )
-            if located.commit is not None:
+            if endpoint is not None:
+                weights = None
+            elif located.commit is not None:
                 weights = f"hub:{entry.hub}@{located.commit}"
             else:
                 shards = sorted(located.folder.glob("*.safetensors"))
                 weights = digest([(shard.name, _file_digest(shard, paths)) for shard in shards])
     except OSError as error:
         raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
+    if endpoint is not None:
+        return _behind(endpoint, digest(tokenizer)[:LENGTH], config, paths)
     return ModelIdentity(
         model_fingerprint=digest(weights, config, entry.dtype, entry.attention)[:LENGTH],
         tokenizer_fingerprint=digest(tokenizer)[:LENGTH],
         weights_digest=weights,
         config_digest=config,
     )
+
+
+def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
+    """See ModelIdentity.before: of the model with that tokenizer, by what is known of it without asking anybody."""
+    if entry.endpoint is None:
+        return None
+    return frozenset(_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
+
+
+def _behind(endpoint: Endpoint, tokenizer: str, config: str, paths: DataPaths) -> ModelIdentity:
+    *before, now = _fingerprints(endpoint, tokenizer, paths)
+    return ModelIdentity(now, tokenizer, None, config, frozenset(before))
+
+
+def _fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
+    """Those of all that was seen behind an endpoint, in order; the first is that of one that was not probed."""
+    states = [None, *(one.state for one in read_behind(endpoint, tokenizer, paths).states)]
+    return [fingerprint_of(endpoint, tokenizer, one) for one in states]
 
 
 def _tokenizer_files(folder: Path) -> list[str]:

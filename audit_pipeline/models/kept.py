@@ -40,7 +40,8 @@ class KeptTokenizer:
 
     tokenizer: TextTokenizer
     default_start_token: str | None
-    context_length: int
+    context_length: int | None
+    """None: no config.json says it."""
     vocab_size: int
 
 
@@ -59,6 +60,7 @@ def converted_of(weights_digest: str, paths: DataPaths) -> Path:
 
 def converted_weights(identity: ModelIdentity, dtype: str, paths: DataPaths) -> Path:
     """The folder of the weights that a .gguf is converted into: its bytes, the dtype and what converts it decide."""
+    assert identity.weights_digest is not None, "weights that are elsewhere are not converted"
     packages = [version(name) for name in ("transformers", "gguf", "torch")]
     return converted_of(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
 

@@ -16,8 +16,11 @@ from typing import Protocol
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, read_json_if_whole, write_json
+from audit_pipeline.config.problems import InvalidEntryError
+from audit_pipeline.config.validating import validated
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.behind import path_of, read_behind
+from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
 from audit_pipeline.models.fingerprint import ModelIdentity, identify
 from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
 from audit_pipeline.models.locate import LocatedModel, locate
@@ -101,7 +104,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     # Code of the model's own may be part of its tokenizer, and is in no digest.
     kept = None if entry.trust_remote_code else read_tokenizer(folder)
     if kept is None:
-        if located.gguf is None:
+        if located.gguf is None and located.has_config:
             require_sizes(read_json(located.folder / "config.json"), entry.name)
         # Imported where it is needed: transformers and torch take seconds to import.
         from audit_pipeline.models.convert import convert_tokenizer  # noqa: PLC0415
@@ -113,23 +116,35 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         raise ModelError(f"{entry.name}: the start token {start_token} is not in the tokenizer's vocabulary")
     if start_token_id is None and entry.start_token_policy == "always":
         raise ModelError(f"{entry.name} has no bos and no eos token: name a start_token in config/models.yaml")
+    context_length = kept.context_length or entry.window
+    if context_length is None:
+        raise ModelError(
+            f"{entry.name}: no config.json stands beside its tokenizer, so nobody says how many tokens it reads at "
+            "once: give window in its entry in config/models.yaml"
+        )
+    is_converted = located.gguf is not None and entry.endpoint is None
     return TokenizedModel(
         located=located,
         identity=identity,
         tokenizer=kept.tokenizer,
         start_token=start_token,
         start_token_id=start_token_id,
-        context_length=kept.context_length,
+        context_length=context_length,
         vocab_size=kept.vocab_size,
         config_folder=located.folder if located.gguf is None else folder,
-        weights_folder=located.folder if located.gguf is None else converted_weights(identity, entry.dtype, paths),
+        weights_folder=converted_weights(identity, entry.dtype, paths) if is_converted else located.folder,
     )
 
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:
     """Record what the fingerprint stands for (data/models/<fingerprint>.json); a second load changes nothing but
-    what was not known before."""
-    path = paths.model_card(tokenized.identity.model_fingerprint)
+    what was not known before.
+
+    Of a model behind an interface that was not probed yet nothing is recorded: it is not known which it is.
+    """
+    path, endpoint = paths.model_card(tokenized.identity.model_fingerprint), tokenized.entry.endpoint
+    if endpoint is not None and not tokenized.identity.before:
+        return
     earlier = read_json_if_whole(path) or {}
     entry = tokenized.entry
     card = {
@@ -137,8 +152,8 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         "name": entry.name,
         "resolved_from": tokenized.located.resolved_from,
         "revision": tokenized.located.commit or entry.revision,
-        "dtype": entry.dtype,
-        "attention": entry.attention,
+        "dtype": entry.dtype if endpoint is None else None,
+        "attention": entry.attention if endpoint is None else None,
         "weights_digest": tokenized.identity.weights_digest,
         "weights_format": tokenized.weights_format,
         "tokenizer_fingerprint": tokenized.identity.tokenizer_fingerprint,
@@ -153,8 +168,20 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         "licence": entry.licence,
         "first_loaded_at": earlier.get("first_loaded_at") or datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    if endpoint is not None:
+        card |= _card_of_endpoint(endpoint, tokenized.identity, paths)
     if card != earlier:
         write_json(path, card)
+
+
+def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPaths) -> dict[str, object]:
+    now = read_behind(endpoint, identity.tokenizer_fingerprint, paths).now
+    assert now is not None, "only of what was probed is there a card"
+    said = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
+    seen = now.seen
+    file = path_of(endpoint, identity.tokenizer_fingerprint, paths).stem
+    found = {"endpoint": file, "server": seen.server, "noise": seen.noise, "largest_n": seen.largest_n}
+    return {"backend": "openai", **said, "state": now.state, **found}
 
 
 def reference_of(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:
@@ -185,7 +212,10 @@ def with_overrides(
     start_token_policy: str | None = None,
     reference_model: str | None = None,
 ) -> ModelEntry:
-    """``entry`` as the command line changes it, validated again."""
+    """``entry`` as the command line changes it, validated again; raises ModelError where it cannot be."""
     changes = {"dtype": dtype, "start_token_policy": start_token_policy, "reference_model": reference_model}
     given = {key: value for key, value in changes.items() if value is not None}
-    return ModelEntry.model_validate({**entry.model_dump(), **given})
+    try:
+        return validated(ModelEntry, {**entry.model_dump(exclude_unset=True), **given})
+    except InvalidEntryError as error:
+        raise ModelError(f"{entry.name}: {error}") from error

@@ -19,7 +19,8 @@ from audit_pipeline.errors import ModelError, TransientError
 from audit_pipeline.fetch.hub import hub_errors
 from audit_pipeline.models.config import InstalledFile, ModelEntry, TrainedHere
 
-_HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+_TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
+_HUB_PATTERNS = [*_TOKENIZER_PATTERNS, "*.safetensors"]
 
 
 class HubUnreachableError(ModelError, TransientError):
@@ -36,8 +37,20 @@ class LocatedModel:
     commit: str | None
 
     @property
+    def has_config(self) -> bool:
+        """Whether there is a config.json; of a model behind an interface there need not be one."""
+        return (self.folder / "config.json").is_file()
+
+    @property
     def resolved_from(self) -> str:
         """Where the files came from, in words that mean the same on another machine where possible."""
+        entry = self.entry
+        if entry.endpoint is not None:
+            return f"{entry.endpoint.described}; tokenizer: {self._files_from}"
+        return self._files_from
+
+    @property
+    def _files_from(self) -> str:
         entry = self.entry
         if entry.package is not None:
             version = importlib.metadata.version(entry.package.distribution)
@@ -50,6 +63,7 @@ class LocatedModel:
 def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     """The model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
 
+    Of a model behind an interface they are those of its tokenizer: no weights are looked for, and none fetched.
     A control's models lie under ``paths``, which is the configured data folder where it is not given.
     Raises ModelError where there are none, or only weights in a format that can run code when it is read.
     """
@@ -100,18 +114,22 @@ def _on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
     if not path.is_dir():
         raise ModelError(f"no model at {path}: the path does not exist")
     ggufs = sorted(path.glob("*.gguf"))
+    if entry.endpoint is not None and (path / "tokenizer.json").is_file():
+        return LocatedModel(entry, path, None, None)
     if (path / "config.json").is_file():
-        _require_safetensors(path)
+        _require_safetensors(entry, path)
         return LocatedModel(entry, path, None, None)
     if len(ggufs) == 1:
         return LocatedModel(entry, path, ggufs[0], None)
     if ggufs:
         raise ModelError(f"{path} holds {len(ggufs)} .gguf files: give the path of one of them")
+    if entry.endpoint is not None:
+        raise ModelError(f"{path} holds neither a tokenizer.json nor a .gguf file: {entry.name} needs its tokenizer")
     raise ModelError(f"{path} holds neither config.json with *.safetensors nor a .gguf file")
 
 
-def _require_safetensors(folder: Path) -> None:
-    if any(folder.glob("*.safetensors")):
+def _require_safetensors(entry: ModelEntry, folder: Path) -> None:
+    if entry.endpoint is not None or any(folder.glob("*.safetensors")):
         return
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
         raise ModelError(f"{folder} holds its weights as pickle only, which can run code: convert them to safetensors")
@@ -121,10 +139,11 @@ def _require_safetensors(folder: Path) -> None:
 def _on_hub(entry: ModelEntry) -> LocatedModel:
     assert entry.hub is not None
     at = f"{entry.hub}@{entry.revision}" if entry.revision else entry.hub
-    patterns = [*_HUB_PATTERNS, "*.py"] if entry.trust_remote_code else _HUB_PATTERNS
+    wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS
+    patterns = [*wanted, "*.py"] if entry.trust_remote_code else wanted
     with hub_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=entry.revision, allow_patterns=patterns))
-    if not any(folder.glob("*.safetensors")):
+    if entry.endpoint is None and not any(folder.glob("*.safetensors")):
         raise ModelError(
             f"{at} holds no weights as safetensors: pickled weights (*.bin, *.pt) can run code and are never fetched; "
             "take a repository that has *.safetensors, or fetch a .gguf file and give its path"

@@ -14,9 +14,9 @@ from audit_pipeline.models.locate import locate
 # What is known of a model changes what is written about it, and no number. On several devices it is the same model:
 # sums are made in another order there, as in another batch or on another processor.
 _CHANGES_NO_NUMBER = {
-    *("name", "path"),
-    *("release_date", "training_cutoff", "licence", "notes"),
-    *("devices", "tensor_parallel"),
+    **dict.fromkeys(["name", "path", "release_date", "training_cutoff", "licence", "notes"], True),
+    **dict.fromkeys(["devices", "tensor_parallel"], True),
+    "endpoint": {"key_env", "concurrency", "timeout_seconds", "price_per_million", "max_tokens", "max_cost"},
 }
 
 
@@ -26,7 +26,7 @@ def entry_version(entry: ModelEntry) -> str:
     Of a hub model the entry decides alone: nothing is fetched. Of a model whose files are not there, too, so that it
     changes when they come.
     """
-    said = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)
+    said = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)  # type: ignore[arg-type]
     return digest(said, str(entry.path), _files(entry))[:16]
 
 

@@ -45,6 +45,10 @@ def load_weights(
     ModelError where the weights are missing, cut short, in a format that can run code or that a package is lacking for,
     and where there is certainly no room for them.
     """
+    if tokenized.entry.endpoint is not None:
+        raise ModelError(
+            f"the weights of {tokenized.entry.name} are not on this machine: {tokenized.entry.endpoint.url}"
+        )
     require_device(device)
     transformers_logging.disable_progress_bar()
     require_package(tokenized.entry.name, tokenized.quantisation)

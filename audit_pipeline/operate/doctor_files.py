@@ -214,6 +214,7 @@ def _json_files(paths: DataPaths) -> list[Path]:
     manifests = [table.manifest(paths, "any") for table in TABLES.values() if table.manifest is not None]
     found = [file for one in manifests for file in _below(one.parent.parent, f"*/{one.name}")]
     found += _below(paths.digest_cache.parent, "*.json")
+    found += _below(paths.endpoint("any").parent, "*.json")
     found += _below(paths.table("controls"), f"*/{paths.control_pointer('any').name}")
     found += [file for file in (paths.rolled_day, paths.findings_told) if file.exists()]
     return found

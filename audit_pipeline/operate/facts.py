@@ -133,7 +133,8 @@ class Conventions:
     """How a model is run and what it is scored with; None: not known.
 
     ``statistics`` is the version of the token statistics: it changes with benchmark, model and tokenizer, and with the
-    start token, the window and the form in which they are kept.
+    start token, the window and the form in which they are kept. ``before``: of a model behind an interface, the
+    fingerprints of what was behind it earlier; None: its weights are here.
     """
 
     model: str | None = None
@@ -141,6 +142,7 @@ class Conventions:
     statistics: str | None = None
     reference: Versions | None = None
     frequencies: Versions | None = None
+    before: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)

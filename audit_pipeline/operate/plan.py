@@ -200,13 +200,21 @@ def _since(written: WrittenRows, now: Conventions, benchmark: BenchmarkFacts) ->
     if _differ(benchmark.wanted, benchmark.built):
         yield "run", _ENTRY_CHANGED
     if other_model:
-        yield "run", "the model's files changed since"
+        yield "run", _other_model(then, now)
     if not rebuilt and not other_model and _differ(now.statistics, then.statistics):
         yield "run", "the start token, the window or the form of the token statistics changed since"
     if _differ(now.reference, then.reference):
         yield "run", "the reference model changed since"
     if _differ(now.frequencies, then.frequencies):
         yield "score", "the token frequencies changed since"
+
+
+def _other_model(then: Conventions, now: Conventions) -> str:
+    if now.before is None:
+        return "the model's files changed since"
+    if then.model in now.before:
+        return "the model behind the endpoint changed since"
+    return "the model's entry, or the files of its tokenizer, changed since"
 
 
 def _is_newer(outcome: PairOutcome, found: WrittenRows | None) -> bool:

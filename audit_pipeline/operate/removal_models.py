@@ -1,4 +1,5 @@
-"""What is kept of a model by its fingerprints: its card, tokenizer, converted weights, the check at loading.
+"""What is kept of a model by its fingerprints: its card, tokenizer, converted weights, the check at loading, what was
+seen behind its endpoint.
 
 What belongs here: which fingerprints a model's name stood for, and which of them no other name shares. What does not:
 tables, which are kept by the model's name (removal.py).
@@ -18,7 +19,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.kept import converted_of
 from audit_pipeline.operate.removal_lots import Lot
 
-_SORTS = ("models", "tokenizers", "weights")
+_SORTS = ("models", "tokenizers", "weights", "endpoints")
 
 
 @dataclass
@@ -28,6 +29,7 @@ class _Fingerprints:
     models: set[str] = field(default_factory=set)
     tokenizers: set[str] = field(default_factory=set)
     weights: set[str] = field(default_factory=set)
+    endpoints: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,14 @@ def kept_of_model(name: str, lineage: Mapping[str, Iterable[Path]], paths: DataP
             card = paths.model_card(fingerprint)
             if card.exists() and _card(card).get("name") == name:
                 renamed.append((card, users[0]))
-    models, tokenizers, weights = (
+    models, tokenizers, weights, endpoints = (
         sorted(getattr(own, sort) - {one for theirs in by_name.values() for one in getattr(theirs, sort)})
         for sort in _SORTS
     )
     lots = (
         Lot.of("converted tokenizers", map(paths.kept_tokenizers, tokenizers)),
         Lot.of("converted weights", (converted_of(one, paths) for one in weights)),
+        Lot("what was seen behind endpoints", tuple(path for path in map(paths.endpoint, endpoints) if path.exists())),
         Lot("checks at loading", tuple(path for path in map(paths.load_check, models) if path.exists())),
         Lot("cards", tuple(path for path in map(paths.model_card, models) if path.exists())),
     )
@@ -105,6 +108,8 @@ def _fingerprints(lineage: Mapping[str, Iterable[Path]], paths: DataPaths) -> di
             of_model.tokenizers.add(str(card["tokenizer_fingerprint"]))
         if card.get("weights_digest"):
             of_model.weights.add(str(card["weights_digest"]))
+        if card.get("endpoint"):
+            of_model.endpoints.add(str(card["endpoint"]))
     return found
 
 

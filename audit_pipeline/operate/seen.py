@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json_if_whole
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.fingerprint import ModelIdentity
+from audit_pipeline.models.fingerprint import ModelIdentity, fingerprints_before
 from audit_pipeline.operate.facts import Conventions, Versions, WrittenRows
 from audit_pipeline.operate.situation import conventions, parted
 from audit_pipeline.references.frequencies import version_seen
@@ -58,6 +58,7 @@ class SeenModels:
     cards: Mapping[str, Card]
     entries: Mapping[str, ModelEntry]
     frequencies: Mapping[str, Versions | None]
+    paths: DataPaths
 
     def conventions(self, model: str, built: str | None) -> Conventions:
         """How the model would be run now on a benchmark of that digest; what is not known of it is None."""
@@ -79,7 +80,8 @@ class SeenModels:
         if not isinstance(card.get("context_length"), int) or (entry.start_token is None and not is_its_own):
             return None
         start_token = entry.start_token or card.get("start_token")
-        identity = ModelIdentity(seen.fingerprint, tokenizer, "", "")
+        before = _before(entry, tokenizer, self.paths)
+        identity = ModelIdentity(seen.fingerprint, tokenizer, "", "", before)
         return _ModelAsSeen(entry, identity, start_token, card["context_length"])
 
     def _reference(self, entry: ModelEntry) -> Versions | None:
@@ -109,7 +111,7 @@ def seen_last(
     frequencies = {
         name: _frequencies(entry, last[name].tokenizer, paths) for name, entry in entries.items() if name in last
     }
-    return SeenModels(last, by_fingerprint, entries, frequencies)
+    return SeenModels(last, by_fingerprint, entries, frequencies, paths)
 
 
 def sightings_of(model: str, written: Iterable[WrittenRows | None]) -> list[Sighting]:
@@ -126,6 +128,14 @@ def read_cards(paths: DataPaths) -> list[Card]:
     folder = paths.model_card("any").parent
     cards = (read_json_if_whole(path) for path in sorted(folder.glob("*.json")) if path != paths.digest_cache)
     return [card for card in cards if isinstance(card, dict)]
+
+
+def _before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
+    try:
+        return fingerprints_before(entry, tokenizer, paths)
+    except AuditError:
+        # The doctor names the damaged file; which model was there before is not known.
+        return frozenset()
 
 
 def _frequencies(entry: ModelEntry, tokenizer: str | None, paths: DataPaths) -> Versions | None:

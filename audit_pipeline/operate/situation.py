@@ -126,7 +126,12 @@ def steps_to_publish(pairs: Iterable[Pair], paths: DataPaths) -> tuple[PlannedSt
 
 
 def _known_model(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
-    """The model, where reading its tokenizer takes no time and writes nothing; else, or where it is lacking, None."""
+    """The model, where reading its tokenizer takes no time and writes nothing; else, or where it is lacking, None.
+
+    None too where its server has to be asked first whether it is still the same model.
+    """
+    if entry.endpoint is not None:
+        return None
     try:
         return load_tokenizer(entry, paths) if is_kept(entry, paths) else None
     except AuditError:
@@ -253,6 +258,7 @@ def conventions(
         None if built is None else statistics_version(model, built),
         reference,
         frequencies,
+        model.identity.before,
     )
 
 

@@ -14,16 +14,26 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:
+    from audit_pipeline.endpoints.asked import Endpoints
     from audit_pipeline.token_statistics.ranks import LocalPass
 
 
 def open_backend(
-    model: TokenizedModel, paths: DataPaths, device: str | None = None, tell: Callable[[str], None] = lambda words: None
+    model: TokenizedModel,
+    paths: DataPaths,
+    device: str | None = None,
+    tell: Callable[[str], None] = lambda words: None,
+    endpoints: Endpoints | None = None,
 ) -> Backend:
     """The model ready to be run; ``device`` None: a GPU where there is one. ``tell`` hears what takes time.
 
-    Raises ModelError where it cannot be made ready.
+    ``endpoints`` are those that the command, or run, asks; None: none was asked yet. Raises ModelError where it cannot
+    be made ready.
     """
+    if model.entry.endpoint is not None:
+        from audit_pipeline.endpoints.asked import Endpoints  # noqa: PLC0415
+
+        return (endpoints or Endpoints()).open(model, paths, tell)
     # Imported where a model is run: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 

@@ -77,7 +77,8 @@ def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     """Encode ``texts`` under the model's start-token policy.
 
     ``always``: the text's own tokens behind one start token, all scored. ``tokenizer``: the ids that the tokenizer
-    gives; the first is not scored unless the tokenizer put a start token before it (the papers' published code).
+    gives; the first is not scored unless the tokenizer put a start token before it (the papers' published code), and
+    never by an endpoint that does not give it.
     Raises ModelError where the tokenizer gives ids that the model does not have.
     """
     encoded: list[EncodedText] = []
@@ -101,6 +102,7 @@ def behind(prefix: Prefix, text: EncodedText) -> EncodedText:
 
 def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     always = model.entry.start_token_policy == "always"
+    drops_first = model.entry.endpoint is not None and model.entry.endpoint.starts_by_itself
     encoded = []
     for text, (ids, offsets, special) in zip(texts, _tokens(model, texts), strict=True):
         start_token_id: int | None = model.start_token_id if always else None
@@ -115,7 +117,7 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
                 char_start=spans[:, 0],
                 char_end=spans[:, 1],
                 start_token_id=start_token_id,
-                first_scored=0 if start_token_id is not None else 1,
+                first_scored=0 if start_token_id is not None and not drops_first else 1,
             )
         )
     return encoded

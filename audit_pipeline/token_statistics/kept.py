@@ -24,6 +24,7 @@ from audit_pipeline.catalogue.contracts import (
     text_sha256,
 )
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import cache_key
@@ -60,6 +61,12 @@ FROM_LOGITS = frozenset(kind for kind, schema in KINDS.items() if "from_logits" 
 def can_have(model: TokenizedModel, kind: Kind) -> bool:
     """Whether the model's back end gives enough for rows of ``kind``; what else they hold may be missing (empty)."""
     return all(map(model.gives, _ENOUGH.get(kind, SWEPT[kind])))
+
+
+def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
+    """Raise ModelError where the model's back end does not give enough for rows of one of ``kinds``."""
+    if impossible := [kind for kind in kinds if not can_have(model, kind)]:
+        raise ModelError(f"the interface that {model.entry.name} is behind does not give: {', '.join(impossible)}")
 
 
 class Caches:

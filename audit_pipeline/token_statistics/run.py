@@ -12,13 +12,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from audit_pipeline.catalogue.contracts import text_sha256
-from audit_pipeline.errors import BudgetError, ModelError
+from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, Done, Work
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_lists import lists_by_text
 from audit_pipeline.token_statistics.encode import IntArray
-from audit_pipeline.token_statistics.kept import SWEPT, Caches, Kind, Where, caches_of, can_have, read_statistics
+from audit_pipeline.token_statistics.kept import SWEPT, Caches, Kind, Where, caches_of, read_statistics, require_kinds
 from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare, with_logits
 from audit_pipeline.token_statistics.rows import RowWriter
 
@@ -111,8 +111,7 @@ def compute(
     so that detectors can say why they give no score.
     """
     wanted = kinds_of([*kinds, *along], branch_steps)
-    if impossible := [kind for kind in wanted if not can_have(model, kind)]:
-        raise ModelError(f"the interface that {model.entry.name} is behind does not give: {', '.join(impossible)}")
+    require_kinds(model, wanted)
     caches = caches_of(model, where, wanted)
     prepared = prepare(model, texts, caches, branch_steps, along)
     logits_bytes = bytes_to_write(model, prepared, branch_steps).get("logits", 0)

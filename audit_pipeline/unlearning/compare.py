@@ -24,9 +24,17 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.catalogue.lineage import LineageStep, entries_of
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.detectors.statistics import not_given
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.unlearning.compared import Finding, TextValues, compare_documents, compare_texts
+from audit_pipeline.unlearning.compared import (
+    FIRST_CHOICES,
+    READS_OF_FIRST_CHOICES,
+    Finding,
+    TextValues,
+    compare_documents,
+    compare_texts,
+)
 from audit_pipeline.unlearning.documents import read_documents
 from audit_pipeline.unlearning.texts import read_sides, read_threshold, read_values
 
@@ -78,13 +86,18 @@ def compare(asked: UnlearningRequest, paths: DataPaths) -> UnlearningComparison:
     sides = read_sides(asked.forget, asked.holdout)
     threshold = read_threshold(asked.before, asked.benchmarks[::-1], paths)
     values = {role: read_values(model, sides, threshold.share, paths) for role, model in asked.models.items()}
-    kept = np.all([np.isfinite(column) for of in values.values() for column in of.values()], axis=0)
+    lacking = [not_given(model.gives, READS_OF_FIRST_CHOICES) for model in asked.models.values()]
+    no_first_choices = next((reason for reason in lacking if reason is not None), None)
+    unknown = FIRST_CHOICES if no_first_choices is not None else ()
+    read = [column for of in values.values() for name, column in of.items() if name not in unknown]
+    kept = np.all([np.isfinite(column) for column in read], axis=0)
     known = sides.take(kept)
     texts = TextValues(
         known.forget,
         known.groups,
         {role: {name: column[kept] for name, column in of.items()} for role, of in values.items()},
         threshold.on(known),
+        no_first_choices,
     )
     documents = read_documents(asked.models, asked.benchmarks, paths)
     return UnlearningComparison(asked, [*compare_texts(texts), *compare_documents(documents)], int((~kept).sum()))

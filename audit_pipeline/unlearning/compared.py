@@ -32,7 +32,10 @@ from audit_pipeline.unlearning.statistics import (
     same_distribution,
 )
 
-MEANS = ("exact_memorization", "extraction_strength", "mean_log_probability")
+FIRST_CHOICES = ("exact_memorization", "extraction_strength")
+"""What is read from the model's first choices: absent where an interface that it is behind does not give these."""
+READS_OF_FIRST_CHOICES = ("argmax_id",)
+MEANS = (*FIRST_CHOICES, "mean_log_probability")
 """The values of a text whose means are compared, side by side."""
 MIN_40, MIN_K = "min_40", "min_k"
 """Two Min-K% scores of a text: of 40% (PrivLeak), and of the share that the threshold was chosen for."""
@@ -98,12 +101,14 @@ class TextValues:
     """n texts and what every model makes of them.
 
     ``forget`` [n] says which are to be forgotten; the others are held out. ``values`` are [n] each, by model and name.
+    ``no_first_choices``: why nothing is known of a model's first choices; None where they are known of all.
     """
 
     forget: Bools
     groups: Sequence[str]
     values: Mapping[ComparedModel, Values]
     threshold: ThresholdBefore
+    no_first_choices: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +132,13 @@ def compare_texts(texts: TextValues) -> list[Finding]:
 
     Raises DataError where there are no texts to be forgotten, or none held out.
     """
+    unknown = FIRST_CHOICES if texts.no_first_choices is not None else ()
     return [
         *_leaks(texts),
         *_forget_quality(texts),
         *_unchanged(texts),
-        *(row for metric in MEANS for row in _means(metric, texts, "texts")),
+        *(_missing(metric, "after", "forget", 0, texts.no_first_choices or "") for metric in unknown),
+        *(row for metric in MEANS if metric not in unknown for row in _means(metric, texts, "texts")),
     ]
 
 

@@ -208,8 +208,9 @@ def _explained(found: Mapping[Key, Row], why: str | None, retrained: bool) -> It
     )
     if why is not None:
         yield why
-    told = _spoken(found, "exact_memorization", "texts")
-    yield f"First choices of the model that are the text's own next token: {told}."
+    if _value(found, "exact_memorization", "after", "forget") is not None:
+        told = _spoken(found, "exact_memorization", "texts")
+        yield f"First choices of the model that are the text's own next token: {told}."
     if _value(found, "verbatim_coverage", "after", "forget") is not None:
         covered, reproduced = (_spoken(found, one, "documents") for one in ("verbatim_coverage", REPRODUCED))
         yield f"Characters that the model gives with a probability of at least .001: {covered}."

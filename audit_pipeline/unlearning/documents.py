@@ -6,7 +6,7 @@ What belongs here: reading the rows and saying why they cannot be compared. What
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, ComparedModel, Pair
 from audit_pipeline.catalogue.lineage import LatestRun, entries_of, latest_run
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.extraction.conclude import LIKELIEST
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.unlearning.compared import OF_DOCUMENTS, DocumentValues, Values
@@ -46,7 +47,7 @@ def read_documents(
                 again = f"corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
                 return _nothing(f"extraction was not run: {again}")
             written = latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
-            otherwise = _run_otherwise(written, model, benchmark)
+            otherwise = _run_otherwise(written, model, benchmark, models.values())
             if otherwise is not None:
                 return _nothing(f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}")
             references.add(_reference(written.upstream))
@@ -67,11 +68,19 @@ def read_documents(
     return DocumentValues(sides, groups, {role: _values([one[role] for _, one in rows]) for role in models}, None)
 
 
-def _run_otherwise(written: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark) -> str | None:
-    """With or on what else than is compared now extraction was run."""
+def _run_otherwise(
+    written: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel]
+) -> str | None:
+    """With or on what else than is compared now extraction was run, or how else than on the other ``models``."""
+    if any(map(_gives_likeliest, models)) and not _gives_likeliest(model):
+        return "through an interface that does not give the likeliest tokens, and with another model it was not"
     if written.model_fingerprint not in (None, model.identity.model_fingerprint):
         return "with other weights"
     return None if written.benchmark_digest in (None, benchmark.digest) else "on another build of it"
+
+
+def _gives_likeliest(model: TokenizedModel) -> bool:
+    return all(map(model.gives, LIKELIEST))
 
 
 def _reference(upstream: Mapping[str, str]) -> tuple[str, ...]:

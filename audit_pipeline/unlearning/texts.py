@@ -26,7 +26,14 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.kept import read_statistics
-from audit_pipeline.unlearning.compared import MEANS, MIN_40, MIN_K, ThresholdBefore, Values
+from audit_pipeline.unlearning.compared import (
+    MEANS,
+    MIN_40,
+    MIN_K,
+    READS_OF_FIRST_CHOICES,
+    ThresholdBefore,
+    Values,
+)
 from audit_pipeline.unlearning.statistics import Bools, exact_memorization, extraction_strength
 
 RULES = ("marginal", "certified")
@@ -99,6 +106,8 @@ def _of_one(examples: pa.Table) -> tuple[pa.Table, pa.Table]:
 def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> Values:
     """What a model makes of each text, [n] each, NaN where no token is scored; ``share`` is that of the Min-K% score.
 
+    Those of ``FIRST_CHOICES`` are NaN throughout where an interface that the model is behind does not give them.
+
     Raises DataError, naming the command, where the model has not been run on all of the texts.
     """
     texts = texts_read(sides.examples)
@@ -120,10 +129,12 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
 def _values_of(text: TextStatistics, share: float) -> tuple[float, ...]:
     if not len(text):
         return (np.nan,) * (len(MEANS) + 2)
-    matches = text.argmax_id == text.token_id
+    first_choices = (np.nan, np.nan)
+    if text.not_given(READS_OF_FIRST_CHOICES) is None:
+        matches = text.argmax_id == text.token_id
+        first_choices = exact_memorization(matches), extraction_strength(matches)
     return (
-        exact_memorization(matches),
-        extraction_strength(matches),
+        *first_choices,
         float(text.logprob.mean(dtype=np.float64)),
         *lowest_means(text.logprob, (_SHARE, share)),
     )

@@ -23,7 +23,11 @@ from audit_pipeline.unlearning.texts import Calibrated, read_sides
 Text = tuple[str, int | None, str]
 """A text's words, label and split."""
 MODELS: Any = {
-    name: SimpleNamespace(entry=SimpleNamespace(name=name), identity=SimpleNamespace(model_fingerprint=f"of {name}"))
+    name: SimpleNamespace(
+        entry=SimpleNamespace(name=name),
+        identity=SimpleNamespace(model_fingerprint=f"of {name}"),
+        gives=lambda _: True,
+    )
     for name in ("before", "after")
 }
 

@@ -42,11 +42,23 @@ EXTRACTION_WINDOWS = Table(
         Column(
             "log_p_top_40",
             pa.float64(),
-            f"the same, {_TO_BE_DRAWN}; null where one is not among them, so that it cannot be drawn",
+            f"the same, {_TO_BE_DRAWN}; null where one is not among them, so that it cannot be drawn, and where an "
+            "interface does not give them",
             null=True,
         ),
-        Column("outside_top_40", pa.int32(), "tokens of the suffix that are not among them"),
-        Column("first_choices", pa.int32(), "tokens of the suffix that are the model's first choice, or tied with it"),
+        Column(
+            "outside_top_40",
+            pa.int32(),
+            "tokens of the suffix that are not among them; null where an interface does not give their ranks",
+            null=True,
+        ),
+        Column(
+            "first_choices",
+            pa.int32(),
+            "tokens of the suffix that are the model's first choice, or tied with it; null where an interface does not "
+            "give it",
+            null=True,
+        ),
         Column("is_coarse", pa.bool_(), "whether it is run whatever others show, and so counts in p-values"),
         Column(
             "set_apart",
@@ -91,7 +103,8 @@ def _covered(threshold: str) -> Column:
     return Column(
         f"covered_at_{threshold.replace('.', '_')}",
         pa.float64(),
-        f"share of its characters in suffixes with a probability of at least {threshold}, {_TO_BE_DRAWN}",
+        f"share of its characters in suffixes with a probability of at least {threshold}, {_TO_BE_DRAWN} (where an "
+        "interface does not give these: from all)",
         null=True,
     )
 
@@ -131,7 +144,8 @@ DOCUMENT_MEMORISATION = Table(
         Column(
             "covered_by_first_choices",
             pa.float64(),
-            "share of its characters in suffixes that the model gives by its first choices alone",
+            "share of its characters in suffixes that the model gives by its first choices alone; null where there is "
+            "no window, and where an interface does not give them",
             null=True,
         ),
         Column("covered_set_apart", pa.float64(), "share of its characters in windows that are set apart", null=True),

@@ -23,13 +23,18 @@ MODELS = Table(
     key=("fingerprint",),
     kept="given",
     columns=(
-        Column("fingerprint", pa.string(), "weights, config, dtype and attention back end"),
+        Column(
+            "fingerprint",
+            pa.string(),
+            "weights, config, dtype and attention back end; of a model behind an interface its address and what was "
+            "seen there",
+        ),
         Column("name", pa.string(), "the model's name in config/models.yaml, hub id or path", null=True),
         Column("resolved_from", pa.string(), "the hub id, folder or file that the name stood for", null=True),
         Column("revision", pa.string(), "the hub commit", null=True),
         Column("dtype", pa.string(), "the number format of the weights during the pass", null=True),
         Column("attention", pa.string(), "the attention back end", null=True),
-        Column("weights_digest", pa.string(), "digest of the weights", null=True),
+        Column("weights_digest", pa.string(), "digest of the weights; null: they are behind an interface", null=True),
         Column("weights_format", pa.string(), "how they were published in few bits; null: they are plain", null=True),
         LINEAGE.column("tokenizer_fingerprint"),
         Column("start_token", pa.string(), "the token put in front of every text", null=True),
@@ -81,7 +86,9 @@ CONFIGURED_MODELS = Table(
     columns=(
         Column("name", pa.string(), "the model's name"),
         Column(
-            "origin", pa.string(), "the hub id, path or package file that the entry names; unknown: the entry is broken"
+            "origin",
+            pa.string(),
+            "the hub id, path, package file or endpoint that the entry names; unknown: the entry is broken",
         ),
         Column("release_date", pa.date32(), "when the model was released, as the entry states it", null=True),
         Column("training_cutoff", pa.date32(), "the end of its training data, as the entry states it", null=True),

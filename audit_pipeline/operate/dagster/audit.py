@@ -18,19 +18,22 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.controls.config import load_controls, load_studies
+from audit_pipeline.endpoints.asked import Endpoints
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import Asked
 from audit_pipeline.extraction.windows import no_room
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, reference_of
+from audit_pipeline.models.load import TokenizedModel, reference_of
 from audit_pipeline.operate.dagster import in_process, partitions, work_claims
 from audit_pipeline.operate.dagster.carry_out import Runner, carry_out, ensure, ensure_frequencies, product
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
+from audit_pipeline.operate.dagster.spending import left_of, tags_of_command
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
 from audit_pipeline.scoring.selection import audit_session
-from audit_pipeline.token_statistics.kept import Kind
+from audit_pipeline.token_statistics.kept import Kind, require_kinds
 from audit_pipeline.token_statistics.prepare import Plan
 
 
@@ -45,6 +48,7 @@ class AuditRequest:
     refresh: bool = False
     again: bool = False
     device: str | None = None
+    limits: Limits = field(default_factory=Limits)
     kinds: Sequence[Kind] = ("base",)
     logits_budget_gb: float | None = None
     terminal: bool = False
@@ -96,12 +100,13 @@ def audit(
     """
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
-    names = [spec.name for spec in request.benchmarks]
+    names, limits = [spec.name for spec in request.benchmarks], request.limits.for_model(entry)
+    tags = {} if entry.endpoint is None else tags_of_command()
     with (
         work_claims.audit_of(paths, models=_models(entry), benchmarks=names),
         in_process.open_instance(paths) as instance,
     ):
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device, tags, limits)
         outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
         _audit(entry, request, runner, outcome)
         return outcome
@@ -116,7 +121,10 @@ def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: Au
     if entry.control is not None:
         outcome.runs |= ensure(PlanRequest(controls=(entry.control.name,)), ("fetch", "train"), runner)
     # First of all else, so that a model that cannot be had costs no download and leaves no partition behind.
-    model = load_tokenizer(entry, runner.paths)
+    endpoints = Endpoints(runner.limits)
+    model = endpoints.load(entry, runner.paths, runner.tell)
+    runner = replace(runner, limits=runner.limits.less(endpoints.tokens, endpoints.cost))
+    require_kinds(model, request.kinds)
     request = _with_settled_day(request, runner.paths, runner.tell)
     partitions.register(runner.instance, models=[request.model])
     request = _prepare(request, runner, outcome)
@@ -199,7 +207,10 @@ def extract(
     [spec] = request.benchmarks
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
-    model = load_tokenizer(entry, paths)
+    limits = request.limits.for_model(entry)
+    endpoints = Endpoints(limits)
+    model = endpoints.load(entry, paths, on_step)
+    left = limits.less(endpoints.tokens, endpoints.cost)
     if (problem := no_room(model, asked.lengths)) is not None:
         raise DataError(problem)
     reference_of(model, paths)
@@ -216,7 +227,10 @@ def extract(
         runner.run(
             "extract",
             partition_key=Pair(spec.name, request.model).partition,
-            resources={"models": {"device": request.device}, "progress": {"terminal": request.terminal}},
+            resources={
+                "models": {"device": request.device, **left_of(left, instance, {})},
+                "progress": {"terminal": request.terminal},
+            },
             ops={"extraction": {"every_pair": True, **settings}},
         )
         on_step("rebuilding warehouse and report")
@@ -357,6 +371,7 @@ def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> d
     Raises DataError where a benchmark has not been built, because its texts are not known then; a request that leaves
     out has no plan for it.
     """
+    require_kinds(model, request.kinds)
     plans = {}
     there = _look(request, model, paths)
     steps, cannot = plan(there, request.asked), problems(there, there.benchmarks)

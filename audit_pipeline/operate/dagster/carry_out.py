@@ -14,6 +14,7 @@ import dagster as dg
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process
 from audit_pipeline.operate.facts import Kind, PlannedStep, PlanRequest
@@ -27,7 +28,11 @@ SPLIT_QUALITY = dg.AssetKey("split_quality")
 
 @dataclass(frozen=True)
 class Runner:
-    """Where steps are carried out: the jobs by name, the instance, who is told; ``tags`` are those of every run."""
+    """Where steps are carried out: the jobs by name, the instance, who is told; ``tags`` are those of every run.
+
+    ``limits``: of what all runs together may send to the model, where it is behind an interface; they share a tag then
+    (spending.py).
+    """
 
     jobs: Jobs
     instance: dg.DagsterInstance
@@ -35,6 +40,7 @@ class Runner:
     tell: Callable[[str], None]
     device: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
 
     def run(self, job: str, **target: Any) -> str:
         """One run of a job (see in_process.run_job); returns its id."""

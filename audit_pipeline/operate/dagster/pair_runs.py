@@ -16,6 +16,7 @@ from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.operate.dagster import partitions
 from audit_pipeline.operate.dagster.carry_out import Runner
 from audit_pipeline.operate.dagster.planning import neighbours
+from audit_pipeline.operate.dagster.spending import left_of
 from audit_pipeline.operate.facts import OF_PAIRS, Kind, PlannedStep
 
 _ASSETS: Mapping[Kind, str] = {
@@ -51,7 +52,7 @@ def run_pairs(
                 runs[first_partition] = runner.run(
                     "audit_pairs",
                     selection=[dg.AssetKey(asset) for asset in assets],
-                    resources=resources,
+                    resources=_with_limits(resources, runner),
                     ops={_MODEL: config} if config is not None and _MODEL in assets else None,
                     **target,
                 )
@@ -62,6 +63,17 @@ def run_pairs(
     if errors:
         raise errors[0]
     return runs
+
+
+def _with_limits(
+    resources: Mapping[str, Mapping[str, Any]] | None, runner: Runner
+) -> Mapping[str, Mapping[str, Any]] | None:
+    """The same with what is left of the limits after the runs so far."""
+    left = left_of(runner.limits, runner.instance, runner.tags)
+    if not left:
+        return resources
+    given = resources or {}
+    return {**given, "models": {**given.get("models", {}), **left}}
 
 
 def _targets(pairs: Sequence[Pair], instance: dg.DagsterInstance) -> list[tuple[str, dict[str, Any]]]:

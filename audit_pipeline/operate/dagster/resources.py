@@ -13,14 +13,17 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import dagster as dg
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from audit_pipeline.catalogue.data_folder import make_private
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.entries import Entries
+from audit_pipeline.endpoints.asked import Endpoints
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.operate.dagster.in_process import process_tags
+from audit_pipeline.operate.dagster.spending import note_spent
 from audit_pipeline.operate.progress import describe, terminal_bar
 from audit_pipeline.token_statistics.run import Progress
 
@@ -47,6 +50,11 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Models by partition name; at most one has its weights in memory, and none after the run."""
 
     device: str | None = None
+    max_tokens: int | None = Field(
+        default=None, ge=0, description="the most tokens that the run may send to a model behind an interface"
+    )
+    max_cost: float | None = Field(default=None, ge=0, description="the most that they may cost")
+    _endpoints: Endpoints | None = PrivateAttr(default=None)
     _loaded: tuple[str, Backend] | None = PrivateAttr(default=None)
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
@@ -62,6 +70,18 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         write_card(model, paths)
         return model
 
+    def to_run(self, name: str, paths: DataPaths, log: logging.Logger) -> TokenizedModel:
+        """The same, for running it: a server is asked first, once a run, whether it is still the same model."""
+        self.endpoints.load(self.entry(name), paths, log.info)
+        return self.tokenized(name, paths)
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """The endpoints that the run asks, with one budget each for all that it sends there."""
+        if self._endpoints is None:
+            self._endpoints = Endpoints(Limits(self.max_tokens, self.max_cost))
+        return self._endpoints
+
     def backend(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> Backend:
         """The model ready to be run, made so if it is not the last that was."""
         fingerprint = model.identity.model_fingerprint
@@ -71,13 +91,15 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
             from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
 
             started = time.monotonic()
-            ready = open_backend(model, paths, self.device, log.info)
+            ready = open_backend(model, paths, self.device, log.info, self.endpoints)
             self._loaded = (fingerprint, ready)
             log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
         return self._loaded[1]
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self._free()
+        if context.instance is not None and context.run is not None:
+            note_spent(context.instance, context.run.run_id, self.endpoints)
 
     def _free(self) -> None:
         if self._loaded is not None:

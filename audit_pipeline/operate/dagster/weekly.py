@@ -20,9 +20,10 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.documents import version_of_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.whole import OF_AUDITS, load_configuration
+from audit_pipeline.endpoints.asked import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, standing_models
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.carry_out import Jobs, Runner, carry_out, ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
@@ -168,7 +169,7 @@ def _audit(
 ) -> None:
     for name, entry in models.items():
         try:
-            _audit_model(load_tokenizer(entry, runner.paths), specs, runner, week)
+            _audit_model(Endpoints().load(entry, runner.paths, runner.tell), specs, runner, week)
         except AuditError as error:
             _note(week, runner.tell, f"{name}: {error}")
 

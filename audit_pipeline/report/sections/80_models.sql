@@ -6,6 +6,7 @@ SELECT name, fingerprint,
     [{'name': fact.name, 'value': cut(fact.value, 300)} FOR fact IN [
         {'name': 'loaded from', 'value': resolved_from},
         {'name': 'revision', 'value': revision},
+        {'name': 'what answers there', 'value': card ->> 'server'},
         {'name': 'number format', 'value': dtype},
         {'name': 'attention back end', 'value': attention},
         {'name': 'start token', 'value': start_token},

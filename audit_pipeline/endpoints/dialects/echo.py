@@ -1,0 +1,130 @@
+"""OpenAI's completions route with `echo` and `logprobs`, and llama-cpp-python's form of it.
+
+What belongs here: the form that requests and answers have. What does not: routes of servers' own (vllm.py, sglang.py).
+
+The best tokens are named by their text, which several may share: the largest log-probability is read from them and no
+more. The prompt is sent as ids where the server takes them (probe.py finds out), else as the string that means them;
+then the answer must say where each token begins, and these places must be ours. The first token has no
+log-probability: a start token stands there, or the token is not scored.
+
+llama-cpp-python's server (0.3.36) takes strings alone, one a request. It puts the start token in front by itself and
+drops it from the answer, together with the log-probability of the first token after it; without a start token in front
+all log-probabilities are those of the next token's place, which the probe refuses. It drops the start token wherever a
+text spells it. So a text is scored behind the server's start token and from its second token on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, Field, FiniteFloat
+
+from audit_pipeline.endpoints.client import Asked
+from audit_pipeline.endpoints.dialects.dialect import (
+    Answer,
+    BadAnswerError,
+    Place,
+    Wanted,
+    parsed,
+    require_as_many,
+    values_of,
+)
+from audit_pipeline.endpoints.prompt import Prompt
+from audit_pipeline.models.config import Endpoint
+
+
+class _Logprobs(BaseModel):
+    token_logprobs: list[FiniteFloat | None]
+    top_logprobs: list[Mapping[str, FiniteFloat] | None] | None = None
+    text_offset: list[int] | None = None
+
+
+class _Choice(BaseModel):
+    logprobs: _Logprobs | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int = 0
+
+
+class _Completion(BaseModel):
+    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
+    usage: _Usage | None = None
+    system_fingerprint: str | None = None
+
+
+def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> Asked:
+    """A request for the log-probabilities of ``prompt``.
+
+    One token is generated: some servers take 0 for "until the context is full".
+    """
+    body = {
+        "model": endpoint.model,
+        "prompt": [prompt.ids] if prompt.spelled is None else prompt.spelled.text,
+        "echo": True,
+        "logprobs": wanted.best,
+        "max_tokens": 1,
+        "temperature": 0,
+    }
+    return Asked("completions", body, prompt.cost)
+
+
+def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
+    """The statistics in an answer, which may hold an entry for the generated token or not."""
+    completion = parsed(_Completion, body)
+    found, tokens = _logprobs(completion), len(prompt.ids)
+    entries = len(found.token_logprobs)
+    require_as_many(entries - (entries == tokens + 1), tokens)
+    if completion.usage is not None:
+        require_as_many(completion.usage.prompt_tokens, tokens)
+    return _answer(prompt, wanted, completion, found)
+
+
+def read_llama_cpp(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
+    """The statistics in an answer of llama-cpp-python's server, which counts all tokens and gives all but the first."""
+    completion = parsed(_Completion, body)
+    found, tokens = _logprobs(completion), len(prompt.ids)
+    if completion.usage is None:
+        raise BadAnswerError("its answer does not say how many tokens the prompt has")
+    if completion.usage.prompt_tokens == tokens:
+        raise BadAnswerError(
+            "the server puts no start token in front, and is off by one then: start it with "
+            "--kv_overrides tokenizer.ggml.add_bos_token=bool:true"
+        )
+    require_as_many(completion.usage.prompt_tokens - 1, tokens)
+    require_as_many(len(found.token_logprobs) - completion.usage.completion_tokens, tokens)
+    return _answer(prompt, wanted, completion, found)
+
+
+def _logprobs(completion: _Completion) -> _Logprobs:
+    found = completion.choices[0].logprobs
+    if found is None:
+        raise BadAnswerError("its answer has no log-probabilities at all")
+    return found
+
+
+def _answer(prompt: Prompt, wanted: Wanted, completion: _Completion, found: _Logprobs) -> Answer:
+    tokens = len(prompt.ids)
+    if prompt.spelled is not None:
+        offsets = tuple((found.text_offset or [])[:tokens])
+        if offsets not in (prompt.spelled.starts, prompt.spelled.bare):
+            raise BadAnswerError("it cuts the text into other tokens than the entry's tokenizer does, or does not say")
+    tops = found.top_logprobs or [None] * tokens
+    if len(tops) < tokens:
+        require_as_many(len(tops), tokens)
+    scored = slice(tokens - prompt.scored, tokens)
+    places = [_place(own, best or {}) for own, best in zip(found.token_logprobs[scored], tops[scored], strict=True)]
+    return Answer(
+        values=values_of(places, wanted),
+        first_is_null=found.token_logprobs[0] is None,
+        best_given=max((len(best or {}) for best in tops[scored]), default=0),
+        server=completion.system_fingerprint,
+    )
+
+
+def _place(own: float | None, best: Mapping[str, float]) -> Place:
+    if own is None:
+        raise BadAnswerError("its answer lacks a token's own log-probability")
+    return Place(own=own, best=[max(own, *best.values())] if best else [])

@@ -1,0 +1,78 @@
+"""SGLang's own route, /generate: token ids in, and for each of them its log-probability and the best tokens.
+
+What belongs here: the form that requests and answers have, by SGLang's documentation. What does not: its OpenAI route,
+for which there is the dialect completions.
+
+The first token has no log-probability: a start token stands there, or the token is not scored. There are no ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, FiniteFloat
+
+from audit_pipeline.endpoints.client import Asked
+from audit_pipeline.endpoints.dialects.dialect import (
+    Answer,
+    BadAnswerError,
+    Place,
+    Wanted,
+    parsed,
+    require_as_many,
+    values_of,
+)
+from audit_pipeline.endpoints.prompt import Prompt
+from audit_pipeline.models.config import Endpoint
+
+_Triple = tuple[FiniteFloat | None, int, Any]
+"""A log-probability, the id of its token, and the token's text."""
+
+
+class _Meta(BaseModel):
+    input_token_logprobs: list[_Triple] | None = None
+    input_top_logprobs: list[list[_Triple] | None] | None = None
+
+
+class _Generated(BaseModel):
+    meta_info: _Meta
+
+
+def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> Asked:
+    """A request for the log-probabilities of ``prompt``. The server has one model: its name is not asked for."""
+    body = {
+        "input_ids": prompt.ids,
+        "sampling_params": {"max_new_tokens": 1, "temperature": 0},
+        "return_logprob": True,
+        # Without it, log-probabilities of what is generated are given alone.
+        "logprob_start_len": 0,
+        "top_logprobs_num": wanted.best,
+    }
+    return Asked("generate", body, prompt.cost, root=True)
+
+
+def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
+    """The statistics in an answer."""
+    meta = parsed(_Generated, body).meta_info
+    own = meta.input_token_logprobs or []
+    require_as_many(len(own), len(prompt.ids))
+    if tuple(token for _, token, _ in own) != prompt.ids:
+        raise BadAnswerError("its answer is not about the token ids that were sent")
+    tops = meta.input_top_logprobs or [None] * len(own)
+    require_as_many(len(tops), len(prompt.ids))
+    first = len(own) - prompt.scored
+    places = [_place(value, best or []) for (value, _, _), best in zip(own[first:], tops[first:], strict=True)]
+    return Answer(
+        values=values_of(places, wanted),
+        first_is_null=own[0][0] is None,
+        best_given=max((len(place.best) for place in places), default=0),
+        server=None,
+    )
+
+
+def _place(own: float | None, best: list[_Triple]) -> Place:
+    given = [(value, token) for value, token, _ in best if value is not None]
+    if own is None or len(given) < len(best):
+        raise BadAnswerError("its answer lacks a token's log-probability")
+    given.sort(key=lambda one: -one[0])
+    return Place(own=own, best=[value for value, _ in given], best_ids=[token for _, token in given])

@@ -1,0 +1,124 @@
+"""vLLM's completions route: token ids in, and for each of them its own log-probability, its rank and the best tokens.
+
+What belongs here: the form that requests and answers have (vLLM 0.32 and 0.33). What does not: the plugin that adds
+mean and deviation, which runs in the server.
+
+The prompt's ids are given back, so that nothing can be out of step. A rank is how many logits are at least as large,
+from 1 on. The first token has no entry: a start token stands there, or the token is not scored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, Field, FiniteFloat
+
+from audit_pipeline.endpoints.client import Asked
+from audit_pipeline.endpoints.dialects.dialect import (
+    WHOLE,
+    Answer,
+    BadAnswerError,
+    Place,
+    Wanted,
+    parsed,
+    require_as_many,
+    values_of,
+)
+from audit_pipeline.endpoints.prompt import Prompt
+from audit_pipeline.models.config import Endpoint
+
+# JSON has no infinity.
+_MINUS_INFINITY = -9999.0
+# What the plugin answers to; its two entries have ids that no token has.
+WITH_MOMENTS = 22
+_MEAN, _STD = -1, -2
+
+
+@dataclass(frozen=True)
+class _Entry:
+    logprob: FiniteFloat
+    rank: int | None = None
+
+
+class _Choice(BaseModel):
+    prompt_logprobs: list[dict[int, _Entry] | None] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class _Completion(BaseModel):
+    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
+    system_fingerprint: str | None = None
+
+
+def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> Asked:
+    """A request for the log-probabilities of ``prompt``; at least one token has to be generated."""
+    body = {
+        "model": endpoint.model,
+        "prompt": [prompt.ids],
+        "prompt_logprobs": WITH_MOMENTS if wanted.moments and wanted.best != WHOLE else wanted.best,
+        "max_tokens": 1,
+        "temperature": 0,
+        "return_token_ids": True,
+    }
+    return Asked("completions", body, prompt.cost)
+
+
+def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
+    """The statistics in an answer."""
+    completion = parsed(_Completion, body)
+    [choice] = completion.choices
+    entries = choice.prompt_logprobs or []
+    require_as_many(len(entries), len(prompt.ids))
+    if choice.prompt_token_ids is None or tuple(choice.prompt_token_ids) != prompt.ids:
+        raise BadAnswerError("its answer is not about the token ids that were sent")
+    first = len(entries) - prompt.scored
+    places = [_place(entry, token, wanted) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)]
+    return Answer(
+        values=values_of(places, wanted),
+        first_is_null=entries[0] is None,
+        best_given=max((len(place.best) for place in places), default=0),
+        server=completion.system_fingerprint,
+    )
+
+
+def _place(entry: Mapping[int, _Entry] | None, token: int, wanted: Wanted) -> Place:
+    if entry is None or token not in entry or (rank := entry[token].rank) is None:
+        raise BadAnswerError("its answer lacks a token's own log-probability or rank")
+    tokens = {one: found for one, found in entry.items() if one >= 0}
+    whole = wanted.best == WHOLE
+    # The token itself is always there: it is one too many where it is not among the best.
+    if not whole and len(tokens) > (WITH_MOMENTS - 2 if wanted.moments else wanted.best):
+        del tokens[token]
+    ordered = sorted(tokens.items(), key=lambda one: (-one[1].logprob, one[1].rank or 0))
+    best = [_number(found) for _, found in ordered]
+    return Place(
+        own=_number(entry[token]),
+        best=best,
+        best_ids=[one for one, _ in ordered],
+        rank=rank - 1,
+        moments=None if not wanted.moments else _moments_of(best) if whole else _given_moments(entry),
+    )
+
+
+def _given_moments(entry: Mapping[int, _Entry]) -> tuple[float, float]:
+    if _MEAN not in entry or _STD not in entry:
+        raise BadAnswerError(
+            "its answer has no mean and deviation: the server runs without the plugin corpus-audit-vllm "
+            "(leave moments out of the entry, or install it there)"
+        )
+    return entry[_MEAN].logprob, entry[_STD].logprob
+
+
+def _moments_of(logprobs: Sequence[float]) -> tuple[float, float]:
+    own = np.array([one for one in logprobs if one > -math.inf])
+    p = np.exp(own)
+    mean = float((p * own).sum())
+    return mean, float(np.sqrt((p * (own - mean) ** 2).sum()))
+
+
+def _number(entry: _Entry) -> float:
+    return -math.inf if entry.logprob <= _MINUS_INFINITY else entry.logprob

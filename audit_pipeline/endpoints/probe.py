@@ -1,0 +1,259 @@
+"""Trying an endpoint out before the first text: whether its answers mean what they are taken for.
+
+What belongs here: what is asked for that, and what is refused. What does not: keeping what was found and comparing it
+with an earlier time, requests (client.py), answers (dialects/).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+from pydantic import BaseModel
+
+from audit_pipeline.endpoints.asking import answers
+from audit_pipeline.endpoints.budget import Budget
+from audit_pipeline.endpoints.client import Asked, Client, RefusedError, UnansweredError
+from audit_pipeline.endpoints.dialects.dialect import WHOLE, Answer, BadAnswerError, Wanted, parsed
+from audit_pipeline.endpoints.prompt import Prompt, prompt_of
+from audit_pipeline.errors import ModelError
+from audit_pipeline.fetch.retry import RetryPolicy
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.encode import encode, window_and_stride
+from audit_pipeline.token_statistics.windows import windows_of
+
+TEXTS = (
+    "The kettle had gone cold twice before anybody thought of the letter on the stairs.",
+    "Wool is washed, carded and spun; only then does it go to the dyer, who asks for salt and patience.",
+    "In 1874 the bridge cost 12,600 pounds, or about 3 pounds for each inhabitant of the valley.",
+    "def area(width, height):\n    return width * height  # in square metres\n",
+    "Der Zug nach Lübeck fährt um 7:45 Uhr; wer ihn verpasst, wartet bis zum Abend.",
+)
+"""Their log-probabilities tell whether the model behind an endpoint is still the same."""
+COUNTING = " ".join(map(str, range(1, 41)))
+"""Once it has begun, any model knows how it goes on: the token itself is the best one at nearly all places."""
+_ENOUGH_AGREE = 0.5
+# Where no best token is given: more likely than all others together.
+_CERTAIN = float(np.log(0.5))
+# The server and this process add up a vocabulary in different orders.
+_MOMENTS_TOLERANCE = 1e-3
+_FEWER = (100, 50, 40, 20, 10, 5, 2, 1)
+_ONCE = RetryPolicy(attempts=1, first=0.0)
+_LARGEST_NAMED = re.compile(r"max(?:imum)? allowed:? (\d+)|(?:at most|less than or equal to|<=) (\d+)", re.IGNORECASE)
+_BAD_REQUEST = frozenset((400, 422))
+# What servers answer that cannot read ids: llama-cpp-python's falls over.
+_NO_IDS = frozenset((400, 422, 500))
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What trying an endpoint out has found.
+
+    ``noise``: the largest deviation, in nats, between the same requests sent twice. ``largest_n``: the largest number
+    of best tokens that was asked for and given. ``values``: the log-probabilities of the tokens of each of ``TEXTS``.
+    ``server``: what the server says of itself. ``takes_ids``: whether prompts are sent as token ids.
+    """
+
+    noise: float
+    first_is_null: bool
+    largest_n: int
+    values: tuple[tuple[float, ...], ...]
+    server: str | None
+    takes_ids: bool
+
+
+def client_of(model: TokenizedModel, budget: Budget, tell: Callable[[str], None] = lambda words: None) -> Client:
+    """What asks the endpoint of ``model``; raises ModelError where its entry has none."""
+    if model.entry.endpoint is None:
+        raise ModelError(f"{model.entry.name} is behind no endpoint")
+    return Client(model.entry.name, model.entry.endpoint, budget, tell=tell)
+
+
+def probe(model: TokenizedModel, client: Client) -> Probed:
+    """Try the endpoint of ``model`` out: some twenty short requests.
+
+    Raises ModelError, in one line, where its answers cannot be used; TransientError where it does not answer;
+    BudgetError where the budget does not even suffice for this.
+    """
+    _require_room(model, client)
+    takes_ids = _takes_ids(model, client)
+    largest = _require_best(model, client, takes_ids)
+    _require_aligned(model, client, takes_ids)
+    if not takes_ids:
+        _require_same_special_tokens(model, client)
+    own = Wanted(0)
+    prompts = _prompts(model, TEXTS, spelled=not takes_ids)
+    first, second = (_answers(client, prompts, own) for _ in range(2))
+    _require_moments(model, client, prompts)
+    return Probed(
+        noise=max(_deviation(*pair) for pair in zip(first, second, strict=True)),
+        first_is_null=all(answer.first_is_null for answer in first),
+        largest_n=largest,
+        values=tuple(tuple(answer.values["logprob"].tolist()) for answer in first),
+        server=first[0].server,
+        takes_ids=takes_ids,
+    )
+
+
+def _prompts(model: TokenizedModel, texts: Iterable[str], *, spelled: bool, most: int | None = None) -> list[Prompt]:
+    """The first window of each text, of at most ``most`` tokens."""
+    window, stride = window_and_stride(model)
+    size = window if most is None else min(window, most)
+    return [
+        prompt_of(model, text, windows_of(0, text, size, min(stride, size - 1))[0], spelled=spelled)
+        for text in encode(model, list(texts))
+    ]
+
+
+def _answers(
+    client: Client, prompts: Sequence[Prompt], wanted: Wanted, patience: RetryPolicy | None = None
+) -> list[Answer]:
+    with closing(answers(client, enumerate(prompts), wanted, patience=patience)) as found:
+        by_number = dict(one for some in found for one in some)
+    return [by_number[number] for number in range(len(prompts))]
+
+
+class _Listed(BaseModel):
+    id: str | None = None
+    max_model_len: int | None = None
+
+
+class _Models(BaseModel):
+    data: list[_Listed]
+
+
+def _require_room(model: TokenizedModel, client: Client) -> None:
+    """Refuse a window that the server has no room for, where the server says how much it has (vLLM, SGLang)."""
+    try:
+        listed = parsed(_Models, client.ask(Asked("models")))
+    except (RefusedError, BadAnswerError):
+        return
+    rooms = [one.max_model_len for one in listed.data if one.id == client.endpoint.model and one.max_model_len]
+    # One token is generated.
+    if rooms and (window := window_and_stride(model)[0]) > rooms[0] - 1:
+        raise ModelError(
+            f"{client.who}: the server takes {rooms[0] - 1} tokens at most beside the one it generates, and the "
+            f"entry's window is {window}: set window: {rooms[0] - 1} in config/models.yaml"
+        )
+
+
+def _takes_ids(model: TokenizedModel, client: Client) -> bool:
+    """Whether prompts are sent as ids: by the dialect, or as an attempt shows where it may be either."""
+    if client.endpoint.dialect != "completions":
+        return client.endpoint.dialect != "llama_cpp"
+    prompts = _prompts(model, TEXTS[:1], spelled=False)
+    try:
+        _answers(client, prompts, Wanted(0), _ONCE)
+    except (RefusedError, UnansweredError) as error:
+        if error.status in _NO_IDS:
+            return False
+        if isinstance(error, RefusedError):
+            raise
+        # Too busy, or out of reach: with patience now.
+        _answers(client, prompts, Wanted(0))
+    return True
+
+
+def _require_best(model: TokenizedModel, client: Client, takes_ids: bool) -> int:
+    """How many of the best tokens are given, which has to be what the entry says."""
+    asked = client.endpoint.top_logprobs
+    [prompt] = _prompts(model, [COUNTING], spelled=not takes_ids, most=8)
+    expected = min(asked, model.vocab_size)
+    try:
+        [answer] = _answers(client, [prompt], Wanted(asked))
+    except RefusedError as error:
+        if error.status not in _BAD_REQUEST or (largest := _largest(client, prompt, error)) is None:
+            raise
+        raise ModelError(_too_many(client, largest)) from error
+    if answer.best_given < expected:
+        raise ModelError(_too_many(client, answer.best_given))
+    return asked
+
+
+def _too_many(client: Client, largest: int) -> str:
+    return (
+        f"{client.who}: the server gives {largest} best tokens a place at most, and the entry asks for "
+        f"{client.endpoint.top_logprobs}: set top_logprobs: {largest} in config/models.yaml"
+    )
+
+
+def _largest(client: Client, prompt: Prompt, error: RefusedError) -> int | None:
+    """The most best tokens that the server gives, by its words or by trying; None where it gives not even one."""
+    named = _LARGEST_NAMED.search(error.words)
+    if named is not None and str(client.endpoint.top_logprobs) in error.words:
+        return int(named.group(1) or named.group(2))
+    for fewer in _FEWER:
+        if fewer < client.endpoint.top_logprobs:
+            try:
+                _answers(client, [prompt], Wanted(fewer))
+            except RefusedError:
+                continue
+            return fewer
+    return None
+
+
+def _require_aligned(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
+    """Refuse log-probabilities that are not those of the tokens that they stand beside."""
+    [prompt] = _prompts(model, [COUNTING], spelled=not takes_ids)
+    [answer] = _answers(client, [prompt], Wanted(min(1, client.endpoint.top_logprobs)))
+    own = answer.values["logprob"]
+    best = answer.values.get("max_logprob", np.full_like(own, _CERTAIN))
+    # The beginning may be anything yet.
+    known = slice(len(own) // 3, None)
+    agree = int((own[known] >= best[known] - 1e-4).sum())
+    if agree < _ENOUGH_AGREE * len(own[known]):
+        raise ModelError(
+            f"{client.who}: while counting to 40, the next number's token is the best one at {agree} of "
+            f"{len(own[known])} places only: the server gives log-probabilities of other places (llama-cpp-python does "
+            "without a start token in front), or another model stands behind it than the entry says"
+        )
+
+
+def _require_same_special_tokens(model: TokenizedModel, client: Client) -> None:
+    """Refuse a server that cuts a text which spells a special token otherwise than the tokenizer here does."""
+    spelled = [
+        token
+        for number in sorted(model.tokenizer.special_ids)
+        if (token := model.tokenizer.token_of(number)) is not None and token != model.start_token
+    ]
+    if not spelled:
+        return
+    prompts = _prompts(model, [f"One {spelled[0]} two."], spelled=True)
+    try:
+        _answers(client, prompts, Wanted(0))
+    except ModelError as error:
+        raise ModelError(
+            f"{client.who}: the server reads a text that spells {spelled[0]} otherwise than the tokenizer here "
+            f"({error})"
+        ) from error
+
+
+def _require_moments(model: TokenizedModel, client: Client, prompts: Sequence[Prompt]) -> None:
+    """Refuse means and deviations that are not those of the whole vocabulary, which is asked for where it may be."""
+    if not client.endpoint.moments:
+        return
+    # One place each: a whole distribution takes megabytes.
+    few = [replace(one, ids=one.ids[:2], scored=1) for one in prompts]
+    given = _answers(client, few, Wanted(0, moments=True))
+    try:
+        whole = _answers(client, few, Wanted(WHOLE, moments=True))
+    except RefusedError as error:
+        if error.status not in _BAD_REQUEST:
+            raise
+        client.tell(f"{client.who}: means and deviations are taken on trust: it gives no whole distributions")
+        return
+    off = max(_deviation(*pair, name) for pair in zip(given, whole, strict=True) for name in ("mean", "std"))
+    if off > _MOMENTS_TOLERANCE:
+        raise ModelError(
+            f"{client.who}: means and deviations are up to {off:.2g} away from those of the whole distribution: leave "
+            "moments out of the entry in config/models.yaml, or update the plugin in the server"
+        )
+
+
+def _deviation(one: Answer, other: Answer, name: str = "logprob") -> float:
+    mine, yours = one.values[name], other.values[name]
+    # Two infinities of one kind are equal.
+    return float(np.abs(np.where(mine == yours, 0.0, mine - yours)).max(initial=0.0))

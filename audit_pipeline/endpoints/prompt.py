@@ -1,0 +1,78 @@
+"""What is sent of a text: the tokens of a window, and for servers that take strings alone, the string of these tokens.
+
+What belongs here: which tokens are sent, which of them are scored, and making sure that a string means them. What does
+not: requests and answers (dialects/), which windows there are (token_statistics/windows.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.encode import EncodedText
+from audit_pipeline.token_statistics.windows import Window
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """A prompt as a string: where each of its tokens begins in it.
+
+    ``bare``: where it begins for a server that does not count the characters of special tokens.
+    """
+
+    text: str
+    starts: tuple[int, ...]
+    bare: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The tokens ``ids`` that are sent, of which the last ``scored`` ones are scored; ``sha256`` names the text.
+
+    ``spelled`` is the string that means these tokens, where the server takes no ids.
+    """
+
+    sha256: str
+    ids: tuple[int, ...]
+    scored: int
+    spelled: Spelled | None = None
+
+    @property
+    def cost(self) -> int:
+        """Tokens that the server runs: these, the one that it generates, and a start token that it may put in front."""
+        return len(self.ids) + 1 + (self.spelled is not None)
+
+
+def prompt_of(
+    model: TokenizedModel, text: EncodedText, window: Window, before: Sequence[int] = (), *, spelled: bool = False
+) -> Prompt:
+    """What is sent of ``window`` of ``text`` behind the tokens ``before``.
+
+    Raises ModelError where ``spelled`` and no string means these tokens: a window that begins within a character, a
+    prefix whose last characters would form a token with the text's first.
+    """
+    start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
+    ids = (*before, *start, *text.token_id[window.begin : window.end].tolist())
+    endpoint = model.entry.endpoint
+    if endpoint is not None and endpoint.starts_by_itself and ids[0] in model.tokenizer.special_ids:
+        ids = ids[1:]
+    string = _spelled(model, ids, text.text_sha256) if spelled else None
+    return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
+
+
+def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> Spelled:
+    string = model.tokenizer.decode(ids)
+    [again] = model.tokenizer.encode([string], add_special_tokens=False)
+    if tuple(again.ids) != ids:
+        raise ModelError(
+            f"{model.entry.name}: no string means the tokens of a window of the text with sha256 {sha256}, and its "
+            "server takes strings alone: leave the text out, or raise window where the text is longer than it"
+        )
+    starts = tuple(start for start, _ in again.offsets)
+    special, bare = 0, []
+    for token, (start, end) in zip(ids, again.offsets, strict=True):
+        bare.append(start - special)
+        special += end - start if token in model.tokenizer.special_ids else 0
+    return Spelled(string, starts, tuple(bare))
