@@ -32,7 +32,7 @@ Dialect = Literal["vllm", "sglang", "llama_cpp", "completions"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 # What an entry says of weights that are run here.
-_OF_WEIGHTS = {"dtype", "attention", "trust_remote_code"}
+_OF_WEIGHTS = {"dtype", "attention", "trust_remote_code", "devices", "tensor_parallel"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 

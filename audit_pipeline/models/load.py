@@ -74,12 +74,12 @@ class TokenizedModel:
 
     @property
     def quantisation(self) -> Quantisation | None:
-        """How the weights are packed in memory; None where they are plain, as those out of a .gguf are."""
+        """How the weights on this machine are packed in memory; None where they are plain, as those of a .gguf are."""
         return quantisation_of(self.config_folder) if self.located.gguf is None else None
 
     @property
     def weights_format(self) -> str | None:
-        """How the weights were published, in words; None where they are plain."""
+        """How the weights on this machine were published, in words; None where they are plain."""
         if self.located.gguf is not None:
             return "gguf, dequantised"
         return str(self.quantisation) if self.quantisation is not None else None
@@ -155,7 +155,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         "dtype": entry.dtype if endpoint is None else None,
         "attention": entry.attention if endpoint is None else None,
         "weights_digest": tokenized.identity.weights_digest,
-        "weights_format": tokenized.weights_format,
+        "weights_format": tokenized.weights_format if endpoint is None else None,
         "tokenizer_fingerprint": tokenized.identity.tokenizer_fingerprint,
         "start_token": tokenized.start_token,
         "start_token_id": tokenized.start_token_id,
