@@ -57,6 +57,18 @@ def test_a_divided_model_gives_what_it_gives_whole(passes: tuple[TokenizedModel,
     assert_extracts_alike(*passes)
 
 
+@pytest.mark.slow
+# Biases that are divided; soft caps, and layers that look back a few tokens; one matrix for queries, keys and values.
+@pytest.mark.parametrize("family", ["qwen2", "gemma2", "gpt_neox"])
+def test_other_families_divided_give_what_they_give_whole(tmp_path: Path, family: str) -> None:
+    model, whole, divided = passes_of(save_model(tmp_path / "model", family), tmp_path / "data", 2)
+    try:
+        assert_alike(model, whole, divided, tolerance=1e-3)
+        assert_extracts_alike(model, whole, divided)
+    finally:
+        divided.close()
+
+
 def test_a_rank_that_is_killed_ends_the_run_at_once_with_its_name(
     passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
 ) -> None:
