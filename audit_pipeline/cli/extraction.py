@@ -250,4 +250,5 @@ def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str 
         tokens=tokens,
         seconds=seconds,
     )
-    say_sending(model.entry, tokens, limits.for_model(model.entry))
+    # Each window is a request, for which the server generates a token besides.
+    say_sending(model.entry, tokens + windows, limits.for_model(model.entry))
