@@ -47,11 +47,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came in: ``path`` with the query, ``at`` in seconds of time.monotonic."""
+    """A request as it came in: ``path`` with the query, ``at`` in seconds of time.monotonic; ``body`` of a POST."""
 
     path: str
     headers: Mapping[str, str]
     at: float
+    body: bytes = b""
 
     @property
     def query(self) -> dict[str, str]:
@@ -167,7 +168,8 @@ class BadServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                answer = server._answer(Request(self.path, dict(self.headers.items()), time.monotonic()))
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                answer = server._answer(Request(self.path, dict(self.headers.items()), time.monotonic(), body))
                 if answer.pause and server._stopping.wait(answer.pause):
                     return
                 headers = {"Content-Type": answer.media_type, "Content-Length": str(len(answer.body)), **answer.headers}
@@ -180,6 +182,9 @@ class BadServer:
                     self._send(answer)
                 except OSError:
                     return  # The client has hung up, which is what some tests want.
+
+            def do_POST(self) -> None:
+                self.do_GET()
 
             def _send(self, answer: Answer) -> None:
                 body = answer.body[: answer.sent]
