@@ -33,9 +33,9 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/dagster definitions validate -w workspace.yaml
 
-# The pages of docs/detectors.md, from the detectors. A test holds that they are written.
+# The pages of docs/detectors.md and the tables of docs/backends.md, from the declarations. Tests hold that they are written.
 docs: $(STAMP)
-	$(BIN)/python docs/write_detectors.py
+	$(BIN)/python docs/write_pages.py
 
 dev: $(STAMP)
 	$(BIN)/corpus-audit dev

@@ -52,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came in: ``path`` with the query, ``at`` in seconds of time.monotonic."""
+    """A request as it came in: ``path`` with the query, ``at`` in seconds of time.monotonic; ``body`` of a POST."""
 
     path: str
     headers: Mapping[str, str]

@@ -121,7 +121,8 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
         + (measured if entry.endpoint is None else elsewhere)
     )
-    say_sending(entry, sum(plan.tokens_to_run for plan, _ in plans.values()), limits)
+    # Each pass is a request, for which the server generates a token besides.
+    say_sending(entry, sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values()), limits)
     for spec in specs:
         if spec.settings.extraction:
             say(

@@ -253,4 +253,5 @@ def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str 
     )
     if model.entry.endpoint is None:
         say_fit(model, device)
-    say_sending(model.entry, tokens, limits.for_model(model.entry))
+    # Each window is a request, for which the server generates a token besides.
+    say_sending(model.entry, tokens + windows, limits.for_model(model.entry))

@@ -15,6 +15,7 @@ from audit_pipeline.metrics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
     FIRST_CHOICES_UNKNOWN_IN_WORDS,
+    LIKELIEST_UNKNOWN_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
     extraction_claim,
@@ -74,6 +75,8 @@ def show_claims(found: Sequence[Extracted]) -> None:
         say(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
     claim = extraction_claim(sum(one.found.reproduced for one in audited))
     say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
+    if not all(one.windows.top_is_known for one in audited):
+        say(LIKELIEST_UNKNOWN_IN_WORDS, drawn_from="whole distribution")
     if any(one.found.greedy is None for one in audited):
         say(FIRST_CHOICES_UNKNOWN_IN_WORDS, first_choices_known=False)
     if held_out:

@@ -1,7 +1,7 @@
 """What is told of a detector: on its page of docs/detectors.md, and in the terminal.
 
 What belongs here: a declaration in words, as Markdown and as plain text. What does not: the declarations (each
-detector's own module), and writing the file (docs/write_detectors.py).
+detector's own module), and writing the file (docs/write_pages.py).
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def markdown(detector: Detector) -> str:
         f"### {detector.name}",
         _escaped(_sentence(detector.summary)),
         "\n".join(["```text", *textwrap.wrap(detector.equation, _WIDTH, break_on_hyphens=False), "```"]),
-        _table(["", ""], ([head, _escaped(words)] for head, words in facts(detector).items())),
+        table(["", ""], ([head, _escaped(words)] for head, words in facts(detector).items())),
     ]
     if detector.parameters:
         rows = ([name, *map(_escaped, said)] for name, said in _parameters(detector))
-        parts.append(_table(["parameter", "default", "with `--grid`", "takes", "meaning"], rows))
+        parts.append(table(["parameter", "default", "with `--grid`", "takes", "meaning"], rows))
     parts += (f"**{head}.** {_escaped(words)}" for head, words in prose(detector).items())
     return "\n\n".join(parts)
 
@@ -76,17 +76,22 @@ def overview(detectors: Iterable[Detector]) -> str:
         ]
         for one in detectors
     )
-    return _table(
+    return table(
         ["detector", "passes over a text", "needs besides its own pass", "own log-probabilities suffice"], rows
     )
 
 
 def written_into(text: str, detectors: Sequence[Detector]) -> str:
-    """``text`` with what stands between its two marks written anew; raises ValueError where it lacks them."""
+    """``text`` with the pages of ``detectors`` between its two marks; raises ValueError where it lacks them."""
+    return between_marks(text, "\n\n".join([overview(detectors), *map(markdown, detectors)]))
+
+
+def between_marks(text: str, content: str) -> str:
+    """``text`` with ``content`` in the place of what stands between its two marks; raises ValueError where it lacks
+    them."""
     head, rest = text.split(BEGIN)
     _, tail = rest.split(END)
-    pages = "\n\n".join([overview(detectors), *map(markdown, detectors)])
-    return f"{head}{BEGIN}\n\n{pages}\n\n{END}{tail}"
+    return f"{head}{BEGIN}\n\n{content}\n\n{END}{tail}"
 
 
 def _needs(detector: Detector) -> list[str]:
@@ -128,7 +133,8 @@ def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 

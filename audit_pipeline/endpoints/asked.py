@@ -16,7 +16,7 @@ from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import AuditError, ModelError
 from audit_pipeline.models.behind import Seen, note
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 
 if TYPE_CHECKING:
     from audit_pipeline.endpoints.backend import EndpointBackend
@@ -102,6 +102,8 @@ class Endpoints:
         if note(endpoint, model.identity.tokenizer_fingerprint, seen, paths):
             tell(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
+        # Who looks at many models asks no server: they see on the cards which one was found last.
+        write_card(load_tokenizer(model.entry, paths), paths)
 
 
 def _reference(entry: ModelEntry) -> ModelEntry | None:

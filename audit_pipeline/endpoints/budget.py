@@ -28,7 +28,7 @@ class Budget:
     price_per_million: float | None = None
     max_cost: float | None = None
     spent: int = field(default=0, init=False)
-    _lock: Lock = field(default_factory=Lock, init=False, repr=False)
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, endpoint: Endpoint, max_tokens: int | None = None, max_cost: float | None = None) -> Self:

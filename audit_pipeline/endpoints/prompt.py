@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
@@ -17,14 +18,10 @@ from audit_pipeline.token_statistics.windows import Window
 
 @dataclass(frozen=True)
 class Spelled:
-    """A prompt as a string: where each of its tokens begins in it.
-
-    ``bare``: where it begins for a server that does not count the characters of special tokens.
-    """
+    """A prompt as a string, and where each of its tokens begins in it, in every way that servers count characters."""
 
     text: str
-    starts: tuple[int, ...]
-    bare: tuple[int, ...]
+    starts: frozenset[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -70,9 +67,16 @@ def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> Spelle
             f"{model.entry.name}: no string means the tokens of a window of the text with sha256 {sha256}, and its "
             "server takes strings alone: leave the text out, or raise window where the text is longer than it"
         )
-    starts = tuple(start for start, _ in again.offsets)
-    special, bare = 0, []
-    for token, (start, end) in zip(ids, again.offsets, strict=True):
-        bare.append(start - special)
-        special += end - start if token in model.tokenizer.special_ids else 0
-    return Spelled(string, starts, tuple(bare))
+    special = [
+        (end - start) * (one in model.tokenizer.special_ids)
+        for one, (start, end) in zip(ids, again.offsets, strict=True)
+    ]
+    starts = [start for start, _ in again.offsets]
+    ways = (
+        starts,
+        # llama-cpp-python does not count the characters of special tokens.
+        [start - left_out for start, left_out in zip(starts, accumulate(special[:-1], initial=0), strict=True)],
+        # Elsewhere tokens are decoded one by one: each part of a character counts as one.
+        accumulate((len(model.tokenizer.decode([one])) for one in ids[:-1]), initial=0),
+    )
+    return Spelled(string, frozenset(map(tuple, ways)))

@@ -66,6 +66,10 @@ REPRODUCED_FROM = 0.001
 FIRST_CHOICES_UNKNOWN_IN_WORDS = (
     "The interface that the model is behind does not say what its first choices are: only probabilities were looked at."
 )
+LIKELIEST_UNKNOWN_IN_WORDS = (
+    "The interface that the model is behind does not give the likeliest tokens of every place: the probabilities are "
+    "those of drawing every token from the whole distribution."
+)
 EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "reproduced": (
         "Given the words just before it, the model produces such a passage word for word: by its first choices alone, "

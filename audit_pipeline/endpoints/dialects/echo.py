@@ -90,11 +90,17 @@ def read_llama_cpp(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
         raise BadAnswerError("its answer does not say how many tokens the prompt has")
     if completion.usage.prompt_tokens == tokens:
         raise BadAnswerError(
-            "the server puts no start token in front, and is off by one then: start it with "
-            "--kv_overrides tokenizer.ggml.add_bos_token=bool:true"
+            "the server puts no start token in front, and is off by one then: start it with --kv_overrides "
+            "tokenizer.ggml.add_bos_token=bool:true (and tokenizer.ggml.bos_token_id=int:N, where N is the start token)"
         )
     require_as_many(completion.usage.prompt_tokens - 1, tokens)
-    require_as_many(len(found.token_logprobs) - completion.usage.completion_tokens, tokens)
+    given = len(found.token_logprobs) - completion.usage.completion_tokens
+    if 0 < given < tokens:
+        raise BadAnswerError(
+            f"its answer has {given} entries for {tokens} tokens: the server leaves its start token out, and a text "
+            "that spells it cannot be scored"
+        )
+    require_as_many(given, tokens)
     return _answer(prompt, wanted, completion, found)
 
 
@@ -109,7 +115,7 @@ def _answer(prompt: Prompt, wanted: Wanted, completion: _Completion, found: _Log
     tokens = len(prompt.ids)
     if prompt.spelled is not None:
         offsets = tuple((found.text_offset or [])[:tokens])
-        if offsets not in (prompt.spelled.starts, prompt.spelled.bare):
+        if offsets not in prompt.spelled.starts:
             raise BadAnswerError("it cuts the text into other tokens than the entry's tokenizer does, or does not say")
     tops = found.top_logprobs or [None] * tokens
     if len(tops) < tokens:
@@ -119,7 +125,8 @@ def _answer(prompt: Prompt, wanted: Wanted, completion: _Completion, found: _Log
     return Answer(
         values=values_of(places, wanted),
         first_is_null=found.token_logprobs[0] is None,
-        best_given=max((len(best or {}) for best in tops[scored]), default=0),
+        # Tokens of one spelling are one entry: how many were given cannot be told.
+        best_given=wanted.best if any(tops[scored]) else 0,
         server=completion.system_fingerprint,
     )
 

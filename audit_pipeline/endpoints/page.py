@@ -1,0 +1,92 @@
+"""What each back end gives, and which detectors that suffices for: the tables of docs/backends.md.
+
+What belongs here: both tables, from the declarations of endpoints and detectors. What does not: the declarations
+(models/config.py, each detector's own module), the words around the tables, and writing the file (docs/write_pages.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from pydantic import ValidationError
+
+from audit_pipeline.detectors import combined
+from audit_pipeline.detectors.detector import Detector, Settings
+from audit_pipeline.detectors.page import table
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.models.config import Dialect, Endpoint
+from audit_pipeline.token_statistics.kept import SWEPT
+
+_YES, _NO = "yes", "no"
+# So many best tokens an endpoint is asked for, where its server gives as many.
+_BEST = (0, 1, 2, 5, 10, 20, 40)
+_HERE = "transformers"
+_DIALECTS: Mapping[str, tuple[Dialect, bool]] = {
+    "openai: vllm": ("vllm", False),
+    "openai: vllm with moments": ("vllm", True),
+    "openai: sglang": ("sglang", False),
+    "openai: llama_cpp": ("llama_cpp", False),
+    "openai: completions": ("completions", False),
+}
+_COLUMNS = tuple(dict.fromkeys([*(name for names in SWEPT.values() for name in names), "branches"]))
+
+
+def tables(detectors: Sequence[Detector]) -> str:
+    """Both tables, the one of columns and the one of detectors, each with its heading."""
+    head = [_HERE, *_DIALECTS]
+    columns = [[f"`{name}`", *_row(lambda gives, name=name: name in gives)] for name in _COLUMNS]  # type: ignore[misc]
+    rows = [[f"[{one.name}](detectors.md#{one.name})", *_cells(one)] for one in detectors]
+    return "\n\n".join(
+        [
+            "### Statistics of every token",
+            table(["statistic", *head], columns),
+            "### Detectors",
+            table(["detector", *head], rows),
+        ]
+    )
+
+
+def _cells(detector: Detector) -> Iterator[str]:
+    """At its default setting; where that cannot be scored and another one can, that is said."""
+    settings = [setting for one, own in select([detector.name], grid=True) if one is detector for setting in own]
+    by_default = _row(lambda gives: _suffices(detector, detector.default, gives))
+    by_any = _row(lambda gives: any(_suffices(detector, one, gives) for one in settings))
+    for default, other in zip(by_default, by_any, strict=True):
+        if default == _NO and other != _NO:
+            yield "other settings" if other == _YES else f"other settings, {other}"
+        else:
+            yield default
+
+
+def _suffices(detector: Detector, setting: Settings, gives: Collection[str]) -> bool:
+    return all(name in gives for name in _read(detector, setting))
+
+
+def _read(detector: Detector, setting: Settings) -> Iterable[str]:
+    """The statistics of every token that a detector reads, those that its needs are made of included."""
+    if detector.name == combined.NAME:
+        named = combined.listed(str({**detector.default, **setting}["of"]))
+        return {name for one, _ in select(named) for name in _read(one, one.default)}
+    reads = detector.reads({**detector.default, **setting})
+    # Of which settings a wish is no declaration says: of those that read nothing else.
+    needs = (*detector.needs, *(() if reads else detector.wishes))
+    return {"logprob", *reads, *(name for need in needs for name in need.statistics)}
+
+
+def _row(suffices: Callable[[Collection[str]], bool]) -> list[str]:
+    return [_YES, *(_least(suffices, *how) for how in _DIALECTS.values())]
+
+
+def _least(suffices: Callable[[Collection[str]], bool], dialect: Dialect, moments: bool) -> str:
+    """From how many best tokens on an endpoint gives enough."""
+    for best in _BEST:
+        try:
+            endpoint = Endpoint(
+                url="http://localhost/v1", model="any", dialect=dialect, top_logprobs=best, moments=moments
+            )
+        except ValidationError:
+            # There can be no such entry.
+            continue
+        if suffices(endpoint.gives):
+            return f"N ≥ {best}" if best else _YES
+    return _NO

@@ -1,0 +1,241 @@
+"""Asking: what is tried again and for how long, what is kept of a run that ends, and that the key stays where it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from bad_server import Answer, BadServer, fault, redirect, slow, truncated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audit_pipeline.endpoints.budget import Budget
+from audit_pipeline.endpoints.client import Asked, Client, RefusedError, UnansweredError
+from audit_pipeline.errors import BudgetError, ModelError, TransientError
+from audit_pipeline.fetch.retry import RetryPolicy
+from audit_pipeline.models.config import Endpoint
+
+KEY = "sk-very-secret-0123456789"
+ONE = Asked("completions", {"prompt": "x"}, tokens=3)
+FINE = Answer(b'{"fine": 1}', media_type="application/json")
+
+
+@pytest.fixture
+def server() -> Iterator[BadServer]:
+    with BadServer() as running:
+        yield running
+
+
+def client(
+    server: BadServer, budget: Budget | None = None, tell: Callable[[str], None] = print, **fields: object
+) -> Client:
+    endpoint = Endpoint.model_validate({"url": f"{server.url}/v1", "model": "tiny", "dialect": "vllm", **fields})
+    patience = RetryPolicy(attempts=3, first=0.01, longest=0.01)
+    return Client("tiny", endpoint, budget or Budget(), tell=tell, patience=patience)
+
+
+def one_path(number: int) -> Asked:
+    return Asked(f"completions/{number}", {}, 1)
+
+
+def ask_all(asking: Client, requests: Sequence[int]) -> list[int]:
+    return [one for some in asking.each(requests, one_path, lambda one, body: one) for one in some]
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [fault(status) for status in (408, 409, 425, 429, 500, 502, 503, 504)]
+    + [truncated(FINE.body), Answer(FINE.body, sent=0)],
+    ids=lambda one: str(one.status) if one.status != 200 else "cut",
+)
+def test_what_may_pass_is_tried_again_and_counts_again(server: BadServer, passing: Answer) -> None:
+    server.serve("/v1/completions", passing, FINE)
+    budget, told = Budget(), list[str]()
+    assert client(server, budget, told.append).ask(ONE) == FINE.body
+    assert (len(server.requests), budget.spent, len(told)) == (2, 6, 1)
+    assert "trying again" in told[0]
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422, 501])
+def test_what_will_not_pass_is_not_tried_again(server: BadServer, status: int) -> None:
+    content = json.dumps({"error": {"message": "This is\nwhy."}}).encode()
+    server.serve("/v1/completions", Answer(content, status=status))
+    with pytest.raises(RefusedError, match=rf"answered {status} \(This is why\.\)") as refused:
+        client(server).ask(ONE)
+    assert (refused.value.status, refused.value.words, len(server.requests)) == (status, "This is why.", 1)
+
+
+def test_attempts_are_bounded(server: BadServer) -> None:
+    server.serve("/v1/completions", fault(503))
+    with pytest.raises(UnansweredError, match=r"answered 503 .*\(after 3 attempts\)") as unanswered:
+        client(server).ask(ONE)
+    assert unanswered.value.status == 503
+    assert isinstance(unanswered.value, TransientError)
+    assert len(server.requests) == 3
+
+
+def test_time_outs_are_of_the_whole_request(server: BadServer) -> None:
+    server.serve("/v1/completions", slow(FINE.body), Answer(FINE.body * 50, drip=0.05), FINE)
+    assert client(server, timeout_seconds=0.2).ask(ONE) == FINE.body
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_the_pause_that_a_server_asks_for_is_waited_by_all(server: BadServer, form: str) -> None:
+    at = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+    # A date has whole seconds: at least one is left of it.
+    server.serve("/v1/completions/0", fault(429, "1" if form == "seconds" else at), FINE)
+    for number in range(1, 6):
+        server.serve(f"/v1/completions/{number}", FINE)
+    assert ask_all(client(server, concurrency=1), range(6)).count(0) == 1
+    assert server.asked()[:2] == ["/v1/completions/0", "/v1/completions/0"]
+    assert server.gaps()[0] >= 0.9
+    assert len(server.requests) == 7
+
+
+def test_a_server_that_asks_for_an_hour_is_left_alone(server: BadServer) -> None:
+    server.serve("/v1/completions", fault(429, 3600))
+    with pytest.raises(UnansweredError, match="asks to be left alone for 3600 s"):
+        client(server).ask(ONE)
+    assert len(server.requests) == 1
+
+
+def test_as_many_requests_at_a_time_as_the_entry_says(server: BadServer) -> None:
+    """With 4 at a time, 12 answers of .1 s each take three times that, and never are more than 4 on their way."""
+    now, most = 0, 0
+    lock = threading.Lock()
+
+    def read(one: int, body: bytes) -> int:
+        nonlocal now
+        now -= 1
+        return one
+
+    def ask(one: int) -> Asked:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        return Asked("completions", {})
+
+    server.serve("/v1/completions", Answer(FINE.body, pause=0.05))
+    found = [one for some in client(server, concurrency=4).each(range(12), ask, read) for one in some]
+    assert sorted(found) == list(range(12))
+    assert most == 4
+
+
+def test_what_is_under_way_when_one_fails_is_waited_for(server: BadServer) -> None:
+    for number in range(8):
+        server.serve(f"/v1/completions/{number}", Answer(FINE.body, pause=0.1))
+    server.serve("/v1/completions/2", fault(400))
+    found: list[int] = []
+    each = client(server, concurrency=4).each(range(8), one_path, lambda one, body: found.append(one))
+    with pytest.raises(RefusedError):
+        list(each)
+    assert sorted(found) == [0, 1, 3]
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize("how", ["closed", "interrupted"])
+def test_closing_cancels_what_is_under_way(server: BadServer, how: str) -> None:
+    server.serve("/v1/completions/0", FINE)
+    for number in range(1, 5):
+        server.serve(f"/v1/completions/{number}", slow(FINE.body))
+    before = threading.active_count()
+    started = time.monotonic()
+    each = client(server, concurrency=3).each(range(5), one_path, lambda one, body: one)
+    with closing(each) as found:
+        assert next(found) == [0]
+        if how == "interrupted":
+            with pytest.raises(KeyboardInterrupt):
+                found.throw(KeyboardInterrupt)
+    assert time.monotonic() - started < 30
+    # Those that are left are the server's.
+    assert threading.active_count() <= before + 4
+
+
+def test_the_key_is_sent_and_nowhere_else(
+    server: BadServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TINY_KEY", f"{KEY}\n")
+    caplog.set_level(logging.DEBUG)
+    quoting = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}."}}).encode()
+    server.serve("/v1/completions", fault(500), FINE, Answer(quoting, status=401), Answer(quoting, status=503))
+    told: list[str] = []
+    asking = client(server, tell=told.append, key_env="TINY_KEY")
+    asking.ask(ONE)
+    said = [repr(asking), str(vars(asking))]
+    for _ in range(2):
+        with pytest.raises((RefusedError, UnansweredError), match="Incorrect API key provided: \\*\\*\\*") as error:
+            asking.ask(ONE)
+        said += [
+            str(error.value),
+            repr(error.value),
+            error.value.words if isinstance(error.value, RefusedError) else "",
+        ]
+    assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in "".join([*said, *told, caplog.text])
+
+
+def test_a_key_that_is_not_there(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINY_KEY", raising=False)
+    with pytest.raises(ModelError, match="the environment variable TINY_KEY is not set"):
+        client(server, key_env="TINY_KEY").ask(ONE)
+    monkeypatch.setenv("TINY_KEY", "schlüssel")
+    with pytest.raises(ModelError, match="TINY_KEY holds what cannot be a key") as error:
+        client(server, key_env="TINY_KEY").ask(ONE)
+    assert "schl" not in str(error.value)
+    assert server.requests == []
+
+
+def test_redirects_are_not_followed(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINY_KEY", KEY)
+    with BadServer() as other:
+        other.serve("/v1/completions", FINE)
+        server.serve("/v1/completions", redirect(f"{other.url}/v1/completions", 307))
+        with pytest.raises(RefusedError, match="it leads elsewhere, and is not followed"):
+            client(server, key_env="TINY_KEY").ask(ONE)
+        assert other.requests == []
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=12),
+    st.integers(1, 150),
+    st.integers(1, 5),
+    st.lists(st.booleans(), max_size=12),
+)
+def test_the_budget_is_never_exceeded(tokens: list[int], most: int, at_a_time: int, failing: list[bool]) -> None:
+    """Whatever fails and is sent again, and however many are under way."""
+    with BadServer() as server:
+        server.serve("/v1/completions", *(fault(500) if fails else FINE for fails in [*failing, False]))
+        budget = Budget(most)
+        found: list[int] = []
+        asking = client(server, budget, tell=lambda words: None, concurrency=at_a_time)
+        try:
+            for some in asking.each(
+                range(len(tokens)),
+                lambda one: Asked("completions", {"tokens": tokens[one]}, tokens[one]),
+                lambda one, body: one,
+            ):
+                found.extend(some)
+        except BudgetError:
+            assert len(found) < len(tokens)
+        except UnansweredError:
+            assert sum(failing) >= 3
+        else:
+            assert sorted(found) == list(range(len(tokens)))
+        sent = sum(json.loads(one.body)["tokens"] for one in server.requests)
+        assert sent == budget.spent <= most
+
+
+def test_an_answer_that_is_too_long(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audit_pipeline.endpoints.client._LONGEST_ANSWER", 1000)
+    server.serve("/v1/completions", Answer(b"x" * 2000))
+    with pytest.raises(ModelError, match="longer than 1000 bytes"):
+        client(server).ask(ONE)

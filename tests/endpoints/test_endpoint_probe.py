@@ -1,0 +1,232 @@
+"""The probe: what it finds, and the servers that it refuses in one line, before anything is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bad_server import fault
+from fake_endpoint import FakeEndpoint, Json
+from tiny_models import tokenized, twin_statistics
+
+from audit_pipeline.config.problems import InvalidEntryError
+from audit_pipeline.endpoints.budget import Budget
+from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.probe import TEXTS, probe
+from audit_pipeline.errors import BudgetError, ModelError, TransientError
+from audit_pipeline.models.load import TokenizedModel
+
+Entry = Callable[..., TokenizedModel]
+Asking = Callable[..., Client]
+DIALECTS = ("vllm", "sglang", "completions", "llama_cpp")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_what_is_found(dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    model = behind(dialect)
+    found = probe(model, asking(model))
+    assert (found.noise, found.first_is_null, found.largest_n) == (0.0, True, 20)
+    assert found.takes_ids == (dialect != "llama_cpp")
+    assert found.server == ("vllm-0.32.0-0" if dialect == "vllm" else None)
+    local = tokenized(server.model.located.folder, server.model.located.folder.parent, start_token="<s>", window=100)
+    for text, values in zip(TEXTS, found.values, strict=True):
+        expected = twin_statistics(local, server.forward, text)["logprob"][dialect == "llama_cpp" :]
+        np.testing.assert_allclose(values, expected[: len(values)], atol=1e-4)
+
+
+def test_noise_is_the_largest_deviation_between_equal_requests(
+    server: FakeEndpoint, behind: Entry, asking: Asking
+) -> None:
+    seen: dict[str, int] = {}
+
+    def noisy(answer: Json, body: Json) -> Json:
+        ids = str(body["prompt"])
+        seen[ids] = seen.get(ids, 0) + 1
+        place = answer["choices"][0]["prompt_logprobs"][5]
+        own = str(body["prompt"][0][5])
+        place[own]["logprob"] -= 0.25 * (seen[ids] == 2)
+        return answer
+
+    server.bend = noisy
+    model = behind(top_logprobs=0)
+    assert probe(model, asking(model)).noise == pytest.approx(0.25, abs=1e-4)
+
+
+def ignored_echo(answer: Json, body: Json) -> Json:
+    choice = answer["choices"][0]
+    logprobs = {name: values[-1:] for name, values in (choice["logprobs"] or {}).items()}
+    return {**answer, "choices": [{**choice, "prompt_logprobs": None, "logprobs": logprobs or None}]}
+
+
+def no_logprobs(answer: Json, body: Json) -> Json:
+    return {**answer, "choices": [{**answer["choices"][0], "prompt_logprobs": None, "logprobs": None}]}
+
+
+def shortened(answer: Json, body: Json) -> Json:
+    """The server has left out the beginning of a long prompt, and says nothing."""
+    choice = answer["choices"][0]
+    for holder in (choice, choice["logprobs"] or {}):
+        for name, values in holder.items():
+            if isinstance(values, list):
+                holder[name] = values[3:]
+    return {**answer, "usage": {**answer["usage"], "prompt_tokens": answer["usage"]["prompt_tokens"] - 3}}
+
+
+def fewer(answer: Json, body: Json) -> Json:
+    """Three of the best tokens at most, whatever is asked for."""
+    for place in answer["choices"][0]["prompt_logprobs"][1:]:
+        for name in [name for name in list(place)[1:] if place[name]["rank"] > 3]:
+            del place[name]
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("dialect", "lie", "line"),
+    [
+        ("vllm", ignored_echo, "its answer has 0 entries for 8 tokens: it ignores"),
+        ("completions", ignored_echo, "its answer has 1 entries for 51 tokens: it ignores"),
+        ("llama_cpp", ignored_echo, "its answer has 0 entries for 8 tokens: it ignores"),
+        ("completions", no_logprobs, "no log-probabilities at all"),
+        ("vllm", shortened, "cuts the text otherwise, or shortens it"),
+        ("completions", shortened, "cuts the text otherwise, or shortens it"),
+        ("vllm", fewer, "gives 3 best tokens a place at most, and the entry asks for 20: set top_logprobs: 3"),
+    ],
+)
+def test_a_server_that_lies_is_refused(
+    dialect: str,
+    lie: Callable[[Json, Json], Json],
+    line: str,
+    server: FakeEndpoint,
+    behind: Entry,
+    asking: Asking,
+) -> None:
+    server.bend = lie
+    model = behind(dialect)
+    with pytest.raises(ModelError, match=line) as refused:
+        probe(model, asking(model))
+    assert "\n" not in str(refused.value)
+
+
+def test_llama_cpp_without_a_start_token_is_off_by_one(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    model = behind("llama_cpp")
+    server.bos = None
+    with pytest.raises(ModelError, match="no start token in front, and is off by one then: start it with --kv_over"):
+        probe(model, asking(model))
+
+
+def test_log_probabilities_of_the_next_place_are_refused(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    model = behind("completions")
+    server.off_by = 1
+    with pytest.raises(ModelError, match=r"the best one at \d of \d\d places only"):
+        probe(model, asking(model))
+
+
+def test_llama_cpp_never_gives_the_first_token(behind: Entry) -> None:
+    with pytest.raises((InvalidEntryError, ValueError), match="goes with start_token_policy: tokenizer"):
+        behind("llama_cpp", {"start_token_policy": "always"})
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "completions"])
+def test_the_largest_number_of_best_tokens_is_told(
+    dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking
+) -> None:
+    server.best = 7
+    model = behind(dialect)
+    with pytest.raises(ModelError, match=r"gives 7 best tokens a place at most.*set top_logprobs: 7"):
+        probe(model, asking(model))
+    model = behind(dialect, top_logprobs=7)
+    assert probe(model, asking(model)).largest_n == 7
+
+
+def test_the_largest_number_is_tried_where_it_is_not_told(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    server.best = 7
+    model = behind()
+    server.next = [fault(400)]
+    with pytest.raises(ModelError, match="set top_logprobs: 5 in"):
+        probe(model, asking(model))
+
+
+def test_a_window_that_the_server_has_no_room_for(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    server.room = 100
+    model = behind()
+    with pytest.raises(ModelError, match=r"takes 99 tokens at most .* window is 100: set window: 99"):
+        probe(model, asking(model))
+    model = behind(entry={"window": 99})
+    probe(model, asking(model))
+    assert max(len(body["prompt"][0]) for body in server.bodies()) == 99
+
+
+def test_special_tokens_that_the_server_reads_as_text(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    model = behind("llama_cpp")
+    encode = server.model.tokenizer.encode
+
+    class AsText:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(model.tokenizer, name)
+
+        def encode(self, texts: list[str], *, add_special_tokens: bool) -> Any:
+            return encode(texts, add_special_tokens=add_special_tokens, special_as_text=True)
+
+    object.__setattr__(server.model, "tokenizer", AsText())
+    with pytest.raises(ModelError, match="reads a text that spells </s> otherwise"):
+        probe(model, asking(model))
+
+
+def test_moments_need_the_plugin(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    server.best = 22
+    model = behind(moments=True)
+    with pytest.raises(ModelError, match="runs without the plugin corpus-audit-vllm"):
+        probe(model, asking(model))
+
+
+def test_moments_that_are_not_those_of_the_whole_vocabulary(
+    server: FakeEndpoint, behind: Entry, asking: Asking
+) -> None:
+    server.plugin, server.best = True, -1
+
+    def wrong(answer: Json, body: Json) -> Json:
+        for place in answer["choices"][0]["prompt_logprobs"][1:]:
+            if "-2" in place:
+                place["-2"]["logprob"] += 0.01
+        return answer
+
+    server.bend = wrong
+    model = behind(moments=True)
+    with pytest.raises(ModelError, match=r"up to 0.01 away from those of the whole distribution"):
+        probe(model, asking(model))
+
+
+def test_moments_are_taken_on_trust_where_no_whole_distribution_is_given(
+    server: FakeEndpoint, behind: Entry, asking: Asking
+) -> None:
+    server.plugin, server.best, told = True, 22, list[str]()
+    model = behind(moments=True)
+    probe(model, asking(model, tell=told.append))
+    assert "on trust" in told[-1]
+
+
+def test_a_server_that_is_away_or_busy(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    model = behind("completions")
+    server.next = [fault(503)] * 9
+    with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\); try again later"):
+        probe(model, asking(model))
+    server.stop()
+    with pytest.raises(TransientError, match="it cannot be reached"):
+        probe(model, asking(model))
+
+
+def test_a_model_that_the_server_does_not_have(behind: Entry, asking: Asking) -> None:
+    model = behind(**{"model": "huge"})
+    with pytest.raises(ModelError, match="The model `huge` does not exist"):
+        probe(model, asking(model))
+
+
+def test_the_probe_counts_too(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path) -> None:
+    model, budget = behind(), Budget()
+    probe(model, asking(model, budget))
+    assert budget.spent == sum(len(body["prompt"][0]) + 1 for body in server.bodies())
+    with pytest.raises(BudgetError):
+        probe(model, asking(model, Budget(max_tokens=50)))

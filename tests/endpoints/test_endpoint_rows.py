@@ -1,0 +1,257 @@
+"""Rows of a model behind an endpoint are those of the same model in this process, whatever the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_endpoint import FakeEndpoint, Json
+from tiny_models import SENTENCES, forward_of, tokenized
+
+from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.endpoints.backend import EndpointBackend
+from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.probe import probe
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backends import in_memory, open_backend
+from audit_pipeline.token_statistics.encode import encode_prefix
+from audit_pipeline.token_statistics.kept import Kind, read_statistics
+from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
+from audit_pipeline.token_statistics.run import RunSummary, compute
+
+Entry = Callable[..., TokenizedModel]
+Asking = Callable[..., Client]
+
+LONG = " ".join(SENTENCES)
+TEXTS = (*SENTENCES, LONG, "a", "", "It says <|endoftext|> and </s> within.", "漢字 and 😀 too")
+"""One of several windows, one of a token, one of none, special tokens, parts of characters."""
+NUMBERS = ("logprob", "max_logprob", "mean", "std")
+WHOLE_NUMBERS = ("token_id", "char_start", "char_end", "argmax_id", "rank")
+GIVEN = {
+    "vllm": {"max_logprob", "argmax_id", "rank"},
+    "sglang": {"max_logprob", "argmax_id"},
+    "completions": {"max_logprob"},
+    "llama_cpp": {"max_logprob"},
+}
+
+
+def run(
+    model: TokenizedModel, client: Client, data: Path, texts: Sequence[str] = TEXTS, kinds: Sequence[Kind] = ("base",)
+) -> RunSummary:
+    def backend() -> EndpointBackend:
+        return EndpointBackend(model, client, probe(model, client))
+
+    return compute(model, texts, DataPaths(data), backend, kinds=kinds)
+
+
+def rows_of(model: TokenizedModel, data: Path, kind: Kind = "base", texts: Sequence[str] = TEXTS) -> dict[str, Any]:
+    return {row["text_sha256"]: row for row in read_statistics(model, texts, DataPaths(data), kind).to_pylist()}
+
+
+def in_process(folder: Path, data: Path, kinds: Sequence[Kind] = ("base",), **entry: Any) -> TokenizedModel:
+    model = tokenized(folder, data, **{"window": 100, **entry})
+    forward = forward_of(model)
+    compute(model, TEXTS, DataPaths(data), lambda: forward, kinds=kinds)
+    return model
+
+
+def assert_same(ours: dict[str, Any], theirs: dict[str, Any], given: set[str], skipped: int = 0) -> None:
+    """``ours`` by an endpoint, ``theirs`` in process, of which each text's first ``skipped`` tokens are left out."""
+    assert ours.keys() == theirs.keys()
+    assert len(ours) == len(TEXTS)
+    for sha256, own in ours.items():
+        for name in (*NUMBERS, *WHOLE_NUMBERS):
+            if name in given | {"logprob", "token_id", "char_start", "char_end"}:
+                tolerance = 1e-5 if name in NUMBERS else 0
+                np.testing.assert_allclose(own[name], theirs[sha256][name][skipped:], atol=tolerance, err_msg=name)
+            else:
+                assert own[name] == []
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "sglang", "completions"])
+@pytest.mark.parametrize("policy", ["always", "tokenizer"])
+def test_rows_are_those_in_process(
+    dialect: str, policy: str, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+) -> None:
+    local = in_process(counting_folder, tmp_path / "local", start_token_policy=policy)
+    model = behind(dialect, {"start_token_policy": policy})
+    summary = run(model, asking(model), tmp_path / "remote")
+    assert summary.texts_computed == len(TEXTS) - (1 if policy == "always" else 2)
+    assert_same(rows_of(model, tmp_path / "remote"), rows_of(local, tmp_path / "local"), GIVEN[dialect])
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "sglang"])
+def test_best_tokens(dialect: str, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path) -> None:
+    local = in_process(counting_folder, tmp_path / "local", ("topk",))
+    model = behind(dialect)
+    run(model, asking(model), tmp_path / "remote", kinds=("topk",))
+    ours, theirs = rows_of(model, tmp_path / "remote", "topk"), rows_of(local, tmp_path / "local", "topk")
+    assert len(ours) == len(TEXTS)
+    for sha256, row in ours.items():
+        assert row["k"] == 20
+        np.testing.assert_allclose(row["logprob"], theirs[sha256]["logprob"], atol=1e-5)
+        np.testing.assert_array_equal(row["token_id"], theirs[sha256]["token_id"])
+
+
+def test_the_mass_of_the_best_40(
+    server: FakeEndpoint, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+) -> None:
+    server.best = 40
+    model, local = behind(top_logprobs=40), tokenized(counting_folder, tmp_path, window=100)
+    forward, client = forward_of(local), asking(model)
+    rows = []
+    for one, ready in ((local, forward), (model, EndpointBackend(model, client, probe(model, client)))):
+        data = DataPaths(tmp_path / type(ready).__name__)
+        compute(one, SENTENCES, data, lambda ready=ready: ready, kinds=("extraction",))
+        found = read_statistics(one, SENTENCES, data, "extraction").to_pylist()
+        rows.append({row["text_sha256"]: row for row in found})
+    assert len(rows[0]) == len(SENTENCES)
+    for sha256, row in rows[0].items():
+        for name in ("logprob", "log_mass_40", "argmax_id", "rank"):
+            np.testing.assert_allclose(row[name], rows[1][sha256][name], atol=1e-5, err_msg=name)
+
+
+def test_means_and_deviations_of_the_plugin(
+    server: FakeEndpoint, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+) -> None:
+    server.plugin, server.best = True, -1
+    local = in_process(counting_folder, tmp_path / "local", ("base", "topk"))
+    model = behind(moments=True)
+    run(model, asking(model), tmp_path / "remote", kinds=("base", "topk"))
+    given = GIVEN["vllm"] | {"mean", "std"}
+    assert_same(rows_of(model, tmp_path / "remote"), rows_of(local, tmp_path / "local"), given)
+    assert len(rows_of(model, tmp_path / "remote", "topk")) == len(TEXTS)
+
+
+def test_strings_are_sent_where_ids_are_not_taken(
+    server: FakeEndpoint, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+) -> None:
+    """The start token is spelled then: its row means the same."""
+    server.takes = (str,)
+    local = in_process(counting_folder, tmp_path / "local")
+    model = behind("completions")
+    run(model, asking(model), tmp_path / "remote")
+    assert isinstance(server.bodies()[-1]["prompt"], str)
+    assert_same(rows_of(model, tmp_path / "remote"), rows_of(local, tmp_path / "local"), GIVEN["completions"])
+
+
+def test_a_string_that_the_server_cuts_otherwise_is_refused_by_name(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    server.takes = (str,)
+    model = behind("completions")
+    client = asking(model)
+    probed = probe(model, client)
+
+    def cut_otherwise(answer: Json, body: Json) -> Json:
+        """As many tokens, one of which begins a character later."""
+        answer["choices"][0]["logprobs"]["text_offset"][4] += 1
+        return answer
+
+    server.bend = cut_otherwise
+    ready = EndpointBackend(model, client, probed)
+    with pytest.raises(ModelError, match=rf"other tokens than the entry's tokenizer.*{text_sha256(LONG)}"):
+        compute(model, [LONG], DataPaths(tmp_path), lambda: ready)
+
+
+def test_a_window_that_no_string_means_is_refused_by_name(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    """A later window of this text begins within a character."""
+    server.takes = (str,)
+    text = "漢字 " * 30
+    model = behind("completions", {"window": 50, "stride": 16})
+    with pytest.raises(ModelError, match=f"no string means the tokens of a window.*{text_sha256(text)}"):
+        run(model, asking(model), tmp_path, [text])
+
+
+def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_token(
+    server: FakeEndpoint, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+) -> None:
+    local = in_process(counting_folder, tmp_path / "local", start_token="<s>")
+    model = behind("llama_cpp")
+    texts = [text for text in TEXTS if text != LONG]
+    run(model, asking(model), tmp_path / "remote", texts)
+    ours, theirs = rows_of(model, tmp_path / "remote", texts=texts), rows_of(local, tmp_path / "local", texts=texts)
+    for sha256, row in ours.items():
+        np.testing.assert_array_equal(row["token_id"], theirs[sha256]["token_id"][1:])
+        np.testing.assert_allclose(row["logprob"], theirs[sha256]["logprob"][1:], atol=1e-5)
+        np.testing.assert_allclose(row["max_logprob"], theirs[sha256]["max_logprob"][1:], atol=1e-5)
+
+
+def test_llama_cpp_where_the_tokenizer_puts_the_start_token_in_front_too(
+    starting_folder: Path, asking: Asking, one_thread: None, tmp_path: Path
+) -> None:
+    with FakeEndpoint(starting_folder, tmp_path / "served") as server:
+        server.form, server.bos, server.takes = "llama_cpp", server.model.start_token_id, (str,)
+        endpoint = {"url": server.url, "model": "tiny", "dialect": "llama_cpp"}
+        policy = {"start_token_policy": "tokenizer", "window": 100}
+        model = tokenized(starting_folder, tmp_path / "remote", backend="openai", endpoint=endpoint, **policy)
+        run(model, asking(model), tmp_path / "remote")
+    local = in_process(starting_folder, tmp_path / "local", **policy)
+    ours, theirs = rows_of(model, tmp_path / "remote"), rows_of(local, tmp_path / "local")
+    assert_same(ours, theirs, GIVEN["llama_cpp"], skipped=1)
+
+
+def test_llama_cpp_refuses_a_text_that_spells_the_start_token(behind: Entry, asking: Asking, tmp_path: Path) -> None:
+    model = behind("llama_cpp")
+    with pytest.raises(ModelError, match=r"sha256 [0-9a-f]{64}"):
+        run(model, asking(model), tmp_path, ["It says <s>"])
+
+
+def test_texts_behind_a_prefix(behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path) -> None:
+    texts = SENTENCES[:3]
+    rows = []
+    for number, dialect in enumerate((None, "vllm", "sglang")):
+        data = DataPaths(tmp_path / str(number))
+        model = (
+            tokenized(counting_folder, data.root, window=200) if dialect is None else behind(dialect, {"window": 200})
+        )
+        prefix = encode_prefix(model, "One sentence stands before another. ")
+        if dialect is None:
+            forward = forward_of(model)
+            compute_prefixed(model, texts, prefix, data, lambda forward=forward: forward)
+        else:
+            client = asking(model)
+            ready = EndpointBackend(model, client, probe(model, client))
+            compute_prefixed(model, texts, prefix, data, lambda ready=ready: ready)
+        found = read_prefixed(model, texts, prefix, data).to_pylist()
+        rows.append({row["text_sha256"]: row["logprob"] for row in found})
+    assert len(rows[0]) == 3
+    for other in rows[1:]:
+        for sha256, own in rows[0].items():
+            np.testing.assert_allclose(own, other[sha256], atol=1e-5)
+
+
+def test_how_many_requests_there_are_at_a_time_changes_no_row(behind: Entry, asking: Asking, tmp_path: Path) -> None:
+    found = []
+    for at_a_time in (1, 7):
+        model = behind(concurrency=at_a_time)
+        run(model, asking(model), tmp_path / str(at_a_time))
+        rows = rows_of(model, tmp_path / str(at_a_time))
+        found.append({sha256: {**row, "key": None} for sha256, row in rows.items()})
+    assert found[0] == found[1]
+
+
+def test_only_as_much_is_asked_for_as_is_wanted(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    model = behind()
+    run(model, asking(model), tmp_path, SENTENCES[:1])
+    assert server.bodies()[-1]["prompt_logprobs"] == 1
+    run(model, asking(model), tmp_path, SENTENCES[:1], ("topk",))
+    assert server.bodies()[-1]["prompt_logprobs"] == 20
+
+
+def test_the_back_end_is_chosen_by_the_entry(behind: Entry, tmp_path: Path) -> None:
+    model, told = behind(), list[str]()
+    ready = open_backend(model, DataPaths(tmp_path), tell=told.append)
+    assert isinstance(ready, EndpointBackend)
+    assert ready.described in told[-1]
+    with pytest.raises(ModelError, match="its weights on this machine"):
+        in_memory(model, lambda _: ready)

@@ -1,0 +1,181 @@
+"""Runs that end early: what came is kept, the rest is asked for the next time, and no wrong row is ever written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bad_server import Answer, fault, truncated
+from fake_endpoint import FakeEndpoint, Json
+from tiny_models import SENTENCES
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.endpoints.backend import EndpointBackend
+from audit_pipeline.endpoints.budget import Budget
+from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.probe import Probed, probe
+from audit_pipeline.errors import BudgetError, ModelError, TransientError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import Done, Work
+from audit_pipeline.token_statistics.encode import encode
+from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.run import compute
+
+Entry = Callable[..., TokenizedModel]
+Asking = Callable[..., Client]
+TEXTS = tuple(f"{number}: {sentence}" for number in range(3) for sentence in SENTENCES)
+PROBED = Probed(0.0, True, 20, (), None, takes_ids=True)
+
+
+def texts_with_rows(model: TokenizedModel, data: Path) -> int:
+    return read_statistics(model, TEXTS, DataPaths(data)).num_rows
+
+
+@pytest.mark.parametrize(
+    ("ending", "error"),
+    [
+        ([fault(400)], ModelError),
+        ([fault(503)] * 3, TransientError),
+        ([truncated(b"{}" * 100)] * 3, TransientError),
+        ([Answer(b"<html>Service busy</html>")], ModelError),
+    ],
+)
+def test_a_run_that_ends_is_taken_up_again(
+    ending: list[Answer],
+    error: type[Exception],
+    server: FakeEndpoint,
+    behind: Entry,
+    asking: Asking,
+    tmp_path: Path,
+) -> None:
+    model = behind(concurrency=1)
+    ready = EndpointBackend(model, asking(model), PROBED)
+    real = server.bend
+
+    def some_first(answer: Json, body: Json) -> Json:
+        if len(server.requests) == 7:
+            server.next = list(ending)
+        return real(answer, body)
+
+    server.bend = some_first
+    with pytest.raises(error):
+        compute(model, TEXTS, DataPaths(tmp_path), lambda: ready)
+    assert texts_with_rows(model, tmp_path) == 7
+    asked = len(server.requests)
+    summary = compute(model, TEXTS, DataPaths(tmp_path), lambda: ready)
+    assert (summary.texts_from_cache, summary.texts_computed) == (7, len(TEXTS) - 7)
+    assert len(server.requests) - asked == len(TEXTS) - 7
+
+
+def test_an_interrupt_keeps_what_came(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path) -> None:
+    model = behind(concurrency=3)
+
+    class Interrupted(EndpointBackend):
+        def over(self, work: Work) -> Generator[Sequence[Done]]:
+            found = super().over(work)
+            came = 0
+            for some in found:
+                yield some
+                came += len(some)
+                if came >= 5:
+                    found.close()
+                    raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compute(model, TEXTS, DataPaths(tmp_path), lambda: Interrupted(model, asking(model), PROBED))
+    kept = texts_with_rows(model, tmp_path)
+    assert 5 <= kept < len(TEXTS)
+    summary = compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), PROBED))
+    assert summary.texts_computed == len(TEXTS) - kept
+
+
+def test_a_budget_ends_a_run_and_the_next_goes_on(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    model = behind(concurrency=4)
+    cost = [len(one.token_id) + 2 for one in encode(model, TEXTS)]
+    runs, rows = 0, 0
+    while rows < len(TEXTS):
+        budget, before = Budget(sum(cost) // 3), len(server.requests)
+        ready = EndpointBackend(model, asking(model, budget), PROBED)
+        runs += 1
+        try:
+            compute(model, TEXTS, DataPaths(tmp_path), lambda ready=ready: ready)
+        except BudgetError:
+            assert texts_with_rows(model, tmp_path) > rows
+        rows = texts_with_rows(model, tmp_path)
+        # What was paid for is kept.
+        assert len(server.requests) == rows
+        sent = sum(len(body["prompt"][0]) + 1 for body in server.bodies()[before:])
+        assert sent == budget.spent <= sum(cost) // 3
+    assert runs in (3, 4, 5)
+
+
+def bent(change: Callable[[dict[str, Any], list[Any], Json], None]) -> Callable[[Json, Json], Json]:
+    """A server that changes the choice, and its entries, of every answer."""
+
+    def bend(answer: Json, body: Json) -> Json:
+        choice = answer["choices"][0]
+        change(choice, choice["prompt_logprobs"], body)
+        return answer
+
+    return bend
+
+
+def own(entries: list[Any], body: Json, place: int = 2) -> dict[str, Any]:
+    found: dict[str, Any] = entries[place][str(body["prompt"][0][place])]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda choice, entries, body: own(entries, body).update(logprob=float("nan")), "expected form"),
+        (lambda choice, entries, body: own(entries, body).update(logprob="-1.5 or so"), "expected form"),
+        (lambda choice, entries, body: own(entries, body).update(logprob=-1e-9), "more likely than the best"),
+        (lambda choice, entries, body: [one.update(logprob=0.5) for one in entries[2].values()], "that are none"),
+        (lambda choice, entries, body: own(entries, body).update(rank=0), "rank below 1"),
+        (lambda choice, entries, body: own(entries, body).update(rank=None), "lacks a token's own"),
+        (lambda choice, entries, body: entries[2].pop(str(body["prompt"][0][2])), "lacks a token's own"),
+        (lambda choice, entries, body: entries.__setitem__(2, None), "lacks a token's own"),
+        (lambda choice, entries, body: entries.pop(), "entries for"),
+        (lambda choice, entries, body: entries.append(entries[-1]), "entries for"),
+        (lambda choice, entries, body: choice["prompt_token_ids"].reverse(), "not about the token ids"),
+        (lambda choice, entries, body: choice.update(prompt_token_ids=None), "not about the token ids"),
+        (lambda choice, entries, body: choice.update(prompt_logprobs={"504": -1}), "expected form"),
+    ],
+)
+def test_an_answer_that_is_none_gives_no_row(
+    change: Callable[[dict[str, Any], list[Any], Json], None],
+    line: str,
+    server: FakeEndpoint,
+    behind: Entry,
+    asking: Asking,
+    tmp_path: Path,
+) -> None:
+    server.bend = bent(change)
+    model = behind()
+    with pytest.raises(ModelError, match=rf"{line}.*sha256 [0-9a-f]{{64}}") as error:
+        compute(model, TEXTS[:2], DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), PROBED))
+    assert "\n" not in str(error.value)
+    assert read_statistics(model, TEXTS, DataPaths(tmp_path)).num_rows == 0
+
+
+def test_infinity_is_read(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path) -> None:
+    """vLLM writes -9999.0."""
+    server.bend = bent(lambda choice, entries, body: own(entries, body).update(logprob=-9999.0))
+    model = behind()
+    compute(model, TEXTS[:1], DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), PROBED))
+    [row] = read_statistics(model, TEXTS[:1], DataPaths(tmp_path)).to_pylist()
+    assert row["logprob"][1] == float("-inf")
+
+
+def test_real_probes_between_runs_leave_rows_alone(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    model = behind()
+    first = probe(model, asking(model))
+    compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), first))
+    assert probe(model, asking(model)) == first
