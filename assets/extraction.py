@@ -65,7 +65,7 @@ def extraction(
     """Search the documents of every pair of the run that asks for it."""
     paths, log = data.paths, context.log
     asked = asked_for(config.prefix, config.suffix, config.stride)
-    forward_of = partial(models.forward, paths=paths, log=log)
+    backend_of = partial(models.backend, paths=paths, log=log)
 
     def run(pair: Pair) -> Metadata:
         if not config.every_pair and not is_asked_for(pair.benchmark):
@@ -73,7 +73,7 @@ def extraction(
         model = models.tokenized(pair.model, paths)
         step = LineageStep.now(context.run.run_id, "extraction", version_of(asked))
         with progress.telling(f"documents of {pair.benchmark}, {pair.model}", log) as tell:
-            return metadata_of(shown_of_extraction(extract_pair(pair, model, paths, forward_of, step, asked, tell)))
+            return metadata_of(shown_of_extraction(extract_pair(pair, model, paths, backend_of, step, asked, tell)))
 
     pairs = for_each_pair(context, paths, "extraction", run)
     fail_for(context, pairs, [pairs.check])

@@ -70,18 +70,18 @@ def token_statistics(
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Bring the cache up to the texts of every pair in the run, each model loaded at most once."""
     paths, log = data.paths, context.log
-    forward_of = partial(models.forward, paths=paths, log=log)
-    other_models = OtherModels(by_model(context.partition_keys), paths, forward_of, log.info)
+    backend_of = partial(models.backend, paths=paths, log=log)
+    other_models = OtherModels(by_model(context.partition_keys), paths, backend_of, log.info)
     set_aside: list[str] = []
 
     def run(pair: Pair) -> Metadata:
         model = models.tokenized(pair.model, paths)
         other_models.run_for(pair.model, model)
         step = LineageStep.now(context.run.run_id, "token_statistics", CODE_VERSION)
-        forward, budget = partial(forward_of, model), config.logits_budget
+        backend, budget = partial(backend_of, model), config.logits_budget
         with progress.telling(f"{pair.model} on {pair.benchmark}", log) as tell:
             summary = run_tokens(
-                pair, model, paths, forward, step, kinds=config.kinds, logits_budget=budget, on_progress=tell
+                pair, model, paths, backend, step, kinds=config.kinds, logits_budget=budget, on_progress=tell
             )
         set_aside.extend(summary.unreadable_parts)
         log.info(f"{pair.partition}: {summary.in_words}")

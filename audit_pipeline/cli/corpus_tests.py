@@ -87,10 +87,10 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
     from audit_pipeline.scoring.corpus_tests import canary_test
 
     paths = data_to_write()
-    tokenized, forward_of = _known(model, paths), loader(paths, device)
+    tokenized, backend_of = _known(model, paths), loader(paths, device)
     with terminal_bar(model) as on_progress:
         result = canary_test(
-            tokenized, file, paths, forward_of, detector=detector, alpha=alpha, on_progress=on_progress
+            tokenized, file, paths, backend_of, detector=detector, alpha=alpha, on_progress=on_progress
         )
     _keep(result, tokenized, paths)
 
@@ -142,13 +142,13 @@ def test_ordered(
         tell(items.rows.note)
     texts = [item.text for item in items]
     tell_skipped(items.skipped.first, items.skipped.count)
-    tokenized, forward_of = _known(model, paths), loader(paths, device)
+    tokenized, backend_of = _known(model, paths), loader(paths, device)
     with terminal_bar(model) as on_progress:
         result = ordered_test(
             tokenized,
             texts,
             paths,
-            forward_of,
+            backend_of,
             name=file.stem,
             shards=shards,
             permutations=permutations,

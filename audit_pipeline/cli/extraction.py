@@ -142,9 +142,9 @@ def extract(
         _dry_run(search, tokenized, len(documents), device)
         return
     # Fine windows and draws are run by the model that is in memory since the coarse ones.
-    forward_of = one_at_a_time(loader(paths, device))
+    backend_of = one_at_a_time(loader(paths, device))
     with terminal_bar(tokenized.entry.name) as on_progress:
-        found = search.run(forward_of, on_progress)
+        found = search.run(backend_of, on_progress)
     if search.unreadable_parts:
         tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
     audited = [one for one in found if one.document.side == "audited"]
@@ -155,10 +155,10 @@ def extract(
     show_documents(found)
     shown, quoted = strongest_of(found), not no_text and texts_are_quoted()
     show_passages(
-        shown, partial(going_on.of_passage, search, forward_of, quoted=quoted), going_on.columns(), quoted=quoted
+        shown, partial(going_on.of_passage, search, backend_of, quoted=quoted), going_on.columns(), quoted=quoted
     )
     if going_on.tokens is not None:
-        show_long_runs(search, forward_of, shown, going_on.tokens)
+        show_long_runs(search, backend_of, shown, going_on.tokens)
     show_claims(found)
     if out is not None:
         say(f"{sum(len(one.windows) for one in audited):,} windows in {out}", out=out)

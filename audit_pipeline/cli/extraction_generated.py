@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.operate.console import Columns, Row, show_table, telling_what_takes_long
+from audit_pipeline.token_statistics.backend import BackendOf
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.search import Extracted, ForwardOf, Search
+    from audit_pipeline.extraction.search import Extracted, Search
 
 _NOT_KEPT = "Loads the model, and is not kept in the cache."
 
@@ -43,7 +44,7 @@ class GoingOn:
         if self.differing is not None and self.differing >= suffix:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
 
-    def of_passage(self, search: Search, forward_of: ForwardOf, one: Extracted, number: int, *, quoted: bool) -> Row:
+    def of_passage(self, search: Search, backend_of: BackendOf, one: Extracted, number: int, *, quoted: bool) -> Row:
         """What came of a document's window ``number``: facts by name, None where they were not asked for."""
         from audit_pipeline.extraction.documents import excerpt
 
@@ -51,9 +52,9 @@ class GoingOn:
         if self.differing is not None:
             from audit_pipeline.extraction.near_verbatim import Nearness
 
-            near = search.near_verbatim(one, number, forward_of, Nearness(self.differing, self.beams, self.edits))
+            near = search.near_verbatim(one, number, backend_of, Nearness(self.differing, self.beams, self.edits))
         if self.draws is not None:
-            drawn = search.generated(one, number, forward_of, self.draws, self.seed)
+            drawn = search.generated(one, number, backend_of, self.draws, self.seed)
         return {
             "log_p_near_verbatim": None if near == -math.inf else near,
             "draws": drawn and drawn.draws,
@@ -133,7 +134,7 @@ def going_on_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def show_long_runs(search: Search, forward_of: ForwardOf, shown: Sequence[Extracted], tokens: int) -> None:
+def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extracted], tokens: int) -> None:
     """A row for each of the documents ``shown``: how much of it the model gives from its beginning on."""
     from audit_pipeline.extraction.long_runs import BLOCK_WORDS
 
@@ -141,7 +142,7 @@ def show_long_runs(search: Search, forward_of: ForwardOf, shown: Sequence[Extrac
     with telling_what_takes_long("going on from the beginning of") as tell_what:
         for one in shown:
             tell_what(one.document.name)
-            found = search.long_run(one.document, forward_of, tokens)
+            found = search.long_run(one.document, backend_of, tokens)
             rows.append(
                 {
                     "document": one.document.name,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from audit_pipeline.config.whole import Configuration
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
-    from audit_pipeline.token_statistics.forward import ForwardPass
+    from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 _TOLD = "audit_pipeline.problems_told"
 
@@ -79,35 +79,32 @@ def with_interval(row: Row, metric: str) -> str:
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def loader(paths: DataPaths, device: str | None) -> Callable[[TokenizedModel], ForwardPass]:
+def loader(paths: DataPaths, device: str | None) -> BackendOf:
     """What loads a model where something of it is not in the cache; torch is imported then, and not before."""
 
-    def load(wanted: TokenizedModel) -> ForwardPass:
-        from audit_pipeline.token_statistics.ready import forward_pass
+    def load(wanted: TokenizedModel) -> Backend:
+        from audit_pipeline.token_statistics.backends import open_backend
 
         tell_step(f"loading {wanted.entry.name}")
-        ready = forward_pass(wanted, paths, device, tell_step)
-        if not ready.packed:
-            tell_step(
-                f"{wanted.entry.name} cannot pack branches: infilling runs each by itself, which takes far longer"
-            )
+        ready = open_backend(wanted, paths, device, tell_step)
+        tell_step(f"{wanted.entry.name}: {ready.described}")
         return ready
 
     return load
 
 
-def one_at_a_time(load: Callable[[TokenizedModel], ForwardPass]) -> Callable[[TokenizedModel], ForwardPass]:
+def one_at_a_time(load: BackendOf) -> BackendOf:
     """What gives the model that it loaded last again without loading it; one is in memory at a time."""
-    held: dict[str, ForwardPass] = {}
+    held: dict[str, Backend] = {}
 
-    def forward_of(model: TokenizedModel) -> ForwardPass:
+    def backend_of(model: TokenizedModel) -> Backend:
         name = model.identity.model_fingerprint
         if name not in held:
             held.clear()
             held[name] = load(model)
         return held[name]
 
-    return forward_of
+    return backend_of
 
 
 def whole_configuration() -> Configuration:

@@ -21,7 +21,9 @@ from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Sett
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import Float64s, Temperatures, TextStatistics
 
-TEMPERATURES: Need[Temperatures] = Need("temperatures", "other temperatures (in the same pass)")
+TEMPERATURES: Need[Temperatures] = Need(
+    "temperatures", "other temperatures (in the same pass)", ("log_sum_p_beta", "mean_at_beta", "std_at_beta")
+)
 """The distribution at every token's position at other temperatures."""
 
 _PLACES = {canonical(beta): place for place, beta in enumerate(BETAS)}
@@ -95,7 +97,6 @@ ACMIA_AC = Detector(
     summary="mean change of the log-likelihood of each token's first occurrence at another temperature",
     source=_SOURCE,
     passes="1",
-    own_logprobs_suffice=False,
     compute=partial(_mean, ac),
     parameters={"beta": _beta((0.0, *BETAS))},
     needs=(TEMPERATURES,),
@@ -115,10 +116,10 @@ ACMIA_NORM_AC = Detector(
     summary="mean standardised log-likelihood of each token's first occurrence at another temperature",
     source=_SOURCE,
     passes="1",
-    own_logprobs_suffice=False,
     compute=partial(_mean, norm_ac),
     parameters={"beta": _beta((1.0, *(beta for beta in BETAS if beta <= _LARGEST_OF_NORM_AC)))},
     needs=(TEMPERATURES,),
+    reads=lambda setting: ("mean", "std") if setting["beta"] == 1.0 else (),
     on_request=True,
     equation=(
         "mean over first occurrences of (l(beta) - mu(beta)) / sigma(beta), the mean and deviation of log q under q, "

@@ -54,7 +54,6 @@ COMBINED = Detector(
     source="this project: ranks averaged with equal weights (a Borda count)",
     needs=(RANKS,),
     passes="1",
-    own_logprobs_suffice=False,
     compute=_combined,
     parameters={
         "of": Parameter(

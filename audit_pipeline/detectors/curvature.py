@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Settings, always
 from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.statistics import TextStatistics
 
@@ -33,7 +33,7 @@ CURVATURE = Detector(
     summary="log-likelihood of the text less what the model expects, in standard deviations of the whole text",
     source="Bao et al., ICLR 2024 (Fast-DetectGPT, analytic form)",
     passes="1",
-    own_logprobs_suffice=False,
+    reads=always("mean", "std"),
     compute=_curvature,
     equation=(
         "(sum of l_t - sum of mu_t) / sqrt(sum of sigma_t^2) over the n scored tokens, mu_t and sigma_t the mean and "

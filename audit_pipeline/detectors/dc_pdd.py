@@ -71,7 +71,6 @@ DC_PDD = Detector(
     source="Zhang et al., EMNLP 2024, eq. 4-8 (DC-PDD)",
     needs=(FREQUENCY_TABLE,),
     passes="1",
-    own_logprobs_suffice=True,
     compute=_dc_pdd,
     parameters={
         "a": Parameter(

@@ -101,8 +101,9 @@ class Detector:
     the same way, but where one is lacking the others are scored all the same. ``compute`` gets the statistics of a text
     with at least one scored token and all that ``needs`` names, and returns one outcome per setting, in order; taking
     them all at once, it can share work between settings (a whole k grid costs one sort). ``passes`` says in words how
-    many tokens go through the model for each token of the text. ``own_logprobs_suffice``: whether it works where only
-    the log-probabilities of the text's own tokens are known. ``on_request``: never scored unless it is named.
+    many tokens go through the model for each token of the text. ``reads`` names what a setting reads of the text's own
+    statistics beside the log-probabilities and ids of its tokens (contracts.MEASURED): where a model's back end does
+    not give it, there is no score. ``on_request``: never scored unless it is named.
 
     For its page (docs/detectors.md): ``equation`` is the score as a formula in plain text, ``reported`` what its
     authors report and on what, ``also_reads`` what moves it besides membership; a sentence or two each.
@@ -112,7 +113,6 @@ class Detector:
     summary: str
     source: str
     passes: str
-    own_logprobs_suffice: bool
     compute: Callable[[TextStatistics, Sequence[Settings]], Sequence[Outcome]]
     equation: str
     reported: str
@@ -121,11 +121,17 @@ class Detector:
     needs: tuple[Need[Any], ...] = ()
     wishes: tuple[Need[Any], ...] = ()
     on_request: bool = False
+    reads: Callable[[Settings], tuple[str, ...]] = lambda _: ()
 
     @cached_property
     def default(self) -> Settings:
         """The default setting, in canonical form."""
         return {name: canonical(parameter.default) for name, parameter in self.parameters.items()}
+
+    @property
+    def own_logprobs_suffice(self) -> bool:
+        """Whether it can be scored at its default where only the log-probabilities of the text's tokens are known."""
+        return not self.reads(self.default) and not any(need.statistics for need in self.needs)
 
     def label(self, setting: Settings) -> str:
         """The setting as canonical JSON, as it stands in the column ``parameters``."""
@@ -147,7 +153,16 @@ class Detector:
             lacking = statistics.lacking(need)
             if lacking is not None:
                 return [Outcome.not_applicable(lacking)] * len(settings)
-        return self.compute(statistics, [{**self.default, **setting} for setting in settings])
+        whole = [{**self.default, **setting} for setting in settings]
+        lacks = [statistics.not_given(self.reads(setting)) for setting in whole]
+        possible = [setting for setting, reason in zip(whole, lacks, strict=True) if reason is None]
+        found = iter(self.compute(statistics, possible) if possible else ())
+        return [next(found) if reason is None else Outcome.not_applicable(reason) for reason in lacks]
+
+
+def always(*columns: str) -> Callable[[Settings], tuple[str, ...]]:
+    """``Detector.reads`` of a detector that reads the same at every setting."""
+    return lambda _: columns
 
 
 def switch(description: str) -> Parameter:

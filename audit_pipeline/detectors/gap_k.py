@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings, by_group
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings, always, by_group
 from audit_pipeline.detectors.min_k import WINDOW, K, bad_deviation, lowest_outcomes, moving_means
 from audit_pipeline.detectors.statistics import TextStatistics
 
@@ -50,7 +50,7 @@ GAP_K = Detector(
     summary="mean of the k% lowest smoothed gaps between the text's token and the likeliest, in standard deviations",
     source="Kwak and Kim 2026 (Gap-K%)",
     passes="1",
-    own_logprobs_suffice=False,
+    reads=always("max_logprob", "std"),
     compute=_gap_k,
     parameters={
         "k": replace(

@@ -18,6 +18,7 @@ from audit_pipeline.detectors.detector import (
     Parameter,
     ParameterValue,
     Settings,
+    always,
     by_group,
     switch,
 )
@@ -30,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 NAME = "infilling"
 _SHORT_TEXT_WORDS = 32
 
-BRANCHES: Need[BranchStatistics] = Need("branches", "extra passes (branches)")
+BRANCHES: Need[BranchStatistics] = Need("branches", "extra passes (branches)", ("branches",))
 """The counterfactual branches of the text's tokens."""
 
 
@@ -105,7 +106,7 @@ INFILLING = Detector(
     source="Raoof et al., ICLR 2025, eq. 10 and 11 (Infilling Score)",
     needs=(BRANCHES,),
     passes="1 + m × the share of tokens that are not the argmax",
-    own_logprobs_suffice=False,
+    reads=always("mean", "std", "max_logprob", "argmax_id"),
     compute=_infilling,
     parameters={
         "k": K,

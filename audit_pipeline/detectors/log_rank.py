@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Settings, always
 from audit_pipeline.detectors.statistics import TextStatistics
 
 
@@ -23,7 +23,7 @@ LOG_RANK = Detector(
     summary="mean logarithm of the tokens' ranks among the model's choices, negated",
     source="a baseline in the code of Bao et al., ICLR 2024 (Fast-DetectGPT)",
     passes="1",
-    own_logprobs_suffice=False,
+    reads=always("rank"),
     compute=_log_rank,
     equation="-(mean over the n scored tokens of log(r_t + 1)), r_t = 0 where x_t is the model's first choice",
     reported=(

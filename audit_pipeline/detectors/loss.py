@@ -38,7 +38,6 @@ LOSS = Detector(
     summary="mean log-likelihood of the text's tokens (the negative loss)",
     source="Yeom et al., CSF 2018; as used in Shi et al., ICLR 2024, section 4.2",
     passes="1",
-    own_logprobs_suffice=True,
     compute=_loss,
     equation="mean over the n scored tokens of l_t = log p(x_t | x_<t), in nats",
     reported=(
@@ -56,7 +55,6 @@ ZLIB = Detector(
     summary="mean log-likelihood divided by the bytes of the zlib-compressed text",
     source="Carlini et al., USENIX Security 2021; as used in Shi et al., ICLR 2024, section 4.2",
     passes="1",
-    own_logprobs_suffice=True,
     compute=_zlib,
     equation="(mean over the n scored tokens of l_t) / (bytes of the text in UTF-8, compressed by zlib)",
     reported=(

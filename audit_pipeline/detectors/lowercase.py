@@ -55,7 +55,6 @@ LOWERCASE = Detector(
     source="Carlini et al., USENIX Security 2021; as used in Zhang et al., ICLR 2025, section 5.1",
     needs=(LOWERCASED,),
     passes="2",
-    own_logprobs_suffice=True,
     compute=_lowercase,
     equation="(mean of l_t over the tokens of the text in lower case) / (mean of l_t over those of the text)",
     reported=(

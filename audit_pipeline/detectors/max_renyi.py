@@ -23,7 +23,7 @@ from audit_pipeline.detectors.min_k import lowest_means
 from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import Float64s, PowerSums, TextStatistics
 
-POWER_SUMS: Need[PowerSums] = Need("renyi", "sums of powers (in the same pass)")
+POWER_SUMS: Need[PowerSums] = Need("renyi", "sums of powers (in the same pass)", ("log_sum_p2", "log_sum_sqrt_p"))
 """Sums over powers of the probabilities at every token's position."""
 
 OF_POWER_SUMS = ("0.5", "2")
@@ -61,6 +61,10 @@ def _max_renyi(statistics: TextStatistics, settings: Sequence[Settings]) -> list
     return by_group(settings, ("alpha", "select"), group)
 
 
+def _reads(setting: Settings) -> tuple[str, ...]:
+    return {"1": ("mean",), "inf": ("max_logprob",)}.get(str(setting["alpha"]), ())
+
+
 def _is_share_or_none(value: ParameterValue) -> bool:
     return isinstance(value, float) and 0.0 <= value <= 1.0
 
@@ -70,7 +74,7 @@ MAX_RENYI = Detector(
     summary="minus the mean Rényi entropy of the model's distribution, over the k% of positions where it is highest",
     source="Li et al., NeurIPS 2024 (Max-Rényi-K%)",
     passes="1",
-    own_logprobs_suffice=False,
+    reads=_reads,
     compute=_max_renyi,
     wishes=(POWER_SUMS,),
     parameters={

@@ -19,6 +19,7 @@ from audit_pipeline.detectors.detector import (
     Parameter,
     ParameterValue,
     Settings,
+    always,
     by_group,
     outcomes,
     switch,
@@ -143,7 +144,6 @@ MIN_K = Detector(
     summary="mean log-likelihood of the k% least likely tokens",
     source="Shi et al., ICLR 2024, eq. 1 (Min-K% Prob); window: Arkhmammadova et al. 2025 (Win-k)",
     passes="1",
-    own_logprobs_suffice=True,
     compute=_min_k,
     parameters={"k": K, "window": WINDOW},
     equation=(
@@ -166,7 +166,7 @@ MIN_K_PLUS_PLUS = Detector(
     summary="mean of the k% lowest log-likelihoods, each standardised by its position's mean and standard deviation",
     source="Zhang et al., ICLR 2025, eq. 3 and 4 (Min-K%++)",
     passes="1",
-    own_logprobs_suffice=False,
+    reads=always("mean", "std"),
     compute=_min_k_plus_plus,
     parameters={
         "k": K,

@@ -20,11 +20,13 @@ class Need(Generic[T]):
     """Something that a detector reads besides a text's own statistics: a ``T`` per text.
 
     ``name`` is that of the module in scoring/needs/ that provides it; ``summary`` says in the list of detectors what it
-    is, so that an audit's cost is known before it starts.
+    is, so that an audit's cost is known before it starts. ``statistics`` are those of every token that the model's back
+    end has to give for it, by the names of token_statistics/kept.py.
     """
 
     name: str
     summary: str
+    statistics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,6 @@ NEIGHBOUR = Detector(
     source="Mattern et al., Findings of ACL 2023; n = 25 as in Duan et al., 2024",
     needs=(NEIGHBOURS,),
     passes="1 + n, and making the neighbours",
-    own_logprobs_suffice=True,
     compute=_neighbour,
     parameters={
         "n": Parameter(

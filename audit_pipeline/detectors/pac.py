@@ -74,7 +74,6 @@ PAC = Detector(
     source="Ye et al., Findings of ACL 2024 (PAC)",
     needs=(COPIES,),
     passes="1 + n",
-    own_logprobs_suffice=True,
     compute=_pac,
     parameters={
         "alpha": replace(K, default=0.3, grid=(0.3,), description="the share of the words that is swapped in a copy"),

@@ -88,7 +88,6 @@ RECALL = Detector(
     source="Xie et al., EMNLP 2024 (ReCaLL)",
     needs=(NONMEMBER_PREFIX,),
     passes=f"2, and 1 of the prefix in all{_ANEW}",
-    own_logprobs_suffice=True,
     compute=_recall,
     parameters={"shots": _SHOTS, "join": _JOIN},
     equation=(
@@ -111,7 +110,6 @@ CON_RECALL = Detector(
     source="Wang et al., COLING 2025 (Con-ReCall)",
     needs=(NONMEMBER_PREFIX, MEMBER_PREFIX),
     passes=f"3, and 1 of each prefix in all{_ANEW}",
-    own_logprobs_suffice=True,
     compute=_con_recall,
     parameters={
         "shots": _SHOTS,

@@ -78,7 +78,6 @@ REFERENCE = Detector(
     source="Carlini et al., USENIX Security 2021; as in Shi et al., ICLR 2024, section 4.2; wbc: Chen et al. 2026",
     needs=(REFERENCE_MODEL,),
     passes="1, and 1 of the reference model",
-    own_logprobs_suffice=True,
     compute=_reference,
     parameters={
         "form": Parameter(

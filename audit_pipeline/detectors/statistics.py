@@ -6,7 +6,7 @@ What belongs here: reading rows of the table without copying their values. What 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -26,6 +26,9 @@ Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
 T = TypeVar("T")
+
+NOT_GIVEN = "the interface that the model is behind does not give"
+"""How a reason begins where a back end lacks what a detector reads."""
 
 _LISTS = ("token_id", *(one.name for one in MEASURED))
 _REMEDY = "clear the cache and run the model again"
@@ -92,9 +95,9 @@ class TokenFrequencies:
 class TextStatistics:
     """One text and, for each of its n scored tokens (n may be 0), what the forward pass left; all arrays are [n].
 
-    ``columns`` are ``token_id`` and all that contracts.MEASURED declares, float32 or int32; each can be read as an
-    attribute: ``statistics.logprob`` is l_t = log p(x_t | x_<t) in nats. ``extras`` is what the needs of detectors have
-    brought for the text, or why they have not.
+    ``columns`` are ``token_id`` and what contracts.MEASURED declares, float32 or int32, as far as the model's back end
+    gives it; each can be read as an attribute: ``statistics.logprob`` is l_t = log p(x_t | x_<t) in nats. ``extras`` is
+    what the needs of detectors have brought for the text, or why they have not.
     """
 
     text: str
@@ -116,6 +119,11 @@ class TextStatistics:
         """What ``need`` has brought; to be asked for where nothing is lacking."""
         return cast(T, self.extras[need])
 
+    def not_given(self, columns: Sequence[str]) -> str | None:
+        """Why there is no score of these ``columns``; None where all are there."""
+        absent = [name for name in columns if name not in self.columns]
+        return f"{NOT_GIVEN}: {', '.join(absent)} of each token" if absent else None
+
     def lacking(self, need: Need[Any]) -> str | None:
         """Why ``need`` is not met; None where it is."""
         found = self.extras.get(need, Lacking(f"there is no {need.summary} for the text"))
@@ -127,8 +135,7 @@ class _Rows:
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.text_sha256: list[str] = batch.column("text_sha256").to_pylist()
-        self._values: list[npt.NDArray[Any]] = []
-        self._offsets: list[npt.NDArray[np.int32]] = []
+        self._columns: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int32]]] = {}
         lengths = None
         for name in _LISTS:
             column = batch.column(name)
@@ -137,10 +144,12 @@ class _Rows:
             offsets = column.offsets.to_numpy()
             if lengths is None:
                 lengths = np.diff(offsets)
+            elif not offsets[-1] and lengths.any():
+                # Empty for every text: the model's back end does not give it.
+                continue
             elif not np.array_equal(lengths, np.diff(offsets)):
                 raise DataError(f"token statistics: {name} and {_LISTS[0]} differ in length; {_REMEDY}")
-            self._values.append(column.values.to_numpy(zero_copy_only=True))
-            self._offsets.append(offsets)
+            self._columns[name] = column.values.to_numpy(zero_copy_only=True), offsets
         self._char_end = batch.column("char_end")
 
     def statistics(self, row: int, text: str, behind: int) -> TextStatistics:
@@ -152,7 +161,7 @@ class _Rows:
             text[behind:],
             {
                 name: values[offsets[row] + first : offsets[row + 1]]
-                for name, values, offsets in zip(_LISTS, self._values, self._offsets, strict=True)
+                for name, (values, offsets) in self._columns.items()
             },
         )
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings, always
 from audit_pipeline.detectors.min_k import K
 from audit_pipeline.detectors.statistics import TextStatistics
 
@@ -57,7 +57,7 @@ SURP = Detector(
     summary="mean log-likelihood of the k% least likely tokens, of those where the model's entropy is low",
     source="Zhang and Wu 2024 (SURP)",
     passes="1",
-    own_logprobs_suffice=False,
+    reads=always("mean"),
     compute=_surp,
     parameters={
         "k": replace(

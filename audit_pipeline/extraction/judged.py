@@ -25,7 +25,7 @@ from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
+    from audit_pipeline.token_statistics.backend import Backend
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Reference:
     """A model that was not trained on the documents, and what loads it."""
 
     model: TokenizedModel
-    forward: Callable[[], ForwardPass]
+    backend: Callable[[], Backend]
     on_progress: Callable[[Progress], None] | None = None
 
 
@@ -106,7 +106,7 @@ def _by_reference(
         places = (int(values[place]) for values in (one.start, one.begin, one.end))
         cut.append(window_between(reference.model, documents[number].text, *places))
     readable = [one for one in cut if one is not None]
-    run_windows(reference.model, readable, caches, reference.forward, reference.on_progress)
+    run_windows(reference.model, readable, caches, reference.backend, reference.on_progress)
     rows = read_windows(reference.model, readable, caches)
     own = windows_from(rows)
     at = {

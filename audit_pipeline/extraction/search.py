@@ -40,6 +40,8 @@ from audit_pipeline.extraction.windows import (
 )
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import Backend, BackendOf
+from audit_pipeline.token_statistics.backends import in_memory
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
@@ -48,9 +50,7 @@ if TYPE_CHECKING:
     from audit_pipeline.extraction.generate import Generated
     from audit_pipeline.extraction.long_runs import LongRun
     from audit_pipeline.extraction.near_verbatim import Nearness
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
-ForwardOf = Callable[[TokenizedModel], "ForwardPass"]
 COARSE_TO_FINE, TILED = "coarse-to-fine", "tiled"
 _CHARS = "chars:"
 _WINDOWS_AT_A_TIME = 8192
@@ -134,24 +134,24 @@ class Search:
         parts = [(len(windows), tokens_to_run(self._model, windows, self._caches)) for windows in self._first_windows()]
         return sum(windows for windows, _ in parts), sum(tokens for _, tokens in parts)
 
-    def run(self, forward_of: ForwardOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extracted]:
+    def run(self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extracted]:
         """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
-        forward = partial(forward_of, self._model)
+        backend = partial(backend_of, self._model)
         for windows in self._first_windows():
-            self._run(windows, forward, on_progress)
+            self._run(windows, backend, on_progress)
         coarse = list(self._read(map(self._first, self._documents)))
         fine = [
             self._fine(document, windows) if self._asked.fine else []
             for document, windows in zip(self._documents, coarse, strict=True)
         ]
         for windows in _pieces(fine):
-            self._run(windows, forward, on_progress)
+            self._run(windows, backend, on_progress)
         found = [
             together(first, more) if len(more) else first for first, more in zip(coarse, self._read(fine), strict=True)
         ]
         reference = None
         if self._reference is not None:
-            reference = Reference(self._reference, partial(forward_of, self._reference), on_progress)
+            reference = Reference(self._reference, partial(backend_of, self._reference), on_progress)
         judged = judge(self._model, self._documents, found, self._asked.lengths, self._caches, reference)
         self._caches.compact()
         return [
@@ -185,26 +185,27 @@ class Search:
 
     # What lets a model go on is imported where it does: what is cached needs no torch.
 
-    def generated(self, one: Extracted, number: int, forward_of: ForwardOf, draws: int, seed: int) -> Generated:
+    def generated(self, one: Extracted, number: int, backend_of: BackendOf, draws: int, seed: int) -> Generated:
         """What the model gives behind the prefix of a document's window ``number``."""
         from audit_pipeline.extraction.generate import generate  # noqa: PLC0415
 
-        return generate(self._model, forward_of(self._model), self._window(one, number), draws, seed)
+        return generate(self._model, in_memory(self._model, backend_of), self._window(one, number), draws, seed)
 
-    def near_verbatim(self, one: Extracted, number: int, forward_of: ForwardOf, near: Nearness) -> float:
+    def near_verbatim(self, one: Extracted, number: int, backend_of: BackendOf, near: Nearness) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
         ``number``, never below that of the suffix itself."""
         from audit_pipeline.extraction.near_verbatim import near_verbatim  # noqa: PLC0415
 
-        bound = near_verbatim(forward_of(self._model), self._window(one, number), near)
+        bound = near_verbatim(in_memory(self._model, backend_of), self._window(one, number), near)
         # The two were summed over passes of their own, whose last digits differ.
         return max(bound, float(one.windows.log_p_top[number]))
 
-    def long_run(self, document: SearchedDocument, forward_of: ForwardOf, tokens: int) -> LongRun:
+    def long_run(self, document: SearchedDocument, backend_of: BackendOf, tokens: int) -> LongRun:
         """How much the model gives of the ``tokens`` behind the first prefix of a document."""
         from audit_pipeline.extraction.long_runs import long_run  # noqa: PLC0415
 
-        return long_run(self._model, forward_of(self._model), document.text, self._asked.lengths.prefix, tokens)
+        forward = in_memory(self._model, backend_of)
+        return long_run(self._model, forward, document.text, self._asked.lengths.prefix, tokens)
 
     def _window(self, one: Extracted, number: int) -> EncodedText:
         start = int(one.windows.start[number])
@@ -238,10 +239,10 @@ class Search:
     def _run(
         self,
         windows: Sequence[EncodedText],
-        forward: Callable[[], ForwardPass],
+        backend: Callable[[], Backend],
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
-        summary = run_windows(self._model, windows, self._caches, forward, on_progress)
+        summary = run_windows(self._model, windows, self._caches, backend, on_progress)
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
     def _read(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:

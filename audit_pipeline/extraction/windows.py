@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.kept import Kind, Where, caches_of
 from audit_pipeline.token_statistics.prepare import Prepared
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.windows import Window
-
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
 PREFIX, SUFFIX = 50, 50
 """How many tokens the model is given, and how many it has to give, where nobody says otherwise."""
@@ -128,12 +125,12 @@ def run_windows(
     model: TokenizedModel,
     windows: Sequence[EncodedText],
     where: Where,
-    forward: Callable[[], ForwardPass],
+    backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run the model on those of ``windows`` that the cache lacks, and write their rows as they come."""
     caches = caches_of(model, where, ("extraction",))
-    return run_prepared(model, _prepared(model, windows, caches), caches, forward, on_progress=on_progress)
+    return run_prepared(model, _prepared(model, windows, caches), caches, backend, on_progress=on_progress)
 
 
 def tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], where: Where) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -26,6 +27,8 @@ FILE_NAME = "models.yaml"
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 StartTokenPolicy = Literal["always", "tokenizer"]
+Backend = Literal["transformers", "openai"]
+Dialect = Literal["vllm", "sglang", "llama_cpp", "completions"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -45,10 +48,71 @@ class TrainedHere(StrictSettings):
     role: Role
 
 
+class Endpoint(StrictSettings):
+    """A server that gives log-probabilities of the tokens of a prompt, and what it may be asked for."""
+
+    url: str = Field(description="up to the part that all routes share: http://127.0.0.1:8000/v1")
+    model: str = Field(description="the name that the server knows the model by")
+    dialect: Dialect = Field(description="how the server is asked, and what its answers look like")
+    revision: str | None = Field(
+        default=None, description="what you know of the weights behind it; with another one it is another model"
+    )
+    key_env: str | None = Field(default=None, description="the environment variable that holds the key")
+    top_logprobs: Annotated[int, Field(ge=0)] = Field(
+        default=20, description="best tokens that are asked for at every place; servers have limits of their own"
+    )
+    moments: bool = Field(default=False, description="vllm alone: the server runs the plugin corpus-audit-vllm")
+    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(default=8, description="requests at a time")
+    timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
+    price_per_million: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="price of a million tokens that are sent"
+    )
+    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="the most tokens that one run may send; None: no limit"
+    )
+    max_cost: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="the most that one run may cost, by price_per_million; None: no limit"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        address = urlsplit(self.url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError("url is the address of a server: https://host/v1")
+        if address.username is not None or address.password is not None or address.query:
+            raise ValueError("url holds no key and no password: name the variable that holds the key as key_env")
+        if self.moments and self.dialect != "vllm":
+            raise ValueError("moments goes with dialect: vllm")
+        if self.max_cost is not None and self.price_per_million is None:
+            raise ValueError("max_cost goes with price_per_million")
+        return self
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """The statistics of every token that answers hold, by the names of token_statistics/kept.py."""
+        best = self.top_logprobs
+        by_id = self.dialect in ("vllm", "sglang")
+        return frozenset(
+            [
+                "logprob",
+                *(["max_logprob"] if best else []),
+                *(["argmax_id"] if best and by_id else []),
+                *(["rank"] if self.dialect == "vllm" else []),
+                *(["mean", "std"] if self.moments else []),
+                *(["topk"] if best >= 20 and by_id else []),
+                *(["log_mass_40"] if best >= 40 and by_id else []),
+            ]
+        )
+
+
 class ModelEntry(StrictSettings):
     """One model: where it comes from and how its texts are scored."""
 
     name: str
+    backend: Backend = Field(default="transformers", description="what runs the model: transformers, or openai")
+    endpoint: Endpoint | None = Field(
+        default=None, description="with backend: openai; hub, path or package then say where its tokenizer is"
+    )
     hub: str | None = None
     path: Path | None = None
     package: InstalledFile | None = None
@@ -80,6 +144,10 @@ class ModelEntry(StrictSettings):
             raise ValueError("a model's name is not empty and holds no '|'")
         if self.revision is not None and self.hub is None:
             raise ValueError("revision goes with hub")
+        if (self.backend == "openai") != (self.endpoint is not None):
+            raise ValueError("backend: openai and endpoint go together")
+        if self.endpoint is not None and self.control is not None:
+            raise ValueError("a control's models are run on this machine: leave endpoint out")
         if self.window is not None and self.stride is not None and self.stride >= self.window:
             raise ValueError("stride must be smaller than window")
         return self

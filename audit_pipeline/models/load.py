@@ -63,6 +63,11 @@ class TokenizedModel:
     def entry(self) -> ModelEntry:
         return self.located.entry
 
+    def gives(self, statistic: str) -> bool:
+        """Whether the model's back end gives a statistic of every token, by the names of token_statistics/kept.py."""
+        endpoint = self.entry.endpoint
+        return endpoint is None or statistic in endpoint.gives
+
 
 def is_kept(entry: ModelEntry, paths: DataPaths) -> bool:
     """Whether the model's tokenizer has been kept, so that reading it takes no time and writes nothing."""

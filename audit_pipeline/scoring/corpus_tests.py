@@ -34,8 +34,9 @@ from audit_pipeline.evidence.sharded_permutation import (
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.needs.provider import ForwardOf, OnProgress
+from audit_pipeline.scoring.needs.provider import OnProgress
 from audit_pipeline.scoring.session import Session, Statistics
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 
 CANARY_RANK = "canary_rank"
@@ -74,7 +75,7 @@ def canary_test(
     model: TokenizedModel,
     file: Path,
     paths: DataPaths,
-    forward_of: ForwardOf,
+    backend_of: BackendOf,
     *,
     detector: str = "loss",
     alpha: float = ALPHA,
@@ -84,14 +85,14 @@ def canary_test(
 
     The score is that of one ``detector`` at its default setting, to be named before scores are looked at. The claim
     level is *sound test* where the file's seal stands beside it and says that chance alone drew the canaries, else
-    *screening only*. ``forward_of`` loads the model, where a text is not in the cache. Raises DataError for a file
+    *screening only*. ``backend_of`` loads the model, where a text is not in the cache. Raises DataError for a file
     that is not whole or not the sealed one, ConfigError for a detector that needs more than the text's own pass.
     """
     chosen = _one_pass_detector(detector)
     sets, seal = read_canaries(file), read_seal(file)
     texts = {canary.name: canary.text for one in sets for canary in one.canaries}
     session = Session(model, [(chosen, [chosen.default])], paths)
-    session.run(list(texts.values()), forward_of, on_progress=on_progress)
+    session.run(list(texts.values()), backend_of, on_progress=on_progress)
     table = session.score(list(texts), list(texts.values()))
     columns = (table.column(name).to_pylist() for name in ("example_id", "score"))
     scores = {name: np.nan if score is None else score for name, score in zip(*columns, strict=True)}
@@ -119,7 +120,7 @@ def ordered_test(
     model: TokenizedModel,
     items: Sequence[str],
     paths: DataPaths,
-    forward_of: ForwardOf,
+    backend_of: BackendOf,
     *,
     name: str,
     shards: int | None = None,
@@ -148,7 +149,7 @@ def ordered_test(
     else:
         texts = list(chain.from_iterable(plan))
         session = Session(model, [], paths)
-        session.run(texts, forward_of, on_progress=on_progress)
+        session.run(texts, backend_of, on_progress=on_progress)
         found = session.statistics(texts)
         likelihood = [[_log_likelihood(found, text) for text in row] for row in plan]
         tested = sharded_permutation([row[0] for row in likelihood], [row[1:] for row in likelihood], rule=rule)

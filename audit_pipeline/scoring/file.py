@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,15 +24,13 @@ from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.chunks import ChunkLimits, bounds_for, chunks
 from audit_pipeline.scoring.labelled import LabelledScores
-from audit_pipeline.scoring.needs.provider import ForwardOf, UserInputs
+from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
+from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.prepare import SHARE_WITH_BRANCH
 from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
-
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
 SCHEMA = pa.schema(
     [
@@ -76,7 +73,7 @@ def score_file(
     model: TokenizedModel,
     selection: Selection,
     paths: DataPaths,
-    forward_of: ForwardOf,
+    backend_of: BackendOf,
     *,
     beside: UserInputs | None = None,
     label_column: str = "label",
@@ -86,14 +83,14 @@ def score_file(
 ) -> FileScores:
     """Score every text of a file and write ``out`` (Parquet, the columns of SCHEMA), whole or not at all.
 
-    ``forward_of`` loads a model, where something of it is not in the cache. What has been run is in the cache, whatever
+    ``backend_of`` loads a model, where something of it is not in the cache. What has been run is in the cache, whatever
     stops this: the same call goes on from there. Raises DataError where the file holds no usable text, or breaks off;
     rows that cannot be read have no rows in the table.
     """
     listener, caches = listener or ProgressListener(), Caches(paths)
     session = Session(model, selection, caches, in_parts=True, beside=beside or UserInputs())
     bounds = bounds or bounds_for(session.held_per_text)
-    loaded = _OneAtATime(forward_of)
+    loaded = _OneAtATime(backend_of)
     extra = _run_other_models(texts, session, loaded, bounds, listener)
     settings = [(detector.name, detector.label(one)) for detector, own in session.selection for one in own]
     labelled = LabelledScores(settings, label_column, session.defaults(overrides))
@@ -116,7 +113,7 @@ class _Run:
     """The audited model over one chunk after another: run, score, write."""
 
     session: Session
-    forward_of: ForwardOf
+    backend_of: BackendOf
     labelled: LabelledScores
     listener: ProgressListener
     summaries: list[PassesSummary] = field(default_factory=list)
@@ -134,7 +131,7 @@ class _Run:
             of = "" if part.is_last else f"the first {len(texts):,} texts, "
             for words in self.session.costs(texts):
                 self.listener.step(of + words)
-        self.summaries.append(self.session.run(texts, self.forward_of, on_progress=part.pace))
+        self.summaries.append(self.session.run(texts, self.backend_of, on_progress=part.pace))
         statistics = self.session.statistics(texts)
         a_text = max(1, len(self.labelled.settings))
         for piece in _pieces(part.rows, max(1, _SCORES_AT_A_TIME // a_text)):
@@ -199,12 +196,12 @@ def _weights(session: Session) -> list[PassWeight]:
 class _OneAtATime:
     """Loads a model when it is first wanted; the one before it goes."""
 
-    def __init__(self, load: ForwardOf) -> None:
+    def __init__(self, load: BackendOf) -> None:
         self._load = load
         self._fingerprint: str | None = None
-        self._ready: ForwardPass | None = None
+        self._ready: Backend | None = None
 
-    def __call__(self, model: TokenizedModel) -> ForwardPass:
+    def __call__(self, model: TokenizedModel) -> Backend:
         if self._ready is None or self._fingerprint != model.identity.model_fingerprint:
             self._ready = None
             self._ready = self._load(model)

@@ -22,13 +22,13 @@ from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.known_texts import Shots, Side, shots_of_benchmark
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
-    ForwardOf,
     OnProgress,
     Provider,
     Read,
     ScoringScope,
     TextWithStatistics,
 )
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_lists import lists_by_text
 from audit_pipeline.token_statistics.encode import Prefix, encode_prefix, window_and_stride
 from audit_pipeline.token_statistics.prefixed import (
@@ -211,14 +211,14 @@ class PrefixProvider(Provider[BehindPrefix]):
             what += ", each with its prefix anew"
         return f"{what}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all" if tokens else None
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
-        forward = partial(forward_of, self._model)
+    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+        backend = partial(backend_of, self._model)
         each = {prefix: self._to_run(texts, shots) for (shots, _), prefix in self._prefixes.items()}
         planned = [plan_prefixed(self._model, to_run, prefix, self._where) for prefix, to_run in each.items()]
         done: list[RunSummary] = []
         for prefix, to_run in each.items():
             told = None if on_progress is None else partial(_tell, on_progress, joined(done) if done else None, planned)
-            done.append(compute_prefixed(self._model, to_run, prefix, self._where, forward, told))
+            done.append(compute_prefixed(self._model, to_run, prefix, self._where, backend, told))
         return joined(done)
 
     def read(self, texts: Sequence[str]) -> Read[BehindPrefix]:

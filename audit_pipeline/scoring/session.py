@@ -19,11 +19,10 @@ from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings
 from audit_pipeline.detectors.needs import Lacking, Need
 from audit_pipeline.detectors.registry import Overrides, overrides_limited, settings_limited
 from audit_pipeline.detectors.score import score_texts
-from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import NOT_GIVEN, StatisticsIndex, TextStatistics
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
-    ForwardOf,
     OnProgress,
     Provider,
     Read,
@@ -32,6 +31,7 @@ from audit_pipeline.scoring.needs.provider import (
     UserInputs,
 )
 from audit_pipeline.scoring.needs.registry import PROVIDERS
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import KINDS, Caches, Kind, Where, read_statistics
 from audit_pipeline.token_statistics.prepare import Plan, bytes_a_token, kinds_of, plan
 from audit_pipeline.token_statistics.run import RunSummary, compute, joined
@@ -178,19 +178,19 @@ class Session:
         return total
 
     def run_other_models(
-        self, texts: Sequence[str], forward_of: ForwardOf, *, on_progress: OnProgress | None = None
+        self, texts: Sequence[str], backend_of: BackendOf, *, on_progress: OnProgress | None = None
     ) -> Mapping[str, RunSummary]:
         """Bring the caches of other models up to ``texts``, by need.
 
         To be called for all texts before :meth:`run`: one model at a time is in memory, and changing them text by text
         would take hours.
         """
-        return self._compute(texts, forward_of, on_progress, other_model=True)
+        return self._compute(texts, backend_of, on_progress, other_model=True)
 
     def run(
         self,
         texts: Sequence[str],
-        forward_of: ForwardOf,
+        backend_of: BackendOf,
         *,
         kinds: Sequence[Kind] = ("base",),
         logits_budget: int = 0,
@@ -201,14 +201,14 @@ class Session:
             self.model,
             texts,
             self.where,
-            partial(forward_of, self.model),
+            partial(backend_of, self.model),
             kinds=self._kinds(kinds),
             along=[kind for one in self._met(other_model=False) for kind in one.along],
             branch_steps=self.branch_steps,
             logits_budget=logits_budget,
             on_progress=on_progress,
         )
-        return PassesSummary(own, self._compute(texts, forward_of, on_progress, other_model=False))
+        return PassesSummary(own, self._compute(texts, backend_of, on_progress, other_model=False))
 
     def statistics(self, texts: Sequence[str]) -> Statistics:
         """The cached statistics of ``texts``, with what was brought for them; runs no model.
@@ -231,9 +231,9 @@ class Session:
         return statistics.scores(self.selection, ids, texts, before)
 
     def _compute(
-        self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None, *, other_model: bool
+        self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None, *, other_model: bool
     ) -> dict[str, RunSummary]:
-        done = {one.need.name: one.compute(texts, forward_of, on_progress) for one in self._met(other_model)}
+        done = {one.need.name: one.compute(texts, backend_of, on_progress) for one in self._met(other_model)}
         return {name: summary for name, summary in done.items() if summary is not None}
 
     def _kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
@@ -249,7 +249,8 @@ class Session:
 
     def _missing(self, need: Need[Any]) -> str | None:
         if need not in self._reasons:
-            self._reasons[need] = self._providers[need].missing()
+            given = all(map(self.model.gives, need.statistics))
+            self._reasons[need] = self._providers[need].missing() if given else f"{NOT_GIVEN}: {need.summary}"
         return self._reasons[need]
 
 

@@ -5,7 +5,7 @@ What belongs here: tensors, devices, the split of a model into body and head. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,8 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
+from audit_pipeline.token_statistics.backend import Done, FloatArray, WindowBranches, WindowStatistics, Work
+from audit_pipeline.token_statistics.batches import run_batches
 from audit_pipeline.token_statistics.blocks import Reduced, Scratch
 from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
@@ -29,8 +31,6 @@ from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attendin
 from audit_pipeline.token_statistics.traits import has_local_attention, length_step_of, most_faster_with_onednn
 from audit_pipeline.token_statistics.windows import Window, batch_arrays
 
-FloatArray = npt.NDArray[np.float32]
-
 # Matrix products of fewer rows take other kernels. Where a model has massive activations (at a start token, say), their
 # rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
 _MIN_LENGTH = 16
@@ -41,29 +41,6 @@ _MEASURED = frozenset(one.name for one in MEASURED)
 _MOMENTS = ("logprob", "mean", "std")
 # Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
-
-
-@dataclass(frozen=True, eq=False)
-class WindowStatistics:
-    """What one window leaves behind: ``values`` by the names that the sweep gives them (reduce.py), one a scored token,
-    in order.
-    """
-
-    window: Window
-    values: Mapping[str, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class WindowBranches:
-    """What the branches of one window leave behind, one after the other in the order of their positions.
-
-    ``lengths`` has one entry a scored token of the window, 0 where it has no branch.
-    """
-
-    window: Window
-    lengths: IntArray
-    logprob: FloatArray
-    z: FloatArray
 
 
 @dataclass(frozen=True)
@@ -225,6 +202,18 @@ class ForwardPass:
     def forget_prefix(self) -> None:
         """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
         self._last_prefix = None
+
+    @property
+    def described(self) -> str:
+        """Where the model is run, and how branches are."""
+        branches = (
+            "packed over their text's pass" if self.packed else "each run anew with its prefix, which takes longer"
+        )
+        return f"on {self.device}; branches: {branches}"
+
+    def over(self, work: Work) -> Generator[Sequence[Done]]:
+        """Run every window that wants something, batch by batch: see :class:`Backend`."""
+        return run_batches(self, work)
 
     def run(
         self,

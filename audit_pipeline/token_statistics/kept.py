@@ -49,9 +49,17 @@ SWEPT: Mapping[Kind, tuple[str, ...]] = {
     "extraction": ("logprob", "argmax_id", "rank", "log_mass_40"),
     "prefixed": ("logprob",),
 }
-"""What the sweep over the vocabulary is asked for, for the rows of each kind (reduce.py)."""
+"""What a back end is asked for, for the rows of each kind (in this process: the sweep over the vocabulary, reduce.py).
+"""
+_ENOUGH: Mapping[Kind, tuple[str, ...]] = {"base": ("logprob",), "extraction": ("logprob",), "branches": ("branches",)}
+"""What a back end has to give for there to be rows of a kind, where that is not all that the kind is made of."""
 FROM_LOGITS = frozenset(kind for kind, schema in KINDS.items() if "from_logits" in schema.names)
 """The kinds whose rows are made of a text's cached logits where these are there, without a pass (from_logits.py)."""
+
+
+def can_have(model: TokenizedModel, kind: Kind) -> bool:
+    """Whether the model's back end gives enough for rows of ``kind``; what else they hold may be missing (empty)."""
+    return all(map(model.gives, _ENOUGH.get(kind, SWEPT[kind])))
 
 
 class Caches:

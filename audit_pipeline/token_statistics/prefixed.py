@@ -7,21 +7,18 @@ not: which texts make a prefix (scoring/known_texts.py), the pass (forward.py, s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
 from audit_pipeline.catalogue.tables import read_json_if_whole
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.encode import Prefix, behind, encode, window_and_stride
 from audit_pipeline.token_statistics.kept import Caches, Where, caches_of
 from audit_pipeline.token_statistics.prepare import Plan, Prepared, bytes_to_write
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.windows import Window
-
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
 
 def tokens_of(model: TokenizedModel, texts: Sequence[str]) -> list[int]:
@@ -62,7 +59,7 @@ def compute_prefixed(
     texts: Sequence[str],
     prefix: Prefix,
     where: Where,
-    forward: Callable[[], ForwardPass],
+    backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run the model on those of ``texts`` behind ``prefix`` that the cache lacks, and write their rows as they come.
@@ -70,7 +67,7 @@ def compute_prefixed(
     A text for which there is no room is left out: it has no row.
     """
     caches = caches_of(model, where, ("prefixed",))
-    summary = run_prepared(model, _prepared(model, texts, prefix, where), caches, forward, on_progress=on_progress)
+    summary = run_prepared(model, _prepared(model, texts, prefix, where), caches, backend, on_progress=on_progress)
     if not isinstance(where, Caches):
         caches["prefixed"].compact()
     return summary

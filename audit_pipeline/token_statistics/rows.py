@@ -21,8 +21,7 @@ from audit_pipeline.token_statistics.kept import FROM_LOGITS, SWEPT, Kind
 from audit_pipeline.token_statistics.prepare import Prepared
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.batches import Done
-    from audit_pipeline.token_statistics.forward import WindowBranches
+    from audit_pipeline.token_statistics.backend import Done, WindowBranches
 
 
 Values = Mapping[str, npt.NDArray[Any]]
@@ -106,7 +105,8 @@ def _columns(kind: Kind, text: EncodedText, parts: Sequence[Values], vocab_size:
     own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
     tokens = {name: values[scored] for name, values in own.items()}
     if kind in ("base", "extraction"):
-        measured = {name: _joined([part[name] for part in parts]) for name in SWEPT[kind]}
+        # What the back end cannot give is an empty list.
+        measured = {name: _joined([part[name] for part in parts if name in part]) for name in SWEPT[kind]}
         place = {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored} if kind == "extraction" else {}
         return {**place, **tokens, **measured}
     if kind == "prefixed":

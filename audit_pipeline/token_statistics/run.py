@@ -7,26 +7,22 @@ What belongs here: the loop and its bookkeeping. What does not: what is missing 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.contracts import text_sha256
-from audit_pipeline.errors import BudgetError
+from audit_pipeline.errors import BudgetError, ModelError
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import Backend, Done, Work
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_lists import lists_by_text
 from audit_pipeline.token_statistics.encode import IntArray
-from audit_pipeline.token_statistics.kept import SWEPT, Caches, Kind, Where, caches_of, read_statistics
+from audit_pipeline.token_statistics.kept import SWEPT, Caches, Kind, Where, caches_of, can_have, read_statistics
 from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare, with_logits
 from audit_pipeline.token_statistics.rows import RowWriter
 
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
-
 DEFAULT_LOGITS_BUDGET = 20 << 30
-TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 _PROGRESS_SECONDS = 1.0
 
 
@@ -94,7 +90,7 @@ def compute(
     model: TokenizedModel,
     texts: Sequence[str],
     where: Where,
-    forward: Callable[[], ForwardPass],
+    backend: Callable[[], Backend],
     *,
     kinds: Sequence[Kind] = ("base",),
     along: Sequence[Kind] = (),
@@ -105,15 +101,19 @@ def compute(
 ) -> RunSummary:
     """Run the model once over every text that has no row yet, and write the rows as they come.
 
-    ``forward`` is called only if there is something to run. ``along`` are kinds that a text is given where it is run
+    ``backend`` is called only if there is something to run. ``along`` are kinds that a text is given where it is run
     for others, and not run for alone. With ``branch_steps`` the branches of so many tokens are brought up to date too
     (a text that has longer ones needs none); where only they are missing, the text itself is run for its keys and
     values alone, and its modes are taken from the cache. What cached logits tell of a text (kept.FROM_LOGITS) is made
     of them, and the text is not run for it. ``logits_budget`` bounds the bytes of full logits that the run may add
-    (uncompressed float16); more raises BudgetError before anything runs. Text without a scored token gets an empty row,
+    (uncompressed float16); more raises BudgetError before anything runs. Raises ModelError for a kind that the model's
+    back end cannot give. Text without a scored token gets an empty row,
     so that detectors can say why they give no score.
     """
-    caches = caches_of(model, where, kinds_of([*kinds, *along], branch_steps))
+    wanted = kinds_of([*kinds, *along], branch_steps)
+    if impossible := [kind for kind in wanted if not can_have(model, kind)]:
+        raise ModelError(f"the interface that {model.entry.name} is behind does not give: {', '.join(impossible)}")
+    caches = caches_of(model, where, wanted)
     prepared = prepare(model, texts, caches, branch_steps, along)
     logits_bytes = bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
@@ -129,7 +129,7 @@ def compute(
         model,
         prepared,
         caches,
-        forward,
+        backend,
         modes=modes,
         branch_steps=branch_steps,
         token_budget=token_budget,
@@ -164,7 +164,7 @@ def run_prepared(
     model: TokenizedModel,
     prepared: Prepared,
     caches: Mapping[Kind, PartCache],
-    forward: Callable[[], ForwardPass],
+    backend: Callable[[], Backend],
     *,
     modes: Mapping[int, IntArray] | None = None,
     branch_steps: int = 0,
@@ -177,15 +177,12 @@ def run_prepared(
     """
     writer = RowWriter(model, prepared, caches, branch_steps)
     writer.add_empty()
-    ready = forward() if prepared.windows else None
+    ready = backend() if prepared.windows else None
     branch_tokens_before = ready.branch_tokens_run if ready is not None else 0
     started = time.perf_counter()
     if ready is not None:
-        try:
-            _run(prepared, ready, writer, modes or {}, branch_steps, token_budget, on_progress)
-        finally:
-            if prepared.prefix is not None:
-                ready.forget_prefix()
+        wanted = {name for kind in frozenset().union(*prepared.missing) for name in SWEPT[kind] if model.gives(name)}
+        _run(ready.over(Work(prepared, wanted, branch_steps, modes or {}, token_budget)), prepared, writer, on_progress)
     for cache in caches.values():
         cache.flush()
     seconds = time.perf_counter() - started
@@ -222,32 +219,22 @@ def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: 
 
 
 def _run(
+    found: Generator[Sequence[Done]],
     prepared: Prepared,
-    forward: ForwardPass,
     writer: RowWriter,
-    modes: Mapping[int, IntArray],
-    steps: int,
-    token_budget: int | None,
     on_progress: Callable[[Progress], None] | None,
 ) -> None:
-    # Imported where a model is run: a command that finds everything cached needs no torch.
-    from audit_pipeline.token_statistics.batches import Job, run_batches  # noqa: PLC0415
-
-    budget = token_budget or TOKEN_BUDGET[forward.device.type]
-    wanted = {name for kind in frozenset().union(*prepared.missing) for name in SWEPT[kind]}
-    # Its last token is the texts' start token.
-    before = prepared.prefix.ids[:-1] if prepared.prefix is not None else ()
-    job = Job(forward, prepared.encoded, modes, steps, wanted, before)
     tokens_total = sum(window.length for window in prepared.windows)
     texts_total = len({window.text for window in prepared.windows})
     tokens_done = 0
     tell = _telling(on_progress, texts_total, tokens_total)
     try:
-        for batch in run_batches(job, prepared, budget):
-            for done in batch:
-                writer.add(done)
-            tokens_done += sum(done.window.length for done in batch)
-            tell(writer.texts_done, tokens_done)
+        with closing(found):
+            for some in found:
+                for done in some:
+                    writer.add(done)
+                tokens_done += sum(done.window.length for done in some)
+                tell(writer.texts_done, tokens_done)
     except BaseException:
         # Whatever stopped the run (Ctrl-C, no memory), what has been computed is kept; a second error on the way
         # out, such as a full disk, must not hide the first.

@@ -13,7 +13,6 @@ TWO = Detector(
     summary="a detector with parameters of several types",
     source="made up",
     passes="1",
-    own_logprobs_suffice=True,
     compute=lambda statistics, settings: outcomes([0.0] * len(settings)),
     equation="0",
     reported="nothing",

@@ -18,7 +18,6 @@ MADE_UP = Detector(
     summary="a share of |something|",
     source="Nobody, 2026",
     passes="1 + n",
-    own_logprobs_suffice=True,
     compute=lambda statistics, settings: outcomes([0.0] * len(settings)),
     parameters={
         "k": Parameter(0.2, (0.1, 0.2), "the share", "a number above 0", lambda value: True),

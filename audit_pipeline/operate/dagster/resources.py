@@ -25,7 +25,7 @@ from audit_pipeline.operate.progress import describe, terminal_bar
 from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
+    from audit_pipeline.token_statistics.backend import Backend
 
 _LOG_SECONDS = 15.0
 
@@ -47,7 +47,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Models by partition name; at most one has its weights in memory, and none after the run."""
 
     device: str | None = None
-    _loaded: tuple[str, ForwardPass] | None = PrivateAttr(default=None)
+    _loaded: tuple[str, Backend] | None = PrivateAttr(default=None)
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
     def entry(self, name: str) -> ModelEntry:
@@ -62,22 +62,18 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         write_card(model, paths)
         return model
 
-    def forward(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> ForwardPass:
-        """The model in memory, loaded if it is not the one that is there."""
+    def backend(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> Backend:
+        """The model ready to be run, made so if it is not the last that was."""
         fingerprint = model.identity.model_fingerprint
         if self._loaded is None or self._loaded[0] != fingerprint:
             self._free()
             # Imported where a model is run: an audit that finds every pass in the cache needs no torch.
-            from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
+            from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
 
             started = time.monotonic()
-            ready = forward_pass(model, paths, self.device, log.info)
+            ready = open_backend(model, paths, self.device, log.info)
             self._loaded = (fingerprint, ready)
-            branches = "packed over their text's pass" if ready.packed else "each run anew with its prefix"
-            log.info(
-                f"loaded {model.entry.name} on {ready.device} in {time.monotonic() - started:.1f} s; "
-                f"branches: {branches}"
-            )
+            log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
         return self._loaded[1]
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:

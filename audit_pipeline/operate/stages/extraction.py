@@ -33,7 +33,7 @@ from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclude import memorisation, windows_from
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.judged import Judged
-from audit_pipeline.extraction.search import COARSE_TO_FINE, Asked, Extracted, ForwardOf, Search, asked_for
+from audit_pipeline.extraction.search import COARSE_TO_FINE, Asked, Extracted, Search, asked_for
 from audit_pipeline.extraction.tables import extraction_tables
 from audit_pipeline.extraction.windows import PREFIX, SUFFIX, no_room
 from audit_pipeline.models.config import ModelEntry
@@ -41,6 +41,7 @@ from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.operate.stages.token_statistics import statistics_version
 from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
 
@@ -71,7 +72,7 @@ def extract_pair(
     pair: Pair,
     model: TokenizedModel,
     paths: DataPaths,
-    forward_of: ForwardOf,
+    backend_of: BackendOf,
     step: LineageStep,
     asked: Asked,
     on_progress: Callable[[Progress], None] | None = None,
@@ -89,7 +90,7 @@ def extract_pair(
     no_window = no_room(model, asked.lengths)
     if no_window is None:
         search = Search(model, documents, asked, Caches(paths), reference)
-        found = search.run(forward_of, on_progress)
+        found = search.run(backend_of, on_progress)
         quotes = list(search.quoted(found))
         damaged = search.unreadable_parts
     else:

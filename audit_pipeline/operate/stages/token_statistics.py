@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue.contracts import KIND_VERSIONS, TOKEN_STATISTICS, Pair, digest
@@ -17,15 +16,12 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.models.load import KnownModel, TokenizedModel
-from audit_pipeline.scoring.needs.provider import ForwardOf
 from audit_pipeline.scoring.selection import audit_session
 from audit_pipeline.scoring.session import PassesSummary, Session
+from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.encode import window_and_stride
 from audit_pipeline.token_statistics.kept import Kind
 from audit_pipeline.token_statistics.run import Progress
-
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
 
 class OtherModels:
@@ -36,9 +32,9 @@ class OtherModels:
     """
 
     def __init__(
-        self, pairs: Mapping[str, Sequence[Pair]], paths: DataPaths, forward_of: ForwardOf, tell: Callable[[str], None]
+        self, pairs: Mapping[str, Sequence[Pair]], paths: DataPaths, backend_of: BackendOf, tell: Callable[[str], None]
     ) -> None:
-        self._pairs, self._paths, self._forward_of, self._tell = pairs, paths, forward_of, tell
+        self._pairs, self._paths, self._backend_of, self._tell = pairs, paths, backend_of, tell
         self._done: set[str] = set()
 
     def run_for(self, name: str, model: TokenizedModel) -> None:
@@ -53,7 +49,7 @@ class OtherModels:
         session = Session(model, select(), self._paths)
         try:
             if session.runs_other_models:
-                session.run_other_models(_texts_of_all(self._pairs[name], model, self._paths), self._forward_of)
+                session.run_other_models(_texts_of_all(self._pairs[name], model, self._paths), self._backend_of)
             problems = session.missing_of_other_models
         except TransientError:
             raise
@@ -84,7 +80,7 @@ def run_tokens(
     pair: Pair,
     model: TokenizedModel,
     paths: DataPaths,
-    forward: Callable[[], ForwardPass],
+    backend: Callable[[], Backend],
     step: LineageStep,
     *,
     kinds: Sequence[Kind],
@@ -97,7 +93,7 @@ def run_tokens(
     """
     benchmark = _auditable(pair, model, paths)
     summary = audit_session(benchmark, model, paths).run(
-        benchmark.texts, lambda _: forward(), kinds=kinds, logits_budget=logits_budget, on_progress=on_progress
+        benchmark.texts, lambda _: backend(), kinds=kinds, logits_budget=logits_budget, on_progress=on_progress
     )
     record(
         paths,

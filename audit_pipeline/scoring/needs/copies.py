@@ -18,13 +18,13 @@ from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
-    ForwardOf,
     OnProgress,
     Provider,
     Read,
     ScoringScope,
     TextWithStatistics,
 )
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.prepare import Plan, plan
 from audit_pipeline.token_statistics.run import RunSummary, compute
@@ -116,13 +116,13 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
         tokens = self.plan(texts).tokens_to_run
         return f"pac: {self.passes} copies of each text, {tokens:,} tokens in all" if tokens else None
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
+    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         if self._made is not None and self._made.run:
             # These are the next rows of the file, even where they repeat the last ones.
             self._made = None
         made = self._make(texts)
         made.run = True
-        return compute(self._model, made.flat, self._where, partial(forward_of, self._model), on_progress=on_progress)
+        return compute(self._model, made.flat, self._where, partial(backend_of, self._model), on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[Mapping[Copying, Sequence[TextStatistics]]]:
         made = self._make(texts)

@@ -14,13 +14,13 @@ from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
-    ForwardOf,
     OnProgress,
     Provider,
     Read,
     ScoringScope,
     TextWithStatistics,
 )
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.prepare import Plan, plan
 from audit_pipeline.token_statistics.run import RunSummary, compute
@@ -53,9 +53,9 @@ class LowercaseProvider(Provider[TextStatistics]):
     def plan(self, texts: Sequence[str]) -> Plan:
         return plan(self._model, lowercased(texts), self._where)
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
-        forward = partial(forward_of, self._model)
-        return compute(self._model, lowercased(texts), self._where, forward, on_progress=on_progress)
+    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+        backend = partial(backend_of, self._model)
+        return compute(self._model, lowercased(texts), self._where, backend, on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
         index = StatisticsIndex(read_statistics(self._model, lowercased(texts), self._where))

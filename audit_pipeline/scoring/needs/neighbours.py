@@ -12,11 +12,10 @@ from functools import cached_property, partial
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.neighbour import NEIGHBOURS
-from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import NOT_GIVEN, StatisticsIndex, TextStatistics
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
-    ForwardOf,
     OnProgress,
     Provider,
     Read,
@@ -26,7 +25,8 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.proposer import Proposer
-from audit_pipeline.token_statistics.kept import Kind, read_statistics
+from audit_pipeline.token_statistics.backend import BackendOf
+from audit_pipeline.token_statistics.kept import Kind, can_have, read_statistics
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
 _NONE = "the text has no neighbours that the model was run on"
@@ -54,14 +54,17 @@ class NeighboursProvider(Provider[Sequence[TextStatistics]]):
         if self._scope.in_context:
             return BY_ITSELF
         # Nobody has said how they are to be made.
-        return _NONE if self._scope.beside is None else None
+        if self._scope.beside is None:
+            return _NONE
+        given = all(can_have(self._model, kind) for kind in self.kinds)
+        return None if given else f"{NOT_GIVEN}: the likeliest tokens, of which neighbours are made"
 
     def cost(self, texts: Sequence[str]) -> str:
         return f"neighbour: {self._proposer.cost(texts, self._n).summary}"
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
+    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         flat = [one for own in self._propose(texts) for one in own]
-        return compute(self._model, flat, self._where, partial(forward_of, self._model), on_progress=on_progress)
+        return compute(self._model, flat, self._where, partial(backend_of, self._model), on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[Sequence[TextStatistics]]:
         proposed = dict(zip(texts, self._propose(texts), strict=True))

@@ -16,17 +16,15 @@ from audit_pipeline.detectors.needs import Lacking, Need
 from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import Kind, Where
 from audit_pipeline.token_statistics.prepare import Plan
 from audit_pipeline.token_statistics.run import Progress, RunSummary
 
 if TYPE_CHECKING:
     from audit_pipeline.scoring.known_texts import Side
-    from audit_pipeline.token_statistics.forward import ForwardPass
 
 T = TypeVar("T")
-ForwardOf = Callable[[TokenizedModel], "ForwardPass"]
-"""Loads a model; called only where something of it is not in the cache."""
 OnProgress = Callable[[Progress], None]
 
 BY_ITSELF = "the text is scored in the context of an input: it has no pass of its own"
@@ -149,6 +147,6 @@ class Provider(Protocol[T]):
         """What is worth telling a user before it is run, in words; None where it costs little."""
         return None
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary | None:
+    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary | None:
         """Run what is not cached of ``texts``, whose own pass has been run; None where there is nothing to run."""
         return None

@@ -15,13 +15,13 @@ from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.scoring.needs.provider import (
-    ForwardOf,
     OnProgress,
     Provider,
     Read,
     ScoringScope,
     TextWithStatistics,
 )
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
@@ -69,8 +69,8 @@ class ReferenceProvider(Provider[TextStatistics]):
     def upstream(self) -> Mapping[str, str]:
         return upstream_of(self._model)
 
-    def compute(self, texts: Sequence[str], forward_of: ForwardOf, on_progress: OnProgress | None) -> RunSummary:
-        return compute(self._model, texts, self._where, partial(forward_of, self._model), on_progress=on_progress)
+    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+        return compute(self._model, texts, self._where, partial(backend_of, self._model), on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
         index = StatisticsIndex(read_statistics(self._model, texts, self._where))

@@ -1,0 +1,99 @@
+"""The interface between what a run keeps account of and what runs a model: windows in, what each leaves behind out.
+
+What belongs here: the interface and what goes through it. What does not: any one back end (forward.py runs a model in
+this process), and which one a model has (backends.py). Caches, plans, progress, lineage and detectors know nothing
+beyond this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.encode import IntArray
+from audit_pipeline.token_statistics.prepare import Prepared
+from audit_pipeline.token_statistics.windows import Window
+
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowStatistics:
+    """What one window leaves behind: ``values`` by the names that kept.SWEPT gives them, one a scored token, in order.
+
+    What the back end cannot give (``TokenizedModel.gives``) is absent.
+    """
+
+    window: Window
+    values: Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowBranches:
+    """What the branches of one window leave behind, one after the other in the order of their positions.
+
+    ``lengths`` has one entry a scored token of the window, 0 where it has no branch.
+    """
+
+    window: Window
+    lengths: IntArray
+    logprob: FloatArray
+    z: FloatArray
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one window left behind."""
+
+    window: Window
+    statistics: WindowStatistics | None
+    branches: WindowBranches | None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run asks a back end for: the statistics ``wanted`` of every window of ``prepared`` whose text lacks its
+    own, and branches of up to ``steps`` tokens of those that lack these.
+
+    ``modes`` are the cached argmax tokens, by text number, of texts that are run for branches alone. ``token_budget``
+    bounds the padded tokens of a batch; None leaves it to the back end.
+    """
+
+    prepared: Prepared
+    wanted: Collection[str]
+    steps: int = 0
+    modes: Mapping[int, IntArray] = field(default_factory=dict)
+    token_budget: int | None = None
+
+    @property
+    def before(self) -> Sequence[int]:
+        """The tokens in front of all windows, whose start token is the one behind them."""
+        return () if self.prepared.prefix is None else self.prepared.prefix.ids[:-1]
+
+
+class Backend(Protocol):
+    """A model that can be run, wherever it is."""
+
+    branch_tokens_run: int
+    """Tokens of branches that have been run so far, the padding included."""
+
+    @property
+    def described(self) -> str:
+        """Where and how the model is run, in words: for the log."""
+        ...
+
+    def over(self, work: Work) -> Generator[Sequence[Done]]:
+        """Run what ``work`` asks for, and yield what windows left behind as it comes, in whatever order.
+
+        A window is yielded once, or an error ends the run: what has been yielded by then is kept.
+        """
+        ...
+
+
+BackendOf = Callable[[TokenizedModel], Backend]
+"""Makes a model ready to be run; called only where something of it is not in the cache."""

@@ -1,0 +1,46 @@
+"""The back end of a model, as its entry says.
+
+What belongs here: choosing it. What does not: the interface (backend.py), and any one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import Backend, BackendOf
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.forward import ForwardPass
+
+
+def open_backend(
+    model: TokenizedModel, paths: DataPaths, device: str | None = None, tell: Callable[[str], None] = lambda words: None
+) -> Backend:
+    """The model ready to be run; ``device`` None: a GPU where there is one. ``tell`` hears what takes time.
+
+    Raises ModelError where it cannot be made ready.
+    """
+    # Imported where a model is run: a command that finds everything cached needs no torch.
+    from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
+
+    return forward_pass(model, paths, device, tell)
+
+
+def in_memory(model: TokenizedModel, backend_of: BackendOf) -> ForwardPass:
+    """The model in this process's memory, for what goes through it otherwise than window by window.
+
+    Raises ModelError where its entry says another back end.
+    """
+    from audit_pipeline.token_statistics.forward import ForwardPass  # noqa: PLC0415
+
+    backend = backend_of(model)
+    if not isinstance(backend, ForwardPass):
+        raise ModelError(
+            f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "
+            "weights on this machine"
+        )
+    return backend

@@ -1,0 +1,110 @@
+"""Detectors where a model's back end gives only some of the statistics of a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from audit_pipeline.catalogue.contracts import MEASURED
+from audit_pipeline.detectors import registry
+from audit_pipeline.detectors.detector import Detector
+from audit_pipeline.detectors.max_renyi import POWER_SUMS
+from audit_pipeline.detectors.needs import Need
+from audit_pipeline.detectors.statistics import (
+    BranchStatistics,
+    PowerSums,
+    StatisticsIndex,
+    Temperatures,
+    TextStatistics,
+    TokenFrequencies,
+)
+from audit_pipeline.errors import DataError
+
+N = 40
+OPTIONAL = {one.name for one in MEASURED} - {"logprob"}
+
+
+def brought_for(own: TextStatistics, detector: Detector, settings: list[Any]) -> Mapping[Need[Any], object]:
+    """Something of the right form for every need of the detector."""
+    numbers = np.linspace(-4.0, -0.5, N, dtype=np.float32)
+    extras: dict[str, object] = {
+        "reference": own,
+        "lowercase": own,
+        "neighbours": [own, own],
+        "frequencies": TokenFrequencies(np.arange(1, N + 1), N),
+        "renyi": PowerSums(numbers, numbers),
+        "branches": BranchStatistics(
+            10, np.arange(0, N + 1, dtype=np.int32), np.full(N, -1, np.float32), np.full(N, -1, np.float32)
+        ),
+        "temperatures": Temperatures(*[np.tile(numbers[:, None], (1, 21))] * 3, vocab_size=N),
+    }
+    return {need: extras[need.name] for need in (*detector.needs, *detector.wishes) if need.name in extras}
+
+
+@pytest.mark.parametrize("name", sorted(registry.REGISTRY))
+def test_a_detector_reads_no_more_than_it_says(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
+    detector = registry.get(name)
+    own = text_statistics(np.linspace(-9.0, -0.1, N), " ".join(f"word{i}" for i in range(N)))
+    for setting in registry.settings(detector, grid=True):
+        whole = {**detector.default, **setting}
+        read = set(detector.reads(whole))
+        assert read <= OPTIONAL
+        only = {key: values for key, values in own.columns.items() if key in read | {"logprob", "token_id"}}
+        given = replace(own, columns=only)
+        extras = brought_for(given, detector, [whole])
+        # Reading more raises AttributeError.
+        [outcome] = detector.score(replace(given, extras=extras), [setting])
+        lacks = {need.name for need in detector.needs} - {need.name for need in extras}
+        if lacks:
+            assert outcome.status == "not_applicable"
+        for column in read:
+            rest = {key: values for key, values in given.columns.items() if key != column}
+            [without] = detector.score(replace(given, columns=rest, extras=extras), [setting])
+            assert without.status == "not_applicable"
+            if not lacks:
+                assert without.reason is not None
+                assert column in without.reason
+
+
+def test_settings_that_can_be_scored_are_scored_beside_those_that_cannot(
+    text_statistics: Callable[..., TextStatistics],
+) -> None:
+    detector = registry.get("max_renyi")
+    whole = text_statistics([-1.0, -2.0, -3.0])
+    sums = PowerSums(np.zeros(3, np.float32), np.zeros(3, np.float32))
+    columns = {key: values for key, values in whole.columns.items() if key not in ("mean", "std")}
+    settings = [{"alpha": alpha} for alpha in ("inf", "1", "2")]
+    complete = replace(whole, extras={POWER_SUMS: sums})
+    expected = detector.score(complete, settings)
+    found = detector.score(replace(complete, columns=columns), settings)
+    assert [one.status for one in found] == ["ok", "not_applicable", "ok"]
+    assert (found[0], found[2]) == (expected[0], expected[2])
+    assert found[1].reason == "the interface that the model is behind does not give: mean of each token"
+
+
+def test_a_column_that_is_empty_for_every_text_is_not_given(statistics_table: Callable[..., pa.Table]) -> None:
+    table = statistics_table({"one": [-1.0, -2.0], "nothing": [], "two": [-0.5]})
+    place = table.schema.get_field_index("std")
+    empty = table.set_column(place, table.schema.field("std"), pa.array([[]] * 3, table.schema.field("std").type))
+    found = StatisticsIndex(empty).find("one")
+    assert found is not None
+    assert found.logprob.tolist() == [-1.0, -2.0]
+    assert "std" not in found.columns
+    assert found.not_given(("mean",)) is None
+    assert found.not_given(("std", "mean")) == "the interface that the model is behind does not give: std of each token"
+    with pytest.raises(AttributeError, match="no token statistic 'std'"):
+        _ = found.std
+
+
+def test_a_column_that_is_empty_for_some_texts_is_damage(statistics_table: Callable[..., pa.Table]) -> None:
+    table = statistics_table({"one": [-1.0, -2.0], "two": [-0.5]})
+    place = table.schema.get_field_index("std")
+    field = table.schema.field("std")
+    broken = table.set_column(place, field, pa.array([[], [0.5]], field.type))
+    with pytest.raises(DataError, match="std and token_id differ in length"):
+        StatisticsIndex(broken)

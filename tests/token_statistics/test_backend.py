@@ -1,0 +1,116 @@
+"""A back end that gives some of a token's statistics only: what is cached of it, and what is said of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from tiny_models import SENTENCES
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.registry import select
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.session import Session
+from audit_pipeline.token_statistics.backend import Done, WindowStatistics, Work
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.kept import can_have, read_statistics
+from audit_pipeline.token_statistics.run import compute
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TEXTS = [*SENTENCES[:4], ""]
+Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
+
+
+@dataclass
+class Narrow:
+    """A model of this process, of which some statistics are let through, a window at a time and in reverse order."""
+
+    inner: ForwardPass
+    model: TokenizedModel
+    branch_tokens_run: int = 0
+    described: str = "narrow"
+
+    def over(self, work: Work) -> Generator[Sequence[Done]]:
+        assert all(map(self.model.gives, work.wanted))
+        for done in reversed([one for batch in self.inner.over(work) for one in batch]):
+            assert done.statistics is not None
+            values = {name: values for name, values in done.statistics.values.items() if self.model.gives(name)}
+            yield [replace(done, statistics=WindowStatistics(done.window, values))]
+
+
+def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
+    """The same model, as its entry would be if it were behind an interface."""
+    given = Endpoint.model_validate(
+        {"url": "http://127.0.0.1:1/v1", "model": "tiny", "dialect": "completions", **endpoint}
+    )
+    entry = model.entry.model_copy(update={"backend": "openai", "endpoint": given})
+    return replace(model, located=replace(model.located, entry=entry))
+
+
+def test_what_is_given_is_cached_and_the_rest_is_empty(tmp_path, tiny: Load) -> None:
+    whole, forward = tiny("llama")
+    model, paths = behind(whole, top_logprobs=0), DataPaths(tmp_path)
+    summary = compute(model, TEXTS, paths, lambda: Narrow(forward, model))
+    assert (summary.texts_computed, summary.texts_without_tokens) == (4, 1)
+    rows = {row["text_sha256"]: row for row in read_statistics(model, TEXTS, paths).to_pylist()}
+    compute(whole, TEXTS, DataPaths(tmp_path / "whole"), lambda: forward)
+    expected = read_statistics(whole, TEXTS, DataPaths(tmp_path / "whole")).to_pylist()
+    assert len(expected) == len(rows) == 5
+    for row in expected:
+        found = rows[row["text_sha256"]]
+        for name in ("token_id", "char_start", "char_end"):
+            assert found[name] == row[name]
+        # Both run the same batches.
+        assert found["logprob"] == row["logprob"]
+        for name in ("mean", "std", "max_logprob", "argmax_id", "rank"):
+            assert found[name] == []
+
+
+def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(tmp_path, tiny: Load) -> None:
+    whole, forward = tiny("llama")
+    model = behind(whole)
+    session = Session(model, select(), DataPaths(tmp_path))
+    session.run(TEXTS, lambda _: Narrow(forward, model))
+    scores = session.score([str(number) for number in range(5)], TEXTS).to_pylist()
+    of_first = {row["detector"]: row for row in scores if row["example_id"] == "0"}
+    for name in ("loss", "zlib", "min_k", "lowercase"):
+        assert of_first[name]["status"] == "ok"
+    reasons = {name: row["reason"] for name, row in of_first.items() if row["status"] == "not_applicable"}
+    lacking = "the interface that the model is behind does not give: "
+    assert reasons["min_k_plus_plus"] == f"{lacking}mean, std of each token"
+    assert reasons["gap_k"] == f"{lacking}std of each token"
+    assert reasons["infilling"] == f"{lacking}extra passes (branches)"
+    again = session.run(TEXTS, lambda _: pytest.fail("everything is in the cache"))
+    assert again.tokens == 0
+
+
+@pytest.mark.parametrize("kind", ["logits", "topk", "renyi", "temperatures"])
+def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tiny: Load, kind) -> None:
+    whole, _ = tiny("llama")
+    model = behind(whole)
+    assert not can_have(model, kind)
+    assert can_have(whole, kind)
+    with pytest.raises(ModelError, match=f"does not give: {kind}"):
+        compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), kinds=("base", kind))
+    assert not can_have(model, "branches")
+    with pytest.raises(ModelError, match="does not give: branches"):
+        compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), branch_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "more", "gives"),
+    [
+        ("completions", {"top_logprobs": 0}, {"logprob"}),
+        ("llama_cpp", {}, {"logprob", "max_logprob"}),
+        ("sglang", {}, {"logprob", "max_logprob", "argmax_id", "topk"}),
+        ("vllm", {"top_logprobs": 1}, {"logprob", "max_logprob", "argmax_id", "rank"}),
+        ("vllm", {"top_logprobs": 0}, {"logprob", "rank"}),
+    ],
+)
+def test_what_each_dialect_gives(tiny: Load, dialect: str, more: dict[str, object], gives: set[str]) -> None:
+    model = behind(tiny("llama")[0], dialect=dialect, **more)
+    names = {"logprob", "mean", "std", "max_logprob", "argmax_id", "rank", "topk", "logits", "log_mass_40", "branches"}
+    assert {name for name in names if model.gives(name)} == gives
