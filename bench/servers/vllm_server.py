@@ -56,7 +56,7 @@ def main() -> None:
     }
     endpoint = Endpoint(url=url, model=NAME, dialect="vllm", moments=given.moments)
     with running(command, url, environment, Path(tempfile.gettempdir()) / "vllm_server.log"):
-        served = run(served_entry(endpoint), all_texts, models)
+        served = run(served_entry(endpoint), all_texts)
     columns = ["logprob", *(["mean", "std", "z", "min_k_plus_plus"] if given.moments else [])]
     exact = {"rank": 0.0, "argmax_id": 0.0}
     if not compared(own, served, all_texts, {**dict.fromkeys(columns, TOLERANCE), **exact}):
