@@ -27,8 +27,10 @@ def open_backend(
     if model.entry.endpoint is not None:
         from audit_pipeline.endpoints.backend import open_endpoint  # noqa: PLC0415
         from audit_pipeline.endpoints.budget import Budget  # noqa: PLC0415
+        from audit_pipeline.endpoints.probe import client_of, probe  # noqa: PLC0415
 
-        return open_endpoint(model, Budget.of(model.entry.endpoint), tell)
+        budget = Budget.of(model.entry.endpoint)
+        return open_endpoint(model, budget, tell, probe(model, client_of(model, budget, tell)))
     # Imported where a model is run: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 
