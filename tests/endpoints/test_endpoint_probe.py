@@ -186,6 +186,13 @@ def test_moments_need_the_plugin(server: FakeEndpoint, behind: Entry, asking: As
         probe(model, asking(model))
 
 
+def test_the_plugin_answers_to_22_best_tokens_with_moments(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    server.plugin, server.best = True, 22
+    model = behind(top_logprobs=22)
+    with pytest.raises(ModelError, match="set moments: true in the entry, or another top_logprobs"):
+        probe(model, asking(model))
+
+
 def test_moments_that_are_not_those_of_the_whole_vocabulary(
     server: FakeEndpoint, behind: Entry, asking: Asking
 ) -> None:
