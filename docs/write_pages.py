@@ -4,7 +4,7 @@ from pathlib import Path
 
 from audit_pipeline.detectors.page import between_marks, written_into
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.endpoints.page import tables
+from audit_pipeline.scoring.backends_page import tables
 
 if __name__ == "__main__":
     detectors = list(REGISTRY.values())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
-from audit_pipeline.extraction.conclude import GAP, Windows, log_draws, memorisation, windows_from
+from audit_pipeline.extraction.conclude import GAP, Windows, log_draws, memorisation, together, windows_from
 
 NONE = np.zeros(9, dtype=np.bool_)
 """No window is set apart."""
@@ -54,6 +54,40 @@ def test_one_window_by_hand() -> None:
         [False] * 2,
     )
     assert np.exp(windows.half) == pytest.approx(np.array([[0.5, 0.5], [0.5, 0.5]]))
+
+
+def without(given: dict[str, object], *columns: str) -> dict[str, object]:
+    """A row of a back end that does not give these columns."""
+    return {**given, **{column: [] for column in columns}}
+
+
+def test_windows_of_a_model_behind_an_interface() -> None:
+    """What it does not give is unknown; the probability of the suffix is exact all the same."""
+    spans = [(8, 10), (10, 14)]
+    whole = [
+        row(3, spans, [0.25, 0.5], [0, 3], [0.5, 1.0]) | {"token_id": [7, 8], "argmax_id": [7, 9]},
+        row(9, spans, [0.5, 0.9], [0, 0], [1, 1]) | {"token_id": [7, 8], "argmax_id": [7, 8]},
+    ]
+    every = found(*whole)
+    own = found(*(without(one, "rank", "log_mass_40", "argmax_id") for one in whole))
+    assert (own.log_p.tolist(), own.log_p_top.tolist()) == (every.log_p.tolist(),) * 2
+    assert (own.matches, own.outside, own.top_is_known) == (None, None, False)
+    assert own.greedy.tolist() == [False, False], "not known to be"
+    assert own.reproduced.tolist() == [True, True]
+    said = memorisation(own, NONE[:2], 30)
+    assert said.greedy is None
+    assert (said.reproduced, said.covered[0]) == (2, 6 / 30)
+
+    ranked = found(*(without(one, "log_mass_40", "argmax_id") for one in whole))
+    assert ranked.matches is not None
+    assert ranked.outside is not None
+    assert (ranked.matches.tolist(), ranked.outside.tolist(), ranked.top_is_known) == ([1, 2], [0, 0], False)
+    named = found(*(without(one, "log_mass_40", "rank") for one in whole))
+    assert named.matches is not None
+    assert (named.matches.tolist(), named.outside, named.greedy.tolist()) == ([1, 2], None, [False, True])
+
+    both = together(own, own)
+    assert (len(both), both.matches, both.top_is_known) == (4, None, False)
 
 
 def test_windows_of_a_part_of_a_table_are_those_of_its_rows() -> None:

@@ -33,6 +33,17 @@ def test_the_projects_own_file_loads() -> None:
     assert entry.dtype == "float32"
 
 
+def test_the_example_of_a_model_behind_an_interface_is_one(tmp_path: Path) -> None:
+    lines = (ROOT / "config" / "models.yaml").read_text(encoding="utf-8").splitlines()
+    begin, end = lines.index("#   served-elsewhere:"), lines.index("models:")
+    example = "\n".join(["models:", *(line.removeprefix("# ") for line in lines[begin:end])])
+    models = load_models(written(tmp_path, example))
+    assert models.problems == ()
+    endpoint = models["served-elsewhere"].endpoint
+    assert endpoint is not None
+    assert endpoint.dialect == "vllm"
+
+
 def test_entries_keep_the_files_order(tmp_path: Path) -> None:
     names = list(load_models(written(tmp_path, "models:\n  zeta: {hub: a/b}\n  alpha: {path: /x}\n")))
     assert names == ["zeta", "alpha"]

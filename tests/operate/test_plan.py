@@ -395,6 +395,26 @@ def test_reasons_are_told_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        (None, "the model's files changed since"),
+        (frozenset({"then", "earlier"}), "the model behind the endpoint changed since"),
+        (frozenset({"earlier"}), "the model's entry, or the files of its tokenizer, changed since"),
+        (frozenset(), "the model's entry, or the files of its tokenizer, changed since"),
+    ],
+)
+def test_what_is_another_about_a_model_depends_on_where_it_is(before: frozenset[str] | None, words: str) -> None:
+    rows = WrittenRows("run", DAY, "1", "digest", Conventions("then", "tokenizer"), "scores", "scores")
+    now = Conventions("now", "tokenizer", before=before)
+    there = Situation(
+        benchmarks={"b": BenchmarkFacts("digest", "digest")}, audits={Pair("b", "m"): PairFacts(now, rows, rows)}
+    )
+    assert state_of(Pair("b", "m"), there).reason == words
+    same = replace(there, audits={Pair("b", "m"): PairFacts(replace(now, model="then"), rows, rows)})
+    assert state_of(Pair("b", "m"), same).status == "done"
+
+
+@pytest.mark.parametrize(
     ("damaged", "first", "reason"),
     [
         (("scores",), "score", "a file of its scores is damaged or gone"),

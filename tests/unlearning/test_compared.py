@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
 import numpy as np
 import pytest
 from made_values import SIDE, model, texts
 
 from audit_pipeline.metrics.metrics import metrics
 from audit_pipeline.unlearning.compared import (
+    FIRST_CHOICES,
     MEANS,
     NO_RETRAINED,
     OF_DOCUMENTS,
@@ -16,6 +19,7 @@ from audit_pipeline.unlearning.compared import (
     compare_documents,
     compare_texts,
 )
+from audit_pipeline.unlearning.conclusion import conclude
 
 BEFORE, AFTER, RETRAINED = model(1, known=2.0, spoken=0.9), model(2, known=0.0), model(3, known=0.1)
 OF_SIDES = (("forget", slice(SIDE)), ("holdout", slice(SIDE, None)))
@@ -62,6 +66,19 @@ def test_without_a_retrained_model_the_reference_is_one_half_as_stated() -> None
     assert leak.method.startswith("reference .5, as stated")
     quality = found["forget_quality", "after", "forget"]
     assert (quality.value, quality.reason) == (None, NO_RETRAINED)
+
+
+def test_first_choices_that_an_interface_does_not_give_are_no_measure() -> None:
+    unknown = {name: np.full(2 * SIDE, np.nan) for name in FIRST_CHOICES}
+    given = replace(texts(before=BEFORE | unknown, after=AFTER | unknown), no_first_choices="not given")
+    found, whole = by_key(compare_texts(given)), by_key(compare_texts(texts(before=BEFORE, after=AFTER)))
+    of_choices = {key: one for key, one in found.items() if key[0] in FIRST_CHOICES}
+    assert {(one.value, one.reason) for one in of_choices.values()} == {(None, "not given")}
+    assert {key[0] for key in of_choices} == {*FIRST_CHOICES}
+    others = {key: one for key, one in whole.items() if key[0] not in FIRST_CHOICES}
+    assert {key: one for key, one in found.items() if key[0] not in FIRST_CHOICES} == others
+    rows = [asdict(one) for one in found.values()]
+    assert "First choices" not in " ".join(conclude(rows, before="before", after="after").explanation)
 
 
 def test_a_retrained_model_that_knows_the_texts_is_no_reference() -> None:

@@ -1,0 +1,233 @@
+"""Models behind an interface: which files are looked for, what stands for their weights, and when they are others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from tiny_models import save_model
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import DataError, ModelError
+from audit_pipeline.models import locate as locating
+from audit_pipeline.models.behind import Behind, Seen, differs, fingerprint_of, note, path_of, read_behind, with_probe
+from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.fingerprint import fingerprints_before
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides, write_card
+from audit_pipeline.models.version import entry_version
+from audit_pipeline.models.weights import load_weights
+
+SEEN = Seen(((-1.0, -2.0), (-3.0,)), 0.0, "vllm-1", first_is_null=False, largest_n=20)
+
+
+def endpoint(**changes: Any) -> Endpoint:
+    return Endpoint(**{"url": "https://host/v1", "model": "m", "dialect": "vllm", **changes})
+
+
+def entry(path: Path | None, **changes: Any) -> ModelEntry:
+    given = {"name": "served", "backend": "openai", "endpoint": endpoint(), "path": path, "window": 32}
+    return ModelEntry(**{**given, **changes})
+
+
+@pytest.fixture
+def tokenizer_alone(tmp_path: Path) -> Path:
+    folder = tmp_path / "tokenizer"
+    whole = save_model(tmp_path / "whole")
+    folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((whole / name).read_bytes())
+    return folder
+
+
+def shifted(by: float, *, noise: float = 0.0) -> Seen:
+    return replace(SEEN, values=((-1.0, -2.0 - by), (-3.0,)), noise=noise)
+
+
+# --- which model it is -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "is_another"),
+    [
+        (SEEN, SEEN, False),
+        (SEEN, shifted(0.09), False),
+        (SEEN, shifted(0.11), True),
+        (SEEN, shifted(-0.11), True),
+        # A server that contradicts itself by .1 may be .3 away from what it said before.
+        (SEEN, shifted(0.29, noise=0.1), False),
+        (shifted(0.0, noise=0.1), shifted(0.29), False),
+        (SEEN, shifted(0.31, noise=0.1), True),
+        (SEEN, replace(SEEN, values=((-1.0, -2.0), (-3.0, -1.0))), True),
+        (SEEN, replace(SEEN, values=((-1.0, -2.0),)), True),
+        (SEEN, replace(SEEN, server="vllm-2"), False),
+    ],
+)
+def test_another_model_is_one_whose_log_probabilities_are_further_off_than_the_tolerance(
+    then: Seen, now: Seen, is_another: bool
+) -> None:
+    assert differs(then, now) is is_another
+
+
+def test_a_state_lasts_until_another_model_is_seen_and_earlier_ones_are_kept() -> None:
+    first = with_probe(Behind(), SEEN, "monday")
+    second = with_probe(first, shifted(0.05, noise=0.02), "tuesday")
+    assert [one.state for one in second.states] == [one.state for one in first.states]
+    assert second.now is not None
+    assert (second.now.first_seen, second.now.last_seen, second.now.seen.noise) == ("monday", "tuesday", 0.02)
+    # By small steps nobody gets far: they are counted from the first time.
+    third = with_probe(second, shifted(0.12), "wednesday")
+    assert len(third.states) == 2
+    assert third.states[0] == second.now
+    # What was there before and comes back has states of its own between: it cannot be told from a third one.
+    fourth = with_probe(third, SEEN, "thursday")
+    assert len({one.state for one in fourth.states}) == 3
+
+
+def test_what_changes_no_row_changes_no_fingerprint() -> None:
+    before = fingerprint_of(endpoint(), "t", "s")
+    unchanged = (
+        {"key_env": "KEY"},
+        {"concurrency": 2, "timeout_seconds": 1.0},
+        {"price_per_million": 1.0, "max_tokens": 5, "max_cost": 2.0},
+        {"url": "https://host/v1/"},
+        # As many best tokens as the rows hold, and more.
+        {"top_logprobs": 30},
+    )
+    assert {fingerprint_of(endpoint(**changes), "t", "s") for changes in unchanged} == {before}
+    others = [
+        *(
+            fingerprint_of(endpoint(**changes), "t", "s")
+            for changes in (
+                {"url": "https://other/v1"},
+                {"model": "n"},
+                {"revision": "2"},
+                {"dialect": "sglang"},
+                {"top_logprobs": 0},
+                {"moments": True},
+            )
+        ),
+        fingerprint_of(endpoint(), "u", "s"),
+        fingerprint_of(endpoint(), "t", "z"),
+        fingerprint_of(endpoint(), "t", None),
+    ]
+    assert len({before, *others}) == len(others) + 1
+
+
+def test_what_was_seen_is_kept_and_a_damaged_file_is_named(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    assert read_behind(endpoint(), "t", paths).now is None
+    assert note(endpoint(), "t", SEEN, paths) is False
+    assert note(endpoint(), "t", shifted(0.01), paths) is False
+    assert note(endpoint(), "t", shifted(1.0), paths) is True
+    assert len(read_behind(endpoint(), "t", paths).states) == 2
+    assert read_behind(endpoint(), "of another tokenizer", paths).now is None
+    path_of(endpoint(), "t", paths).write_text('{"states": [{}]}', encoding="utf-8")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_behind(endpoint(), "t", paths)
+
+
+def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp_path: Path) -> None:
+    paths, served = DataPaths(tmp_path / "data"), entry(tokenizer_alone)
+    unknown = load_tokenizer(served, paths)
+    write_card(unknown, paths)
+    assert not any(paths.model_card("any").parent.glob("*.json")), "nobody has seen it yet"
+
+    def probed(seen: Seen) -> TokenizedModel:
+        note(endpoint(), unknown.identity.tokenizer_fingerprint, seen, paths)
+        return load_tokenizer(served, paths)
+
+    first, second = probed(SEEN), probed(shifted(1.0))
+    fingerprints = [one.identity.model_fingerprint for one in (unknown, first, second)]
+    assert len(set(fingerprints)) == 3
+    assert second.identity.before == {*fingerprints[:2]}
+    assert second.identity.before == fingerprints_before(served, second.identity.tokenizer_fingerprint, paths)
+    assert {one.identity.weights_digest for one in (unknown, first, second)} == {None}
+    write_card(second, paths)
+    card = json.loads(paths.model_card(fingerprints[2]).read_text())
+    assert (card["weights_digest"], card["dtype"], card["attention"]) == (None, None, None)
+    assert (card["endpoint_url"], card["endpoint_dialect"], card["server"]) == ("https://host/v1", "vllm", "vllm-1")
+    assert paths.endpoint(card["endpoint"]).exists()
+
+
+def test_rows_are_shared_with_no_pass_on_this_machine(tmp_path: Path) -> None:
+    folder, paths = save_model(tmp_path / "whole"), DataPaths(tmp_path / "data")
+    here = load_tokenizer(ModelEntry(name="here", path=folder), paths).identity
+    there = load_tokenizer(entry(folder, window=None), paths).identity
+    assert here.model_fingerprint != there.model_fingerprint
+    assert here.tokenizer_fingerprint == there.tokenizer_fingerprint, "token frequencies are of the tokenizer alone"
+
+
+# --- its tokenizer ---------------------------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_alone_suffices_and_tokenises_as_beside_weights(tokenizer_alone: Path, tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path / "data")
+    model = load_tokenizer(entry(tokenizer_alone), paths)
+    whole = load_tokenizer(ModelEntry(name="whole", path=tmp_path / "whole"), paths)
+    assert (model.context_length, model.vocab_size) == (32, len(model.tokenizer))
+    assert model.start_token == whole.start_token == "<s>"
+    for text in ("Le café <s> était fermé", "12, 345\n"):
+        own, other = (one.tokenizer.encode([text], add_special_tokens=False)[0] for one in (model, whole))
+        assert own.ids == other.ids
+        assert own.offsets == other.offsets
+    with pytest.raises(ModelError, match="are not on this machine: https://host/v1"):
+        load_weights(model, "cpu")
+
+
+def test_without_a_config_the_window_is_asked_for(tokenizer_alone: Path, tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path / "data")
+    for _ in range(2):
+        with pytest.raises(ModelError, match="give window in its entry"):
+            load_tokenizer(entry(tokenizer_alone, window=None), paths)
+    # An architecture that transformers does not know, as the newest are.
+    said = {"model_type": "of_tomorrow", "text_config": {"max_position_embeddings": 77, "vocab_size": 500}}
+    (tokenizer_alone / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    model = load_tokenizer(entry(tokenizer_alone, window=None), paths)
+    assert (model.context_length, model.vocab_size) == (77, 500)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"neither a tokenizer.json nor a .gguf file"):
+        locating.locate(entry(tmp_path))
+
+
+def test_of_the_hub_no_weights_are_fetched(tokenizer_alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def fetched(hub: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append(allow_patterns)
+        return str(tokenizer_alone)
+
+    monkeypatch.setattr(locating, "snapshot_download", fetched)
+    located = locating.locate(entry(None, hub="own/er"))
+    assert located.folder == tokenizer_alone
+    assert "*.json" in asked[0]
+    assert not any("safetensors" in pattern for pattern in asked[0])
+    assert located.resolved_from == "m behind https://host/v1; tokenizer: hub own/er"
+
+
+@pytest.mark.parametrize(
+    "said", [{"dtype": "bfloat16"}, {"dtype": "float32"}, {"attention": "eager"}, {"trust_remote_code": False}]
+)
+def test_what_is_said_of_weights_is_refused(said: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=f"{next(iter(said))}: said of weights on this machine"):
+        entry(tmp_path, **said)
+
+
+def test_the_command_line_cannot_say_it_either(tmp_path: Path) -> None:
+    served = entry(tmp_path)
+    assert with_overrides(served, start_token_policy="tokenizer").start_token_policy == "tokenizer"
+    with pytest.raises(ModelError, match=r"served: .*dtype: said of weights on this machine"):
+        with_overrides(served, dtype="float16")
+
+
+def test_the_version_that_sensors_look_at_changes_with_what_is_asked_and_not_with_prices(tmp_path: Path) -> None:
+    def version(**changes: Any) -> str:
+        return entry_version(entry(tmp_path, endpoint=endpoint(**changes)))
+
+    assert version() == version(key_env="KEY", price_per_million=3.0, max_tokens=7, concurrency=1)
+    assert len({version(), version(model="n"), version(revision="2"), version(url="https://other/v1")}) == 4
