@@ -37,6 +37,11 @@ WALLS = {
         *TORCH,
         "dagster",
     },
+    "endpoints": {
+        *only("operate", "warehouse", "report", "scoring", "detectors", "sources", "connectors", "benchmarks"),
+        *TORCH,
+        "dagster",
+    },
     "extraction": {*only("operate", "warehouse", "report", "scoring", "benchmarks"), "dagster"},
     "scoring": {"audit_pipeline.operate", "audit_pipeline.warehouse", "audit_pipeline.report", "dagster"},
     "separability": {*ours_but("errors", "catalogue", "metrics", "separability"), *TORCH, "dagster"},

@@ -44,6 +44,14 @@ def test_torch_is_not_loaded_to_tell_a_fault_that_may_pass() -> None:
     assert loaded(code, "torch") == []
 
 
+def test_torch_is_not_loaded_to_ask_an_endpoint() -> None:
+    code = (
+        "import audit_pipeline.endpoints.backend\nimport audit_pipeline.endpoints.probe\n"
+        "import audit_pipeline.token_statistics.backends\nimport audit_pipeline.token_statistics.run"
+    )
+    assert loaded(code, "torch", "transformers") == []
+
+
 @pytest.mark.parametrize(
     ("name", "parser"), [("books", "defusedxml"), ("patents", "lxml"), ("wikipedia", "mwparserfromhell")]
 )

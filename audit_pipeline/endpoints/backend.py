@@ -17,7 +17,7 @@ from audit_pipeline.endpoints.asking import answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.dialects.dialect import Wanted
-from audit_pipeline.endpoints.probe import Probed, client_of, probe
+from audit_pipeline.endpoints.probe import Probed, client_of
 from audit_pipeline.endpoints.prompt import Prompt, prompt_of
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Done, WindowStatistics, Work
@@ -27,17 +27,13 @@ _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
 
 
 def open_endpoint(
-    model: TokenizedModel,
-    budget: Budget,
-    tell: Callable[[str], None] = lambda words: None,
-    probed: Probed | None = None,
+    model: TokenizedModel, budget: Budget, tell: Callable[[str], None], probed: Probed
 ) -> EndpointBackend:
-    """The endpoint ready to be asked; it is probed first, unless that has just been done.
+    """The endpoint of ``model``, which has just been ``probed``, ready to be asked.
 
-    Raises ModelError where it cannot be used, TransientError where it does not answer.
+    Raises ModelError where the model's entry has none.
     """
-    client = client_of(model, budget, tell)
-    backend = EndpointBackend(model, client, probed or probe(model, client))
+    backend = EndpointBackend(model, client_of(model, budget, tell), probed)
     tell(f"{model.entry.name}: {backend.described}")
     return backend
 

@@ -12,7 +12,6 @@ from bad_server import fault
 from fake_endpoint import FakeEndpoint, Json
 from tiny_models import tokenized, twin_statistics
 
-from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.probe import TEXTS, probe
@@ -125,7 +124,7 @@ def test_log_probabilities_of_the_next_place_are_refused(server: FakeEndpoint, b
 
 
 def test_llama_cpp_never_gives_the_first_token(behind: Entry) -> None:
-    with pytest.raises((InvalidEntryError, ValueError), match="goes with start_token_policy: tokenizer"):
+    with pytest.raises(ValueError, match="goes with start_token_policy: tokenizer"):
         behind("llama_cpp", {"start_token_policy": "always"})
 
 
@@ -175,10 +174,22 @@ def test_special_tokens_that_the_server_reads_as_text(server: FakeEndpoint, behi
         probe(model, asking(model))
 
 
+def test_moments_go_with_the_20_best(behind: Entry) -> None:
+    with pytest.raises(ValueError, match="answers have the 20 best tokens"):
+        behind(moments=True, top_logprobs=40)
+
+
 def test_moments_need_the_plugin(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
     server.best = 22
     model = behind(moments=True)
     with pytest.raises(ModelError, match="runs without the plugin corpus-audit-vllm"):
+        probe(model, asking(model))
+
+
+def test_the_plugin_answers_to_22_best_tokens_with_moments(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    server.plugin, server.best = True, 22
+    model = behind(top_logprobs=22)
+    with pytest.raises(ModelError, match="set moments: true in the entry, or another top_logprobs"):
         probe(model, asking(model))
 
 

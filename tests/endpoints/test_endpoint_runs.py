@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import os
+import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bad_server import Answer, fault, truncated
+from bad_server import Answer, fault, slow, truncated
 from fake_endpoint import FakeEndpoint, Json
 from tiny_models import SENTENCES
 
@@ -18,7 +21,6 @@ from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.probe import Probed, probe
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backend import Done, Work
 from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import compute
@@ -70,25 +72,26 @@ def test_a_run_that_ends_is_taken_up_again(
 
 
 def test_an_interrupt_keeps_what_came(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path) -> None:
+    """Ctrl-C while answers are waited for."""
     model = behind(concurrency=3)
 
-    class Interrupted(EndpointBackend):
-        def over(self, work: Work) -> Generator[Sequence[Done]]:
-            found = super().over(work)
-            came = 0
-            for some in found:
-                yield some
-                came += len(some)
-                if came >= 5:
-                    found.close()
-                    raise KeyboardInterrupt
+    def interrupting(answer: Json, body: Json) -> Json:
+        if len(server.requests) == 8:
+            os.kill(os.getpid(), signal.SIGINT)
+            server.next = [slow(b"")] * 8
+        return answer
 
+    server.bend = interrupting
+    before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
-        compute(model, TEXTS, DataPaths(tmp_path), lambda: Interrupted(model, asking(model), PROBED))
+        compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), PROBED))
     kept = texts_with_rows(model, tmp_path)
-    assert 5 <= kept < len(TEXTS)
+    assert 4 <= kept <= 8
+    # Those that are left are the server's.
+    assert threading.active_count() <= before + 4
+    server.next = []
     summary = compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), PROBED))
-    assert summary.texts_computed == len(TEXTS) - kept
+    assert (summary.texts_from_cache, summary.texts_computed) == (kept, len(TEXTS) - kept)
 
 
 def test_a_budget_ends_a_run_and_the_next_goes_on(

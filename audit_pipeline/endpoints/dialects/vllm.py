@@ -88,6 +88,11 @@ def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
 def _place(entry: Mapping[int, _Entry] | None, token: int, wanted: Wanted) -> Place:
     if entry is None or token not in entry or (rank := entry[token].rank) is None:
         raise BadAnswerError("its answer lacks a token's own log-probability or rank")
+    if _MEAN in entry and not wanted.moments:
+        raise BadAnswerError(
+            f"the plugin corpus-audit-vllm in the server answers to {WITH_MOMENTS} best tokens with mean and "
+            "deviation: set moments: true in the entry, or another top_logprobs"
+        )
     tokens = {one: found for one, found in entry.items() if one >= 0}
     whole = wanted.best == WHOLE
     # The token itself is always there: it is one too many where it is not among the best.
