@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.operate.console import Columns, Row, show_table, telling_what_takes_long
-from audit_pipeline.token_statistics.backend import BackendOf
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.search import Extracted, Search
     from audit_pipeline.models.config import ModelEntry
+    from audit_pipeline.token_statistics.backend import BackendOf
 
 _NOT_KEPT = "Loads the model, and is not kept in the cache."
 

@@ -43,6 +43,15 @@ def _outcome(ranks: Sequence[float] | Lacking) -> Outcome:
     return Outcome.not_applicable(ranks.reason) if isinstance(ranks, Lacking) else Outcome.of(float(np.mean(ranks)))
 
 
+def _reads(setting: Settings) -> tuple[str, ...]:
+    """What the listed detectors read, each at its default setting."""
+    # The registry holds this module's detector, too.
+    from audit_pipeline.detectors.registry import get  # noqa: PLC0415
+
+    found = (get(name) for name in listed(str(setting["of"])))
+    return tuple(dict.fromkeys(column for one in found for column in one.reads(one.default)))
+
+
 def _is_list(value: ParameterValue) -> bool:
     names = listed(str(value))
     return len(names) >= 2 and len(set(names)) == len(names) and all(name == name.strip() != "" for name in names)
@@ -55,6 +64,7 @@ COMBINED = Detector(
     needs=(RANKS,),
     passes="1",
     compute=_combined,
+    reads=_reads,
     parameters={
         "of": Parameter(
             default=written(DEFAULT),

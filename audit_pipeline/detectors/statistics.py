@@ -139,7 +139,7 @@ class TextStatistics:
 class _Rows:
     """One record batch of the table: flat values and offsets, shared with Arrow's memory."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, gives: Callable[[str], bool]) -> None:
         self.text_sha256: list[str] = batch.column("text_sha256").to_pylist()
         self._columns: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.int32]]] = {}
         lengths = None
@@ -150,8 +150,7 @@ class _Rows:
             offsets = column.offsets.to_numpy()
             if lengths is None:
                 lengths = np.diff(offsets)
-            elif not offsets[-1] and lengths.any():
-                # Empty for every text: the model's back end does not give it.
+            elif not offsets[-1] and lengths.any() and not gives(name):
                 continue
             elif not np.array_equal(lengths, np.diff(offsets)):
                 raise DataError(f"token statistics: {name} and {_LISTS[0]} differ in length; {_REMEDY}")
@@ -175,11 +174,12 @@ class _Rows:
 class StatisticsIndex:
     """The rows of a token-statistics table, found by text; holds the table's memory, copies no value of a token.
 
+    ``gives`` says whether the model's back end gives a column; one that it does not give is empty for every text.
     Raises DataError where the table lacks a column, holds a null, or a row's lists differ in length.
     """
 
-    def __init__(self, table: pa.Table) -> None:
-        self._batches = [_Rows(batch) for batch in checked(_needed(table), _READ).to_batches()]
+    def __init__(self, table: pa.Table, gives: Callable[[str], bool] = lambda _: True) -> None:
+        self._batches = [_Rows(batch, gives) for batch in checked(_needed(table), _READ).to_batches()]
         self._places = {
             sha256: (number, row)
             for number, rows in enumerate(self._batches)

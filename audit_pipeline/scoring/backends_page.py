@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from pydantic import ValidationError
 
-from audit_pipeline.detectors import combined
 from audit_pipeline.detectors.detector import Detector, Settings
 from audit_pipeline.detectors.page import table
 from audit_pipeline.detectors.registry import select
@@ -64,9 +63,6 @@ def _suffices(detector: Detector, setting: Settings, gives: Collection[str]) -> 
 
 def _read(detector: Detector, setting: Settings) -> Iterable[str]:
     """The statistics of every token that a detector reads, those that its needs are made of included."""
-    if detector.name == combined.NAME:
-        named = combined.listed(str({**detector.default, **setting}["of"]))
-        return {name for one, _ in select(named) for name in _read(one, one.default)}
     reads = detector.reads({**detector.default, **setting})
     # Of which settings a wish is no declaration says: of those that read nothing else.
     needs = (*detector.needs, *(() if reads else detector.wishes))

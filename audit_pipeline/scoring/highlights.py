@@ -68,7 +68,7 @@ def highlights(scores: pa.Table, examples: pa.Table, pair: Pair, model: Tokenize
         key=lambda row: (-row["score"], row["example_id"]),
     )[:MOST_TEXTS]
     table = read_statistics(model, ["".join(evaluated[row["example_id"]]) for row in ranked], paths)
-    index, ends = StatisticsIndex(table), _token_ends(table)
+    index, ends = StatisticsIndex(table, model.gives), _token_ends(table)
     rows = []
     for place, row in enumerate(ranked, start=1):
         context, text = evaluated[row["example_id"]]

@@ -19,7 +19,7 @@ from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings
 from audit_pipeline.detectors.needs import Lacking, Need
 from audit_pipeline.detectors.registry import Overrides, overrides_limited, settings_limited
 from audit_pipeline.detectors.score import score_texts
-from audit_pipeline.detectors.statistics import NOT_GIVEN, StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics, not_given
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
@@ -215,7 +215,7 @@ class Session:
 
         A text behind a context is given, and has to have been run, as one text with it.
         """
-        own = StatisticsIndex(read_statistics(self.model, texts, self.where))
+        own = StatisticsIndex(read_statistics(self.model, texts, self.where), self.model.gives)
         found = {need: one.read(texts) for need, one in self._providers.items() if self._missing(need) is None}
         return Statistics(own, found, {need: Lacking(reason) for need, reason in self.missing.items()})
 
@@ -249,8 +249,8 @@ class Session:
 
     def _missing(self, need: Need[Any]) -> str | None:
         if need not in self._reasons:
-            given = all(map(self.model.gives, need.statistics))
-            self._reasons[need] = self._providers[need].missing() if given else f"{NOT_GIVEN}: {need.summary}"
+            lacks = not_given(self.model.gives, need.statistics)
+            self._reasons[need] = self._providers[need].missing() if lacks is None else lacks
         return self._reasons[need]
 
 

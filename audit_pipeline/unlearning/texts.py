@@ -111,7 +111,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
     Raises DataError, naming the command, where the model has not been run on all of the texts.
     """
     texts = texts_read(sides.examples)
-    index = StatisticsIndex(read_statistics(model, texts, paths))
+    index = StatisticsIndex(read_statistics(model, texts, paths), model.gives)
     contexts = sides.examples["context"].to_pylist()
     found = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
     missing = np.array([one is None for one in found])

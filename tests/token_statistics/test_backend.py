@@ -82,7 +82,7 @@ def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(t
     lacking = "the interface that the model is behind does not give: "
     assert reasons["min_k_plus_plus"] == f"{lacking}mean, std of each token"
     assert reasons["gap_k"] == f"{lacking}std of each token"
-    assert reasons["infilling"] == f"{lacking}extra passes (branches)"
+    assert reasons["infilling"] == f"{lacking}branches of each token"
     again = session.run(TEXTS, lambda _: pytest.fail("everything is in the cache"))
     assert again.tokens == 0
 

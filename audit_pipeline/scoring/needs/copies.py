@@ -126,7 +126,7 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
 
     def read(self, texts: Sequence[str]) -> Read[Mapping[Copying, Sequence[TextStatistics]]]:
         made = self._make(texts)
-        index = StatisticsIndex(read_statistics(self._model, made.flat, self._where))
+        index = StatisticsIndex(read_statistics(self._model, made.flat, self._where), self._model.gives)
         rows: dict[str, list[Mapping[Copying, Sequence[str]]]] = {}
         for text, copies in zip(made.texts, made.copies, strict=True):
             rows.setdefault(text, []).append(copies)

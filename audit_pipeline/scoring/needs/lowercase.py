@@ -58,7 +58,7 @@ class LowercaseProvider(Provider[TextStatistics]):
         return compute(self._model, lowercased(texts), self._where, backend, on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
-        index = StatisticsIndex(read_statistics(self._model, lowercased(texts), self._where))
+        index = StatisticsIndex(read_statistics(self._model, lowercased(texts), self._where), self._model.gives)
 
         def find(scored: TextWithStatistics) -> TextStatistics | Lacking:
             lower = scored.own.text.lower()

@@ -69,7 +69,7 @@ class NeighboursProvider(Provider[Sequence[TextStatistics]]):
     def read(self, texts: Sequence[str]) -> Read[Sequence[TextStatistics]]:
         proposed = dict(zip(texts, self._propose(texts), strict=True))
         flat = [one for own in proposed.values() for one in own]
-        index = StatisticsIndex(read_statistics(self._model, flat, self._where))
+        index = StatisticsIndex(read_statistics(self._model, flat, self._where), self._model.gives)
 
         def find(scored: TextWithStatistics) -> Sequence[TextStatistics] | Lacking:
             found = [one for each in proposed.get(scored.whole, ()) if (one := index.find(each)) is not None]

@@ -53,7 +53,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
         return _IN_CONTEXT if self._scope.in_context else None
 
     def read(self, texts: Sequence[str]) -> Read[Mapping[str, Ranks]]:
-        index = StatisticsIndex(read_statistics(self._scope.model, texts, self._scope.where))
+        index = StatisticsIndex(read_statistics(self._scope.model, texts, self._scope.where), self._scope.model.gives)
         found = {text: statistics for text in texts if (statistics := index.find(text)) is not None}
         ranked = {of: ranks(found, detectors) for of, detectors in self._lists.items()}
         return lambda scored: {of: one.get(scored.whole, _NOT_RUN) for of, one in ranked.items()}

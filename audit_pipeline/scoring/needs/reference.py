@@ -73,7 +73,7 @@ class ReferenceProvider(Provider[TextStatistics]):
         return compute(self._model, texts, self._where, partial(backend_of, self._model), on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
-        index = StatisticsIndex(read_statistics(self._model, texts, self._where))
+        index = StatisticsIndex(read_statistics(self._model, texts, self._where), self._model.gives)
 
         def find(scored: TextWithStatistics) -> TextStatistics | Lacking:
             found = index.find(scored.whole, len(scored.whole) - len(scored.own.text))
