@@ -7,14 +7,17 @@ findings (audited.py), any work. Heavy packages are imported where they are need
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs, show_audited
-from audit_pipeline.cli.shared import DEVICE, MODEL, json_option
+from audit_pipeline.cli.shared import DEVICE, MODEL, engine_options, json_option
 from audit_pipeline.operate.console import Row, say, show_table, tell
+
+if TYPE_CHECKING:
+    from audit_pipeline.cluster.engine import Engine
 
 
 @click.command()
@@ -38,6 +41,7 @@ from audit_pipeline.operate.console import Row, say, show_table, tell
     help="The most gigabytes that full logits may take per benchmark.",
 )
 @json_option
+@engine_options
 def audit(
     model: str,
     benchmark: str,
@@ -45,6 +49,7 @@ def audit(
     refresh: bool,
     again: bool,
     device: str | None,
+    engine: Engine,
     kinds: str,
     logits_budget_gb: float | None,
 ) -> None:
@@ -56,7 +61,7 @@ def audit(
         raise click.UsageError(
             "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
         )
-    asked = AuditOptions(refresh, again, device, _kinds(kinds), logits_budget_gb)
+    asked = AuditOptions(refresh, again, device, engine, _kinds(kinds), logits_budget_gb)
     if dry_run:
         _dry_run(model, benchmark, asked)
     else:

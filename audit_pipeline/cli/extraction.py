@@ -24,6 +24,7 @@ from audit_pipeline.cli.shared import (
     PATH,
     TEXT_COLUMN,
     data_to_write,
+    engine_options,
     json_option,
     loader,
     model_named,
@@ -35,6 +36,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Search
     from audit_pipeline.models.load import TokenizedModel
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Say how many windows and tokens there are, and about how long it takes.")
 @DEVICE
 @json_option
+@engine_options
 def extract(
     model: str,
     file: Path | None,
@@ -97,6 +100,7 @@ def extract(
     no_text: bool,
     dry_run: bool,
     device: str | None,
+    engine: Engine,
 ) -> None:
     """Find out which passages of documents a model gives word for word.
 
@@ -130,7 +134,7 @@ def extract(
     tokenized = load_tokenizer(with_overrides(configured, reference_model=reference_model), paths)
     reference = reference_of(tokenized, paths)
     if benchmark is not None:
-        documents = _of_benchmark(tokenized, benchmark, asked, device, paths, dry_run=dry_run)
+        documents = _of_benchmark(tokenized, benchmark, asked, device, engine, paths, dry_run=dry_run)
     elif document is not None:
         documents = _with_held_out([_of_source(document, paths)], unread)
     else:
@@ -142,7 +146,7 @@ def extract(
         _dry_run(search, tokenized, len(documents), device)
         return
     # Fine windows and draws are run by the model that is in memory since the coarse ones.
-    backend_of = one_at_a_time(loader(paths, device))
+    backend_of = one_at_a_time(loader(paths, device, engine))
     with terminal_bar(tokenized.entry.name) as on_progress:
         found = search.run(backend_of, on_progress)
     if search.unreadable_parts:
@@ -165,7 +169,14 @@ def extract(
 
 
 def _of_benchmark(
-    model: TokenizedModel, name: str, asked: Asked, device: str | None, paths: DataPaths, *, dry_run: bool
+    model: TokenizedModel,
+    name: str,
+    asked: Asked,
+    device: str | None,
+    engine: Engine,
+    paths: DataPaths,
+    *,
+    dry_run: bool,
 ) -> list[SearchedDocument]:
     """The benchmark's documents, once extraction from them has been run and published.
 
@@ -184,7 +195,7 @@ def _of_benchmark(
         from audit_pipeline.operate.dagster.audit import AuditRequest
         from audit_pipeline.operate.dagster.audit import extract as run_extraction
 
-        request = AuditRequest(model.entry.name, [spec], device=device, terminal=True)
+        request = AuditRequest(model.entry.name, [spec], device=device, engine=engine, terminal=True)
         run_extraction(request, asked, defs(), paths, tell_step)
     return documents_of(spec.name, model.entry, paths)
 

@@ -21,6 +21,7 @@ from audit_pipeline.cli.shared import (
     TEXT_COLUMN,
     data_to_write,
     detector_and_setting,
+    engine_options,
     json_option,
     loader,
     model_named,
@@ -31,6 +32,7 @@ from audit_pipeline.cli.shared import (
 from audit_pipeline.operate.console import answers_in_json, say, show_table, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.scoring.file import FileScores
     from audit_pipeline.scoring.known_texts import Side
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", default=0, show_default=True, help="Seed for generating neighbours.")
 @json_option
+@engine_options
 def score(
     model: str,
     file: Path,
@@ -113,6 +116,7 @@ def score(
     policy: str | None,
     dtype: str | None,
     device: str | None,
+    engine: Engine,
     reference_model: str | None,
     frequencies: Path | None,
     prefix_texts: Path | None,
@@ -161,7 +165,7 @@ def score(
             tokenized,
             selection,
             paths,
-            loader(paths, device),
+            loader(paths, device, engine),
             beside=beside,
             label_column=label_column,
             overrides=overrides,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cluster.engine import IN_PROCESS, Engine
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
@@ -18,12 +19,20 @@ if TYPE_CHECKING:
 
 
 def open_backend(
-    model: TokenizedModel, paths: DataPaths, device: str | None = None, tell: Callable[[str], None] = lambda words: None
+    model: TokenizedModel,
+    paths: DataPaths,
+    device: str | None = None,
+    tell: Callable[[str], None] = lambda words: None,
+    engine: Engine = IN_PROCESS,
 ) -> Backend:
     """The model ready to be run; ``device`` None: a GPU where there is one. ``tell`` hears what takes time.
 
-    Raises ModelError where it cannot be made ready.
+    Raises ModelError where it cannot be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
+    if engine.name == "ray" and model.entry.endpoint is None:
+        from audit_pipeline.cluster.backend import RayBackend  # noqa: PLC0415
+
+        return RayBackend(model, paths, engine, device, tell, lambda: open_backend(model, paths, device, tell))
     # Imported where a model is run: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 
@@ -33,11 +42,15 @@ def open_backend(
 def in_memory(model: TokenizedModel, backend_of: BackendOf) -> ForwardPass:
     """The model in this process's memory, for what goes through it otherwise than window by window.
 
+    One that workers run is loaded here as well.
     Raises ModelError where its entry says another back end.
     """
+    from audit_pipeline.cluster.backend import RayBackend  # noqa: PLC0415
     from audit_pipeline.token_statistics.forward import ForwardPass  # noqa: PLC0415
 
     backend = backend_of(model)
+    if isinstance(backend, RayBackend):
+        backend = backend.here
     if not isinstance(backend, ForwardPass):
         raise ModelError(
             f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "
