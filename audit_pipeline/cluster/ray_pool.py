@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 import os
 import secrets
+import sys
+import textwrap
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -68,12 +70,17 @@ def cluster(engine: Engine, tell: Callable[[str], None]) -> Cluster:
 
     Raises ClusterError where it cannot be reached.
     """
+    address = os.environ.get("RAY_ADDRESS", "").strip()
+    is_here = address in {"", "local"}
+    if is_here and "ray" not in sys.modules:
+        # Ray reads them when it is imported; its processes inherit them.
+        for name, value in {**_OF_LOCAL, "RAY_AUTH_TOKEN": secrets.token_hex(32)}.items():
+            os.environ.setdefault(name, value)
     import ray  # noqa: PLC0415
 
     if not ray.is_initialized():
         _connected.clear()
-        address = os.environ.get("RAY_ADDRESS", "").strip()
-        if address in {"", "local"}:
+        if is_here:
             _start_here(engine, tell)
         else:
             _connect(address)
@@ -97,11 +104,12 @@ def _connect(address: str) -> None:
 
 
 def _start_here(engine: Engine, tell: Callable[[str], None]) -> None:
-    """Start Ray on this machine's loopback address; only processes that have this process's token can use it."""
+    """Start Ray on this machine's loopback address; only processes that have this process's token can use it.
+
+    A program that imported Ray before has said itself whether tokens are asked for.
+    """
     import ray  # noqa: PLC0415
 
-    for name, value in {**_OF_LOCAL, "RAY_AUTH_TOKEN": secrets.token_hex(32)}.items():
-        os.environ.setdefault(name, value)
     cores = int(joblib.cpu_count())
     tell("starting Ray on this machine, for this run alone (RAY_ADDRESS names no cluster)")
     try:
@@ -192,8 +200,12 @@ class RayPool:
         except errors.RayTaskError as error:
             return Failed(worker, error.cause)
         except errors.OutOfMemoryError as error:
-            return Ended(worker, "memory_monitor", one_line(error))
+            return Ended(worker, "memory_monitor", _in_short(error))
         except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError) as error:
-            return Ended(worker, "died", one_line(error))
+            return Ended(worker, "died", _in_short(error))
         except errors.RayError as error:
             return Failed(worker, ClusterError(f"Ray: {one_line(error)}"))
+
+
+def _in_short(error: Exception) -> str:
+    return textwrap.shorten(one_line(error), 240, placeholder=" …")
