@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).parent.parent
-HEAD, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"
+HEAD, SECOND = "127.0.0.1", "127.0.0.2"
 _ONE_CPU = ("--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats")
 _RAY = "from ray.scripts.scripts import main; main()"
 

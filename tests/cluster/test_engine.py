@@ -5,12 +5,16 @@ from __future__ import annotations
 import socket
 
 import pytest
+from click.testing import CliRunner
 
+from audit_pipeline.cli import main
 from audit_pipeline.cluster import engine as engine_module
 from audit_pipeline.cluster.addresses import warning_of
 from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
 from audit_pipeline.cluster.ray_pool import Room, cluster, room_for
 from audit_pipeline.errors import ClusterError, ConfigError
+from audit_pipeline.operate.dagster.audit import AuditRequest
+from audit_pipeline.operate.dagster.resources import Models
 
 GPUS = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}]
 CORES = [{"CPU": 8.0}, {"CPU": 6.0}, {"memory": 1.0}]
@@ -113,6 +117,25 @@ def test_a_name_is_looked_up(monkeypatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, 0)) for ip in ("10.0.0.1", "8.8.4.4")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, port: found)
     assert "public address 8.8.4.4" in str(warning_of("head.example.org:6379"))
+
+
+def test_a_run_of_dagster_says_it_in_its_configuration_or_leaves_it_to_the_environment(monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
+    engine = Engine(name="ray", workers=3, shard_minutes=2)
+    said = AuditRequest("m", [], device="cpu", engine=engine).resources["models"]
+    assert said == {"device": "cpu", "engine": "ray", "workers": 3, "shard_minutes": 2.0}
+    assert Models(**said)._engine == engine  # type: ignore[arg-type]
+    assert AuditRequest("m", []).resources["models"] == {"device": None}
+    assert Models()._engine == IN_PROCESS
+    monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
+    assert Models(workers=2)._engine == Engine(name="ray", workers=2)
+
+
+@pytest.mark.parametrize("command", ["audit --benchmark b", "score --texts t --out o.parquet", "extract --texts t"])
+def test_what_makes_no_sense_is_one_line_of_each_command(command: str) -> None:
+    result = CliRunner().invoke(main, [*command.split(), "--model", "m", "--workers", "2"])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith("give --engine ray, or leave --workers out")
 
 
 def test_the_remote_client_is_refused_in_one_line(monkeypatch) -> None:
