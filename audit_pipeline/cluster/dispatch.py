@@ -163,8 +163,10 @@ class Crew:
                         self._note(event, run)
                 self._look_at_clocks(run)
         finally:
-            for worker in [*self._busy]:
-                self._stop(worker)
+            if run.left:
+                # What has happened to them since the last look may not have been read.
+                for worker in [*self._busy, *self._starting]:
+                    self._stop(worker)
 
     def dismiss(self) -> None:
         """End all workers; the next run starts them anew."""

@@ -166,6 +166,20 @@ def test_an_error_of_a_worker_arrives_as_itself_and_ends_all_that_is_under_way()
     assert len(list(crew.run(SHARDS))) == 6
 
 
+def test_a_worker_that_was_ready_in_the_moment_of_an_error_is_started_anew() -> None:
+    def late(worker: int) -> Event | None:
+        return Ready(worker, "here") if worker == 0 or pool.seconds >= 20 else None
+
+    pool = Scripted(lambda pool, worker, shard: Failed(worker, ModelError("damaged")), ready=late)
+    crew, _ = crew_of(pool)
+    with pytest.raises(ModelError):
+        list(crew.run(SHARDS))
+    pool.answer, pool.seconds = done, 0.0
+    pool.given.clear()
+    assert len(list(crew.run(SHARDS))) == 6
+    assert {worker for worker, _ in pool.given} == {0, 1}
+
+
 def test_what_keeps_a_worker_from_loading_is_told_in_one_line() -> None:
     pool = Scripted(done, ready=lambda worker: Failed(worker, ImportError("no module\nnamed torch")))
     crew, _ = crew_of(pool)
