@@ -44,6 +44,8 @@ from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
 WORDS = 32
 CLOSE = 1e-5
+OTHER_BATCH = 384
+"""Padded tokens of a batch, other than by default: what rounding alone does to the numbers of a float32 model."""
 
 
 def pieces(count: int) -> list[str]:
@@ -108,8 +110,8 @@ class Kills:
                 continue
 
 
-def in_process(model: TokenizedModel, texts: list[str], paths: DataPaths) -> None:
-    """The same texts in this process."""
+def in_process(model: TokenizedModel, texts: list[str], paths: DataPaths, batched: DataPaths) -> None:
+    """The same texts in this process, and once more in other batches."""
     began = time.monotonic()
     backend = open_backend(model, paths, "cpu")
     loaded = time.monotonic() - began
@@ -119,6 +121,7 @@ def in_process(model: TokenizedModel, texts: list[str], paths: DataPaths) -> Non
         f"in process: loaded in {loaded:.1f} s, computed {summary.tokens_computed:,} tokens in {summary.seconds:.1f} s "
         f"({summary.tokens_per_second:.0f} tokens/s), at most {peak:,.0f} MB"
     )
+    compute(model, texts, batched, lambda: backend, token_budget=OTHER_BATCH)
 
 
 def by_workers(model: TokenizedModel, texts: list[str], paths: DataPaths) -> None:
@@ -146,21 +149,30 @@ def require(holds: bool, what: str) -> None:
         sys.exit(1)
 
 
-def compare(model: TokenizedModel, texts: list[str], one: DataPaths, other: DataPaths) -> None:
-    """Whether the workers' rows are all there once, and hold the numbers of those in process."""
-    folder = other.token_statistics("base", model.identity.model_fingerprint)
-    keys = [key for part in parts_of(folder) for key in read_part(part, ["key"]).column("key").to_pylist()]
-    require(len(keys) == len(set(keys)) == len(texts), f"{len(texts)} rows, nothing lost and nothing twice")
+def differences(model: TokenizedModel, texts: list[str], one: DataPaths, other: DataPaths) -> np.ndarray:
+    """How far every number of one folder is off from the other's; places and tokens must be equal."""
     rows, others = (
         {row["text_sha256"]: row for row in read_statistics(model, texts, paths).to_pylist()} for paths in (one, other)
     )
+    assert rows.keys() == others.keys()
     found = []
     for sha256, row in rows.items():
         same = others[sha256]
         assert all(row[name] == same[name] for name in ("token_id", "char_start", "char_end"))
         found += [np.abs(np.subtract(row[name], same[name])) for name in ("logprob", "mean", "std")]
-    off = np.concatenate(found)
-    require(off.max() <= CLOSE, f"{len(off):,} log-probabilities, means and deviations, off by {off.max():.1e} at most")
+    return np.concatenate(found)
+
+
+def compare(model: TokenizedModel, texts: list[str], one: DataPaths, other: DataPaths, batched: DataPaths) -> None:
+    """Whether the workers' rows are all there once, and as close to those in process as other batches are."""
+    folder = other.token_statistics("base", model.identity.model_fingerprint)
+    keys = [key for part in parts_of(folder) for key in read_part(part, ["key"]).column("key").to_pylist()]
+    require(len(keys) == len(set(keys)) == len(texts), f"{len(texts)} rows, nothing lost and nothing twice")
+    floor, off = (differences(model, texts, one, paths) for paths in (batched, other))
+    for what, values in (("in process, other batches", floor), ("by workers", off)):
+        above = int((values > CLOSE).sum())
+        print(f"{what}: off by {values.max():.1e} at most, {above} of {len(values):,} numbers by more than {CLOSE:.0e}")
+    require(off.max() <= max(CLOSE, floor.max()), "the workers' numbers are as close as other batches are")
 
 
 def again(model: TokenizedModel, texts: list[str], paths: DataPaths) -> RunSummary:
@@ -176,19 +188,19 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
-        one, other = (DataPaths(Path(folder) / name) for name in ("in_process", "ray"))
+        one, batched, other = (DataPaths(Path(folder) / name) for name in ("in_process", "batched", "ray"))
         for paths in (one, other):
             paths.root.mkdir()
             if given.data is not None:
                 shutil.copytree(given.data / "models", paths.root / "models")
         model, texts = load_tokenizer(load_models()[given.model], one), pieces(given.texts)
-        in_process(model, texts, one)
+        in_process(model, texts, one, batched)
         # Which library multiplies is decided by its speed, at the first loading, and rounds otherwise than the other.
         check = model.identity.model_fingerprint
         other.load_check(check).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(one.load_check(check), other.load_check(check))
         by_workers(model, texts, other)
-        compare(model, texts, one, other)
+        compare(model, texts, one, other, batched)
         summary = again(model, texts, other)
         require(summary.texts_computed == 0, f"the second run takes {summary.texts_from_cache} texts from the cache")
 
