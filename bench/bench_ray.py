@@ -150,7 +150,7 @@ def require(holds: bool, what: str) -> None:
 
 
 def differences(model: TokenizedModel, texts: list[str], one: DataPaths, other: DataPaths) -> np.ndarray:
-    """How far every number of one folder is off from the other's; places and tokens must be equal."""
+    """How far every number of one folder is off from the other's; places and tokens must be equal, numbers close."""
     rows, others = (
         {row["text_sha256"]: row for row in read_statistics(model, texts, paths).to_pylist()} for paths in (one, other)
     )
@@ -159,7 +159,9 @@ def differences(model: TokenizedModel, texts: list[str], one: DataPaths, other: 
     for sha256, row in rows.items():
         same = others[sha256]
         assert all(row[name] == same[name] for name in ("token_id", "char_start", "char_end"))
-        found += [np.abs(np.subtract(row[name], same[name])) for name in ("logprob", "mean", "std")]
+        for name in ("logprob", "mean", "std"):
+            np.testing.assert_allclose(same[name], row[name], rtol=CLOSE, atol=CLOSE)
+            found.append(np.abs(np.subtract(row[name], same[name])))
     return np.concatenate(found)
 
 
@@ -172,7 +174,7 @@ def compare(model: TokenizedModel, texts: list[str], one: DataPaths, other: Data
     for what, values in (("in process, other batches", floor), ("by workers", off)):
         above = int((values > CLOSE).sum())
         print(f"{what}: off by {values.max():.1e} at most, {above} of {len(values):,} numbers by more than {CLOSE:.0e}")
-    require(off.max() <= max(CLOSE, floor.max()), "the workers' numbers are as close as other batches are")
+    print(f"yes: all numbers are close (rtol = atol = {CLOSE:.0e})")
 
 
 def again(model: TokenizedModel, texts: list[str], paths: DataPaths) -> RunSummary:
