@@ -35,6 +35,10 @@ class TransientError(AuditError):
     """A fault of the surroundings that may be gone in a moment: a host that does not answer."""
 
 
+class ClusterError(AuditError):
+    """Machines that were to run a model, and did not: not reachable, or without a result for too long."""
+
+
 class PairsFailedError(AuditError):
     """Some pairs of a run met a fault; the others are done, and those can be run again."""
 

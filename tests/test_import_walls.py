@@ -43,6 +43,7 @@ WALLS = {
         "dagster",
     },
     "extraction": {*only("operate", "warehouse", "report", "scoring", "benchmarks"), "dagster"},
+    "cluster": {*ours_but("errors", "catalogue", "models", "token_statistics", "cluster"), *TORCH, "dagster"},
     "scoring": {"audit_pipeline.operate", "audit_pipeline.warehouse", "audit_pipeline.report", "dagster"},
     "separability": {*ours_but("errors", "catalogue", "metrics", "separability"), *TORCH, "dagster"},
     "evidence": {*ours_but("errors", "catalogue", "fetch", "metrics", "separability", "evidence"), *TORCH, "dagster"},
@@ -111,6 +112,10 @@ def test_only_what_operates_imports_dagster() -> None:
     elsewhere = [path for path in MODULES if path.parts[0] != "assets" and path.parts[1] not in {"operate", "cli"}]
     elsewhere.remove(Path("audit_pipeline/definitions.py"))
     assert offences(elsewhere, {"dagster", "assets", "audit_pipeline.operate.dagster"}) == set()
+
+
+def test_ray_is_imported_in_one_module() -> None:
+    assert {module for module, _ in offences(MODULES, {"ray"})} == {"cluster.ray_pool"}
 
 
 def test_only_the_command_line_imports_the_composition_root() -> None:

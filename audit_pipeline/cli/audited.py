@@ -30,6 +30,7 @@ from audit_pipeline.operate.console import Columns, Row, say, show_table, tell
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.config import BenchmarkSpec
+    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.errors import PairsFailedError
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.operate.dagster.audit import AuditOutcome
@@ -54,6 +55,7 @@ class AuditOptions:
     refresh: bool = False
     again: bool = False
     device: str | None = None
+    engine: Engine | None = None
     kinds: tuple[Any, ...] = ("base",)
     logits_budget_gb: float | None = None
     limits: Limits = field(default_factory=Limits)

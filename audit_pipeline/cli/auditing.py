@@ -7,16 +7,19 @@ findings (audited.py), any work. Heavy packages are imported where they are need
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs, show_audited
 from audit_pipeline.cli.sending import about, say_sending, seconds_of
-from audit_pipeline.cli.shared import DEVICE, MODEL, json_option, limits_options, say_fit
+from audit_pipeline.cli.shared import DEVICE, MODEL, engine_options, json_option, limits_options, say_fit
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.operate.console import Row, say, show_table, tell
+
+if TYPE_CHECKING:
+    from audit_pipeline.cluster.engine import Engine
 
 
 @click.command()
@@ -41,6 +44,7 @@ from audit_pipeline.operate.console import Row, say, show_table, tell
 )
 @limits_options
 @json_option
+@engine_options
 def audit(
     model: str,
     benchmark: str,
@@ -48,6 +52,7 @@ def audit(
     refresh: bool,
     again: bool,
     device: str | None,
+    engine: Engine,
     kinds: str,
     logits_budget_gb: float | None,
     limits: Limits,
@@ -60,7 +65,15 @@ def audit(
         raise click.UsageError(
             "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
         )
-    asked = AuditOptions(refresh, again, device, _kinds(kinds), logits_budget_gb, limits)
+    asked = AuditOptions(
+        refresh=refresh,
+        again=again,
+        device=device,
+        engine=engine,
+        kinds=_kinds(kinds),
+        logits_budget_gb=logits_budget_gb,
+        limits=limits,
+    )
     if dry_run:
         _dry_run(model, benchmark, asked)
     else:

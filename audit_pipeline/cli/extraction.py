@@ -25,6 +25,7 @@ from audit_pipeline.cli.shared import (
     PATH,
     TEXT_COLUMN,
     data_to_write,
+    engine_options,
     json_option,
     limits_options,
     loader,
@@ -39,6 +40,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.endpoints.asked import Endpoints
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.extraction.documents import SearchedDocument
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
 @DEVICE
 @limits_options
 @json_option
+@engine_options
 def extract(
     model: str,
     file: Path | None,
@@ -106,6 +109,7 @@ def extract(
     dry_run: bool,
     device: str | None,
     limits: Limits,
+    engine: Engine,
 ) -> None:
     """Find out which passages of documents a model gives word for word.
 
@@ -139,7 +143,7 @@ def extract(
     entry = with_overrides(configured, reference_model=reference_model)
     going_on.require_weights(entry)
     if benchmark is not None:
-        documents = _of_benchmark(entry, benchmark, asked, device, limits, paths, dry_run=dry_run)
+        documents = _of_benchmark(entry, benchmark, asked, device, limits, engine, paths, dry_run=dry_run)
     elif document is not None:
         documents = _with_held_out([_of_source(document, paths)], unread)
     else:
@@ -153,7 +157,7 @@ def extract(
         _dry_run(search, tokenized, len(documents), device, limits)
         return
     # Fine windows and draws are run by the model that is in memory since the coarse ones.
-    backend_of = one_at_a_time(loader(paths, device, endpoints))
+    backend_of = one_at_a_time(loader(paths, device, endpoints, engine))
     with terminal_bar(tokenized.entry.name) as on_progress:
         found = search.run(backend_of, on_progress)
     if search.unreadable_parts:
@@ -191,6 +195,7 @@ def _of_benchmark(
     asked: Asked,
     device: str | None,
     limits: Limits,
+    engine: Engine,
     paths: DataPaths,
     *,
     dry_run: bool,
@@ -212,7 +217,7 @@ def _of_benchmark(
         from audit_pipeline.operate.dagster.audit import AuditRequest
         from audit_pipeline.operate.dagster.audit import extract as run_extraction
 
-        request = AuditRequest(model.name, [spec], device=device, limits=limits, terminal=True)
+        request = AuditRequest(model.name, [spec], device=device, engine=engine, limits=limits, terminal=True)
         run_extraction(request, asked, defs(), paths, tell_step)
     return documents_of(spec.name, model, paths)
 

@@ -21,6 +21,7 @@ from audit_pipeline.cli.shared import (
     TEXT_COLUMN,
     data_to_write,
     detector_and_setting,
+    engine_options,
     json_option,
     limits_options,
     loader,
@@ -33,6 +34,7 @@ from audit_pipeline.cli.shared import (
 from audit_pipeline.operate.console import answers_in_json, say, show_table, tell, tell_skipped
 
 if TYPE_CHECKING:
+    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.scoring.file import FileScores
@@ -105,6 +107,7 @@ if TYPE_CHECKING:
 @click.option("--seed", default=0, show_default=True, help="Seed for generating neighbours.")
 @limits_options
 @json_option
+@engine_options
 def score(
     model: str,
     file: Path,
@@ -117,6 +120,7 @@ def score(
     policy: str | None,
     dtype: str | None,
     device: str | None,
+    engine: Engine,
     reference_model: str | None,
     frequencies: Path | None,
     prefix_texts: Path | None,
@@ -166,7 +170,7 @@ def score(
             tokenized,
             selection,
             paths,
-            loader(paths, device, endpoints),
+            loader(paths, device, endpoints, engine),
             beside=beside,
             label_column=label_column,
             overrides=overrides,

@@ -19,6 +19,7 @@ from audit_pipeline.config.problems import Problem
 from audit_pipeline.operate.console import Row, answering, say, tell
 
 if TYPE_CHECKING:
+    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.config.whole import Configuration
     from audit_pipeline.endpoints.asked import Endpoints
     from audit_pipeline.endpoints.limits import Limits
@@ -73,6 +74,27 @@ def limits_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def engine_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options --engine and --workers, which the command is given as its argument ``engine``."""
+
+    @click.option(
+        "--engine",
+        "name",
+        type=click.Choice(["in_process", "ray"]),
+        help="What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.",
+    )
+    @click.option(
+        "--workers", type=click.IntRange(min=1), help="How many workers of Ray. Default: one a GPU, else one a node."
+    )
+    @functools.wraps(command)
+    def run(*arguments: Any, name: str | None, workers: int | None, **options: Any) -> None:
+        from audit_pipeline.cluster.engine import chosen_engine
+
+        command(*arguments, engine=chosen_engine({"name": name, "workers": workers}), **options)
+
+    return run
+
+
 def data_to_write() -> DataPaths:
     """The data folder, for a command that writes there; raises DataError where that cannot be."""
     paths = DataPaths.from_environment()
@@ -103,18 +125,19 @@ def with_interval(row: Row, metric: str) -> str:
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def loader(paths: DataPaths, device: str | None, endpoints: Endpoints) -> BackendOf:
+def loader(paths: DataPaths, device: str | None, endpoints: Endpoints, engine: Engine | None = None) -> BackendOf:
     """What loads a model where something of it is not in the cache; torch is imported then, and not before.
 
-    ``endpoints`` are those that the command asks.
+    ``endpoints`` are those that the command asks. ``engine`` None: as the environment says.
     """
 
     def load(wanted: TokenizedModel) -> Backend:
+        from audit_pipeline.cluster.engine import chosen_engine
         from audit_pipeline.token_statistics.backends import open_backend
 
         if wanted.entry.endpoint is None:
             tell_step(f"loading {wanted.entry.name}")
-        ready = open_backend(wanted, paths, device, tell_step, endpoints)
+        ready = open_backend(wanted, paths, device, tell_step, endpoints, engine or chosen_engine())
         tell_step(f"{wanted.entry.name}: {ready.described}")
         return ready
 

@@ -48,11 +48,12 @@ class WindowBranches:
 
 @dataclass(frozen=True)
 class Done:
-    """What one window left behind."""
+    """What one window left behind; ``written``: its text's rows are on disk, put there by who ran the model."""
 
     window: Window
     statistics: WindowStatistics | None
     branches: WindowBranches | None
+    written: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cluster.engine import IN_PROCESS, Engine
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
@@ -24,16 +25,21 @@ def open_backend(
     device: str | None = None,
     tell: Callable[[str], None] = lambda words: None,
     endpoints: Endpoints | None = None,
+    engine: Engine = IN_PROCESS,
 ) -> Backend:
     """The model ready to be run; ``device`` None: a GPU where there is one. ``tell`` hears what takes time.
 
     ``endpoints`` are those that the command, or run, asks; None: none was asked yet. Raises ModelError where it cannot
-    be made ready.
+    be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
     if model.entry.endpoint is not None:
         from audit_pipeline.endpoints.asked import Endpoints  # noqa: PLC0415
 
         return (endpoints or Endpoints()).open(model, paths, tell)
+    if engine.name == "ray":
+        from audit_pipeline.cluster.backend import RayBackend  # noqa: PLC0415
+
+        return RayBackend(model, paths, engine, device, tell, lambda: open_backend(model, paths, device, tell))
     # Imported where a model is run: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 
@@ -43,11 +49,15 @@ def open_backend(
 def in_memory(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:
     """The model on this machine, for what goes through it otherwise than window by window.
 
+    One that workers run is loaded here as well.
     Raises ModelError where its entry says another back end.
     """
+    from audit_pipeline.cluster.backend import RayBackend  # noqa: PLC0415
     from audit_pipeline.token_statistics.ranks import LocalPass  # noqa: PLC0415
 
     backend = backend_of(model)
+    if isinstance(backend, RayBackend):
+        backend = backend.here
     if not isinstance(backend, LocalPass):
         raise ModelError(
             f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "

@@ -53,7 +53,9 @@ class RowWriter:
         parts = self._parts.setdefault(number, [])
         parts.append(done)
         if len(parts) == self._expected[number]:
-            self._finish(number, sorted(self._parts.pop(number), key=lambda part: part.window.begin))
+            del self._parts[number]
+            if not done.written:
+                self._finish(number, sorted(parts, key=lambda part: part.window.begin))
             self.texts_done += 1
 
     def flush(self) -> None:

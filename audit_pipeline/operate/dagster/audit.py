@@ -17,6 +17,7 @@ from audit_pipeline.benchmarks.rolling import keep_day, roll, utc_today
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.tables import read_json
+from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.endpoints.asked import Endpoints
 from audit_pipeline.endpoints.limits import Limits
@@ -49,6 +50,7 @@ class AuditRequest:
     again: bool = False
     device: str | None = None
     limits: Limits = field(default_factory=Limits)
+    engine: Engine | None = None
     kinds: Sequence[Kind] = ("base",)
     logits_budget_gb: float | None = None
     terminal: bool = False
@@ -65,6 +67,15 @@ class AuditRequest:
             more_statistics=tuple(kind for kind in self.kinds if kind != "base"),
             publish=self.publish,
         )
+
+    @property
+    def resources(self) -> Mapping[str, Mapping[str, object]]:
+        """The resources of a run that runs the model; without an engine, the environment says which."""
+        engine = self.engine.run_config if self.engine is not None else {}
+        return {
+            "models": {"device": self.device, **engine},
+            "progress": {"terminal": self.terminal},
+        }
 
 
 @dataclass(frozen=True)
@@ -227,10 +238,7 @@ def extract(
         runner.run(
             "extract",
             partition_key=Pair(spec.name, request.model).partition,
-            resources={
-                "models": {"device": request.device, **left_of(left, instance, {})},
-                "progress": {"terminal": request.terminal},
-            },
+            resources={**request.resources, "models": {**request.resources["models"], **left_of(left, instance, {})}},
             ops={"extraction": {"every_pair": True, **settings}},
         )
         on_step("rebuilding warehouse and report")
@@ -339,16 +347,12 @@ def _tell_skipped_rows(benchmark: str, paths: DataPaths, on_step: Callable[[str]
 def _run_pairs(request: AuditRequest, steps: Sequence[PlannedStep], runner: Runner, outcome: AuditOutcome) -> None:
     if not steps:
         return
-    resources: dict[str, dict[str, object]] = {
-        "models": {"device": request.device},
-        "progress": {"terminal": request.terminal},
-    }
     config: dict[str, object] = {"topk": "topk" in request.kinds, "logits": "logits" in request.kinds}
     if request.logits_budget_gb is not None:
         config["logits_budget_gb"] = request.logits_budget_gb
     benchmarks = dict.fromkeys(step.pair.benchmark for step in steps)
     runner.tell(f"auditing {request.model} on {', '.join(benchmarks)}")
-    outcome.runs |= run_pairs(steps, runner, resources=resources, config=config)
+    outcome.runs |= run_pairs(steps, runner, resources=request.resources, config=config)
 
 
 def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutcome) -> None:

@@ -17,6 +17,7 @@ from pydantic import Field, PrivateAttr
 
 from audit_pipeline.catalogue.data_folder import make_private
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cluster.engine import Engine, chosen_engine
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.endpoints.asked import Endpoints
 from audit_pipeline.endpoints.limits import Limits
@@ -47,7 +48,10 @@ class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Models by partition name; at most one has its weights in memory, and none after the run."""
+    """Models by partition name; at most one has its weights in memory, and none after the run.
+
+    Where nothing is said of the engine, the environment does (cluster/engine.py).
+    """
 
     device: str | None = None
     max_tokens: int | None = Field(
@@ -55,6 +59,10 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     )
     max_cost: float | None = Field(default=None, ge=0, description="the most that they may cost")
     _endpoints: Endpoints | None = PrivateAttr(default=None)
+    engine: str | None = Field(default=None, description="what runs models: in_process, or ray at RAY_ADDRESS")
+    workers: int | None = Field(default=None, description="how many workers of Ray hold the model")
+    gpus_per_worker: float | None = Field(default=None, description="what of a GPU each of them takes")
+    shard_minutes: float | None = Field(default=None, description="how long a shard of texts may give no result")
     _loaded: tuple[str, Backend] | None = PrivateAttr(default=None)
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
@@ -91,10 +99,15 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
             from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
 
             started = time.monotonic()
-            ready = open_backend(model, paths, self.device, log.info, self.endpoints)
+            ready = open_backend(model, paths, self.device, log.info, self.endpoints, self._engine)
             self._loaded = (fingerprint, ready)
             log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
         return self._loaded[1]
+
+    @property
+    def _engine(self) -> Engine:
+        settings = ("workers", "gpus_per_worker", "shard_minutes")
+        return chosen_engine({"name": self.engine, **{name: getattr(self, name) for name in settings}})
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self._free()

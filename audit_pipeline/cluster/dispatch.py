@@ -1,0 +1,265 @@
+"""Who runs which shard, and what happens to the shards of workers that die or give nothing.
+
+What belongs here: handing out, the clock of each shard, starting workers anew, counting their deaths. What does not:
+how workers are started and asked (ray_pool.py): all of it is reached through :class:`Pool`, and tested without Ray.
+
+A shard of a dead worker goes to whichever is free next, however often: several workers die within seconds where a
+machine does, so no number of tries would be right. What ends it is the shard's own clock, which runs from the moment
+that it is first handed out. A shard that is run twice is harmless: its rows have the same keys, and readers take one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from audit_pipeline.cluster.shards import Shard
+from audit_pipeline.errors import AuditError, ClusterError, one_line
+from audit_pipeline.token_statistics.run import RunSummary
+
+_LOOK_SECONDS = 1.0
+_TRIES = 2
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker holds the model; ``words`` say where."""
+
+    worker: int
+    words: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A worker has run its shard, and the rows are on disk."""
+
+    worker: int
+    summary: RunSummary
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A worker's process, or its machine, is gone."""
+
+    worker: int
+    cause: Literal["died", "memory_monitor"]
+    words: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A worker met an error."""
+
+    worker: int
+    error: Exception
+
+
+Event = Ready | Finished | Ended | Failed
+
+
+class Pool(Protocol):
+    """Workers by number, wherever they are."""
+
+    def start(self, worker: int) -> None:
+        """Let the worker begin in a new process, which tells when it holds the model; the old one, if any, is ended."""
+        ...
+
+    def stop(self, worker: int) -> None:
+        """End the worker's process, if any; nothing more is heard of it."""
+        ...
+
+    def give(self, worker: int, shard: Shard) -> None:
+        """Hand a shard to a worker that is ready and has none."""
+        ...
+
+    def wait(self, seconds: float) -> Sequence[Event]:
+        """What has happened since the last call; waits so long for the first of it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """How long things may take, in seconds.
+
+    ``start``: how long there may be no worker that is ready. ``shard``: how long a shard may go without a result
+    before it is given to another worker, and then to nobody; None: ten minutes and a tenth of a second a token, which
+    is several times what one busy core takes for a small model.
+    """
+
+    shard: float | None = None
+    start: float = 3600.0
+
+    def of(self, shard: Shard) -> float:
+        return 600.0 + 0.1 * shard.tokens if self.shard is None else self.shard
+
+
+@dataclass
+class _Clock:
+    since: float
+    tries: int = 1
+    deaths: int = 0
+
+
+@dataclass
+class _Run:
+    """The shards of one run: those that wait for a worker, and the clocks of those that have been handed out."""
+
+    waiting: deque[Shard]
+    left: int
+    clocks: dict[int, _Clock] = field(default_factory=dict)
+
+
+class Crew:
+    """Workers that hold one model, kept for several runs in a row.
+
+    ``deaths`` and ``memory_kills`` count the workers that ended before their time, the latter those of them that were
+    ended because their machine had no memory left.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        workers: int,
+        clocks: Clocks,
+        tell: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.deaths = self.memory_kills = 0
+        self._pool = pool
+        self._clocks = clocks
+        self._tell = tell
+        self._now = now
+        self._idle: deque[int] = deque()
+        self._starting: set[int] = set()
+        self._busy: dict[int, Shard] = {}
+        self._absent = set(range(workers))
+        self._workers = workers
+        self._none_since = now()
+
+    def run(self, shards: Sequence[Shard]) -> Generator[tuple[Shard, RunSummary]]:
+        """Have every shard run, and yield each with what its worker did, as it comes.
+
+        Raises the AuditError (or other error) that a worker met, and ClusterError where a shard gives no result twice,
+        or no worker is ready, for longer than the clocks allow. What has been written by then stays.
+        """
+        run = _Run(deque(shards), len(shards))
+        self._none_since = self._now()
+        for worker in sorted(self._absent):
+            self._start(worker)
+        try:
+            while run.left:
+                self._hand_out(run)
+                for event in self._pool.wait(_LOOK_SECONDS):
+                    if isinstance(event, Finished):
+                        shard = self._busy.pop(event.worker)
+                        self._idle.append(event.worker)
+                        run.left -= 1
+                        yield shard, event.summary
+                    else:
+                        self._note(event, run)
+                self._look_at_clocks(run)
+        finally:
+            if run.left:
+                # What has happened to them since the last look may not have been read.
+                for worker in [*self._busy, *self._starting]:
+                    self._stop(worker)
+
+    def dismiss(self) -> None:
+        """End all workers; the next run starts them anew."""
+        for worker in [*self._idle, *self._starting, *self._busy]:
+            self._stop(worker)
+
+    def _hand_out(self, run: _Run) -> None:
+        while run.waiting and self._idle:
+            worker, shard = self._idle.popleft(), run.waiting.popleft()
+            run.clocks.setdefault(shard.number, _Clock(self._now()))
+            self._busy[worker] = shard
+            self._pool.give(worker, shard)
+
+    def _note(self, event: Ready | Ended | Failed, run: _Run) -> None:
+        if isinstance(event, Ready):
+            self._starting.discard(event.worker)
+            self._idle.append(event.worker)
+            self._tell(f"worker {event.worker + 1} of {self._workers} is ready: {event.words}")
+        elif isinstance(event, Ended):
+            self._replace(event, run)
+        else:
+            loading = event.worker in self._starting
+            self._leave(event.worker)
+            self._pool.stop(event.worker)
+            if loading and not isinstance(event.error, AuditError):
+                raise ClusterError(
+                    f"worker {event.worker + 1} cannot make the model ready: {one_line(event.error)}"
+                ) from event.error
+            raise event.error
+
+    def _replace(self, event: Ended, run: _Run) -> None:
+        """Start a dead worker anew; its shard is the next to be handed out."""
+        self.deaths += 1
+        self.memory_kills += event.cause == "memory_monitor"
+        shard = self._busy.get(event.worker)
+        self._start(event.worker)
+        if shard is not None:
+            run.clocks[shard.number].deaths += 1
+            run.waiting.appendleft(shard)
+        how = (
+            f"was ended by Ray's memory monitor, {self.memory_kills} such so far"
+            if event.cause == "memory_monitor"
+            else f"died, {self.deaths} so far"
+        )
+        what = f"its shard of {shard.texts} texts is run again" if shard is not None else "it had no shard"
+        self._tell(f"worker {event.worker + 1} {how}; {what}, and a new one is started ({event.words})")
+
+    def _look_at_clocks(self, run: _Run) -> None:
+        now = self._now()
+        if self._idle or self._busy:
+            self._none_since = now
+        elif now - self._none_since > self._clocks.start:
+            raise ClusterError(
+                f"none of {self._workers} workers has been ready for {self._clocks.start / 60:.0f} min "
+                f"({self._deaths_in_words()}): look whether the cluster has room for them; what is done is kept"
+            )
+        pending = {shard.number for shard in run.waiting}
+        for shard in [*run.waiting, *self._busy.values()]:
+            clock, allowed = run.clocks.get(shard.number), self._clocks.of(shard)
+            if clock is None or now - clock.since <= allowed:
+                continue
+            if clock.tries == _TRIES:
+                raise ClusterError(
+                    f"a shard of {shard.texts} texts gave no result for {allowed / 60:.0f} min, {_TRIES} times "
+                    f"({clock.deaths} of its workers died; {self._deaths_in_words()}); what is done is kept, "
+                    "and the same command goes on from there"
+                )
+            self._tell(
+                f"a shard of {shard.texts} texts gave no result for {allowed / 60:.0f} min: another worker gets it"
+            )
+            clock.since, clock.tries = now, clock.tries + 1
+            if shard.number not in pending:
+                [worker] = [worker for worker, own in self._busy.items() if own is shard]
+                self._start(worker)
+                run.waiting.appendleft(shard)
+
+    def _deaths_in_words(self) -> str:
+        return f"{self.deaths} workers died so far, {self.memory_kills} of them by Ray's memory monitor"
+
+    def _start(self, worker: int) -> None:
+        self._leave(worker)
+        self._absent.discard(worker)
+        self._starting.add(worker)
+        self._pool.start(worker)
+
+    def _stop(self, worker: int) -> None:
+        self._leave(worker)
+        self._pool.stop(worker)
+
+    def _leave(self, worker: int) -> None:
+        """Take the worker out of whatever it is in."""
+        self._starting.discard(worker)
+        self._busy.pop(worker, None)
+        with suppress(ValueError):
+            self._idle.remove(worker)
+        self._absent.add(worker)

@@ -1,0 +1,67 @@
+"""Where models are run: in this process, or by the workers of a Ray cluster.
+
+What belongs here: the choice, from the command line, a run's configuration or the environment. What does not: Ray
+(ray_pool.py), and what a model's own entry says of how it is run (token_statistics/backends.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Literal
+
+from pydantic import BaseModel, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+
+from audit_pipeline.errors import ConfigError
+
+EngineName = Literal["in_process", "ray"]
+
+_VARIABLES = {
+    "name": "CORPUS_AUDIT_ENGINE",
+    "workers": "CORPUS_AUDIT_WORKERS",
+    "gpus_per_worker": "CORPUS_AUDIT_GPUS_PER_WORKER",
+    "shard_minutes": "CORPUS_AUDIT_SHARD_MINUTES",
+}
+
+
+class Engine(BaseModel, frozen=True, extra="forbid"):
+    """What runs models. All but the name is of Ray's workers, and left to the cluster where it is None.
+
+    ``workers``: how many hold the model; None: one a GPU, else one a node. ``gpus_per_worker``: None: 1 where the
+    cluster has GPUs, else 0. ``shard_minutes``: how long a shard may go without a result before it is given to another
+    worker; None: by its tokens (dispatch.py).
+    """
+
+    name: EngineName = "in_process"
+    workers: PositiveInt | None = None
+    gpus_per_worker: NonNegativeFloat | None = None
+    shard_minutes: PositiveFloat | None = None
+
+    @property
+    def run_config(self) -> dict[str, object]:
+        """The same as the configuration of the resource ``models`` of a Dagster run."""
+        return {"engine": self.name, **self.model_dump(exclude={"name"}, exclude_none=True)}
+
+
+IN_PROCESS = Engine()
+
+
+def chosen_engine(given: Mapping[str, object] | None = None) -> Engine:
+    """The engine as ``given``; what is absent or None there is taken from the environment (CORPUS_AUDIT_ENGINE, …).
+
+    Raises ConfigError where a value makes no sense, and where Ray is chosen and not installed.
+    """
+    said = {name: value for name, value in (given or {}).items() if value is not None}
+    around = {name: os.environ[variable] for name, variable in _VARIABLES.items() if os.environ.get(variable)}
+    try:
+        engine = Engine.model_validate({**around, **said})
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        variable = _VARIABLES[str(first["loc"][0])]
+        raise ConfigError(f"{variable} (or the option): {first['input']!r}: {first['msg']}") from error
+    if engine.name == "in_process" and said.keys() - {"name"}:
+        raise ConfigError("workers are those of the engine ray: give --engine ray, or leave --workers out")
+    if engine.name == "ray" and find_spec("ray") is None:
+        raise ConfigError("the engine ray needs the package ray: pip install 'corpus-audit[ray]'")
+    return engine

@@ -1,0 +1,94 @@
+"""What a worker does, on whatever machine it is: hold a model, and run shards of texts into the shared cache.
+
+What belongs here: making the model ready and sure that it is the one meant, running a shard. What does not: who gets
+which shard (dispatch.py), and Ray (ray_pool.py).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from audit_pipeline.catalogue.lineage import package_versions
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.fingerprint import ModelIdentity
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.backend import Backend, Work
+    from audit_pipeline.token_statistics.run import RunSummary
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which model a worker holds, where its data folder lies, and what it computes with.
+
+    ``identity`` and ``versions`` are those of the process that asks: a worker that has others would write other
+    numbers under the same keys, and refuses.
+    """
+
+    entry: ModelEntry
+    identity: ModelIdentity
+    versions: Mapping[str, str]
+    paths: DataPaths
+    device: str | None
+    threads: int
+
+
+class Worker:
+    """A model in memory that runs shards."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._held: tuple[TokenizedModel, Backend] | None = None
+
+    def prepare(self) -> str:
+        """Load the model; where it is and what it runs on, in words.
+
+        Raises ModelError where it cannot be had here, or is not the one meant.
+        """
+        asked = self._assignment
+        # Read when torch is loaded, which nothing has done in this process yet.
+        os.environ["OMP_NUM_THREADS"] = str(asked.threads)
+        _require_same("packages", asked.versions, package_versions())
+        model = load_tokenizer(asked.entry, asked.paths)
+        _require_same(f"files of {asked.entry.name}", vars(asked.identity), vars(model.identity))
+        from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
+
+        backend = open_backend(model, asked.paths, asked.device)
+        self._held = model, backend
+        return f"process {os.getpid()} on {socket.gethostname()}, {backend.described}"
+
+    def run(self, work: Work) -> RunSummary:
+        """Run a shard, and write its rows; they are on disk when this returns.
+
+        The cache is neither read nor compacted: what is missing has been found out, and is given.
+        """
+        from audit_pipeline.token_statistics.kept import caches_of  # noqa: PLC0415
+        from audit_pipeline.token_statistics.run import run_prepared  # noqa: PLC0415
+
+        assert self._held is not None, "prepare comes first"
+        model, backend = self._held
+        return run_prepared(
+            model,
+            work.prepared,
+            caches_of(model, self._assignment.paths, sorted(frozenset().union(*work.prepared.missing))),
+            lambda: backend,
+            modes=work.modes,
+            branch_steps=work.steps,
+            token_budget=work.token_budget,
+        )
+
+
+def _require_same(what: str, meant: Mapping[str, object], found: Mapping[str, object]) -> None:
+    if differing := sorted(name for name in {*meant, *found} if meant.get(name) != found.get(name)):
+        first = differing[0]
+        raise ModelError(
+            f"a worker on {socket.gethostname()} has other {what} than the process that asks: {first} is "
+            f"{found.get(first)} there and {meant.get(first)} here; install and share the same everywhere"
+        )

@@ -1,0 +1,101 @@
+"""A stand-in for Ray: workers in this process, whose deaths are written down beforehand.
+
+What belongs here: the pool and making a back end of it. What does not: tests.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cluster import backend as backend_module
+from audit_pipeline.cluster.backend import RayBackend
+from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Ready
+from audit_pipeline.cluster.engine import Engine
+from audit_pipeline.cluster.ray_pool import Cluster, Room
+from audit_pipeline.cluster.shards import Shard
+from audit_pipeline.cluster.worker import Assignment, Worker
+from audit_pipeline.errors import AuditError
+from audit_pipeline.models.load import TokenizedModel
+
+NODES = [{"CPU": 1.0}, {"CPU": 1.0}]
+
+
+@dataclass
+class LocalPool:
+    """Workers of this process; what goes to them and comes back is pickled, as between processes.
+
+    ``deaths``: by the number of a shard's hand-out, counted from 0: whether its worker dies before or after the rows
+    are written. ``given`` are the texts of each hand-out.
+    """
+
+    assignment: Assignment
+    room: Room
+    deaths: dict[int, str] = field(default_factory=dict)
+    given: list[int] = field(default_factory=list)
+    _workers: dict[int, Worker] = field(default_factory=dict)
+    _events: dict[int, Callable[[], Event]] = field(default_factory=dict)
+
+    def start(self, worker: int) -> None:
+        self._workers[worker] = Worker(pickle.loads(pickle.dumps(self.assignment)))
+        self._events[worker] = lambda: Ready(worker, self._workers[worker].prepare())
+
+    def stop(self, worker: int) -> None:
+        self._workers.pop(worker, None)
+        self._events.pop(worker, None)
+
+    def give(self, worker: int, shard: Shard) -> None:
+        assert worker not in self._events, "one thing at a time"
+        death = self.deaths.get(len(self.given))
+        self.given.append(shard.texts)
+
+        def run() -> Event:
+            if death == "before":
+                return Ended(worker, "died", "killed")
+            summary = self._workers[worker].run(pickle.loads(pickle.dumps(shard.work)))
+            if death == "after":
+                return Ended(worker, "memory_monitor", "no memory")
+            return Finished(worker, pickle.loads(pickle.dumps(summary)))
+
+        self._events[worker] = run
+
+    def wait(self, seconds: float) -> Sequence[Event]:
+        [worker, *_] = self._events
+        event = self._events.pop(worker)
+        try:
+            return [event()]
+        except AuditError as error:
+            return [Failed(worker, pickle.loads(pickle.dumps(error)))]
+
+
+@dataclass
+class Stood:
+    """A back end of local workers, its pool, and what it told."""
+
+    backend: RayBackend
+    pool: LocalPool
+    told: list[str]
+
+
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, model: TokenizedModel, paths: DataPaths, deaths: dict[int, str] | None = None
+) -> Stood:
+    """The back end of two workers, with the stand-in in the place of Ray."""
+    pools: list[LocalPool] = []
+
+    def pool(assignment: Assignment, room: Room) -> LocalPool:
+        pools.append(LocalPool(assignment, room, deaths or {}))
+        return pools[-1]
+
+    monkeypatch.setattr(backend_module, "RayPool", pool)
+    monkeypatch.setattr(backend_module, "cluster", lambda engine, tell: Cluster("127.0.0.1:6379", NODES))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    told: list[str] = []
+    backend = RayBackend(
+        model, paths, Engine(name="ray", workers=2), "cpu", told.append, lambda: pytest.fail("loaded here")
+    )
+    return Stood(backend, pools[0], told)

@@ -1,0 +1,145 @@
+"""Which engine is chosen, what it gets of a cluster, and what is said of its address."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from click.testing import CliRunner
+
+from audit_pipeline.cli import main
+from audit_pipeline.cluster import engine as engine_module
+from audit_pipeline.cluster.addresses import warning_of
+from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
+from audit_pipeline.cluster.ray_pool import Room, cluster, room_for
+from audit_pipeline.errors import ClusterError, ConfigError
+from audit_pipeline.operate.dagster.audit import AuditRequest
+from audit_pipeline.operate.dagster.resources import Models
+
+GPUS = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}]
+CORES = [{"CPU": 8.0}, {"CPU": 6.0}, {"memory": 1.0}]
+RAY = Engine(name="ray")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in (*engine_module._VARIABLES.values(), "OMP_NUM_THREADS", "RAY_ADDRESS"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_this_process_runs_models_where_nobody_says_otherwise() -> None:
+    assert chosen_engine() == chosen_engine({"name": None, "workers": None}) == IN_PROCESS
+    assert IN_PROCESS.run_config == {"engine": "in_process"}
+
+
+def test_the_environment_says_what_is_not_given(monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
+    monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
+    monkeypatch.setenv("CORPUS_AUDIT_WORKERS", "4")
+    monkeypatch.setenv("CORPUS_AUDIT_SHARD_MINUTES", "7.5")
+    assert chosen_engine() == Engine(name="ray", workers=4, shard_minutes=7.5)
+    assert chosen_engine({"workers": 2}) == Engine(name="ray", workers=2, shard_minutes=7.5)
+    assert chosen_engine({"name": "in_process"}).name == "in_process"
+    assert chosen_engine({"workers": 2}).run_config == {"engine": "ray", "workers": 2, "shard_minutes": 7.5}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("CORPUS_AUDIT_ENGINE", "dask"), ("CORPUS_AUDIT_WORKERS", "0"), ("CORPUS_AUDIT_SHARD_MINUTES", "soon")],
+)
+def test_what_makes_no_sense_is_named(monkeypatch, variable, value) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=rf"{variable} \(or the option\): '{value}'"):
+        chosen_engine()
+
+
+def test_workers_without_ray_are_refused() -> None:
+    with pytest.raises(ConfigError, match="give --engine ray, or leave --workers out"):
+        chosen_engine({"workers": 2})
+
+
+def test_without_the_package_one_line_says_how_to_get_it(monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'corpus-audit\[ray\]'"):
+        chosen_engine({"name": "ray"})
+
+
+@pytest.mark.parametrize(
+    ("engine", "nodes", "device", "room"),
+    [
+        (RAY, GPUS, None, Room(6, 1, 1.0)),
+        (RAY, GPUS, "cuda", Room(6, 1, 1.0)),
+        (RAY, GPUS, "cpu", Room(3, 4, 0.0)),
+        (Engine(name="ray", gpus_per_worker=0.5), GPUS, None, Room(12, 1, 0.5)),
+        (Engine(name="ray", gpus_per_worker=4), GPUS, None, Room(1, 1, 4.0)),
+        (Engine(name="ray", workers=2), GPUS, None, Room(2, 1, 1.0)),
+        (RAY, CORES, None, Room(2, 6, 0.0)),
+        (Engine(name="ray", workers=5), CORES, None, Room(5, 2, 0.0)),
+        (Engine(name="ray", workers=50), CORES, None, Room(50, 1, 0.0)),
+    ],
+)
+def test_workers_take_a_gpu_each_or_share_the_cores(engine, nodes, device, room) -> None:
+    assert room_for(engine, nodes, device) == room
+
+
+def test_what_the_user_says_of_threads_stands(monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert room_for(RAY, CORES, None) == Room(2, 3, 0.0)
+
+
+def test_a_gpu_that_is_not_there_is_one_line() -> None:
+    with pytest.raises(ClusterError, match="has no GPU"):
+        room_for(RAY, CORES, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("address", "warns"),
+    [
+        ("127.0.0.1:6379", False),
+        ("10.0.0.7:6379", False),
+        ("192.168.1.4:6379", False),
+        ("[::1]:6379", False),
+        ("[fd00::1]:6379", False),
+        ("localhost:6379", False),
+        ("8.8.4.4:6379", True),
+        ("[2001:4860:4860::8844]:6379", True),
+        ("no.such.host.invalid:6379", False),
+    ],
+)
+def test_an_address_that_strangers_reach_is_warned_of(address, warns) -> None:
+    warning = warning_of(address)
+    assert (warning is not None) is warns
+    if warning is not None:
+        assert f"the Ray cluster at {address} has the public address" in warning
+
+
+def test_a_name_is_looked_up(monkeypatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, 0)) for ip in ("10.0.0.1", "8.8.4.4")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port: found)
+    assert "public address 8.8.4.4" in str(warning_of("head.example.org:6379"))
+
+
+def test_a_run_of_dagster_says_it_in_its_configuration_or_leaves_it_to_the_environment(monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
+    engine = Engine(name="ray", workers=3, shard_minutes=2)
+    said = AuditRequest("m", [], device="cpu", engine=engine).resources["models"]
+    assert said == {"device": "cpu", "engine": "ray", "workers": 3, "shard_minutes": 2.0}
+    assert Models(**said)._engine == engine  # type: ignore[arg-type]
+    assert AuditRequest("m", []).resources["models"] == {"device": None}
+    assert Models()._engine == IN_PROCESS
+    monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
+    assert Models(workers=2)._engine == Engine(name="ray", workers=2)
+
+
+@pytest.mark.parametrize("command", ["audit --benchmark b", "score --texts t --out o.parquet", "extract --texts t"])
+def test_what_makes_no_sense_is_one_line_of_each_command(command: str) -> None:
+    result = CliRunner().invoke(main, [*command.split(), "--model", "m", "--workers", "2"])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith("give --engine ray, or leave --workers out")
+
+
+def test_the_remote_client_is_refused_in_one_line(monkeypatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "ray://10.0.0.7:10001")
+    with pytest.raises(ClusterError, match="give the head's own host:port"):
+        cluster(RAY, pytest.fail)

@@ -1,0 +1,239 @@
+"""Texts by workers: the rows of a run in process, whatever dies, for every kind of pass; without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from local_pool import Stood, stand_in
+from tiny_models import SENTENCES, tokenized
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cluster import worker as worker_module
+from audit_pipeline.cluster.backend import RayBackend
+from audit_pipeline.cluster.ray_pool import Cluster
+from audit_pipeline.cluster.worker import Worker
+from audit_pipeline.errors import ModelError
+from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics import run as run_module
+from audit_pipeline.token_statistics.backends import in_memory, open_backend
+from audit_pipeline.token_statistics.cache import PartCache, parts_of, read_part
+from audit_pipeline.token_statistics.encode import encode_prefix
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.kept import KINDS, Kind, read_branches, read_statistics
+from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
+from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = [f"{number} {SENTENCES[number % len(SENTENCES)]} {SENTENCES[number % 5]}" for number in range(240)]
+KINDS_OF_PASS: tuple[Kind, ...] = ("base", "topk", "logits", "renyi", "temperatures")
+Model = Callable[[str], tuple[TokenizedModel, DataPaths]]
+
+
+@pytest.fixture
+def llama(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> Model:
+    """The model over a data folder of its own, as each process would find it."""
+
+    def made(name: str) -> tuple[TokenizedModel, DataPaths]:
+        return tokenized(tiny_folder("llama"), tmp_path / name), DataPaths(tmp_path / name)
+
+    return made
+
+
+def keys_of(model: TokenizedModel, paths: DataPaths, kind: Kind) -> list[str]:
+    folder = paths.token_statistics(kind, model.identity.model_fingerprint)
+    return [key for part in parts_of(folder) for key in read_part(part, ["key"]).column("key").to_pylist()]
+
+
+def require_same(one: pa.Table, other: pa.Table) -> None:
+    """The same rows, those with numbers of the model's within what batches of other texts may change."""
+    assert len(one) == len(other) > 0
+    tables = [table.sort_by([(name, "ascending") for name in ("text_sha256", "key")]) for table in (one, other)]
+    for name in one.schema.names:
+        for first, second in zip(*(table.column(name).to_pylist() for table in tables), strict=True):
+            if isinstance(first, list) and first and isinstance(first[0], float):
+                np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-5)
+            elif isinstance(first, bytes):
+                halves = (np.frombuffer(one, "<f2").astype(np.float32) for one in (first, second))
+                np.testing.assert_allclose(*halves, atol=5e-3)
+            else:
+                assert first == second, name
+
+
+def both_ways(
+    monkeypatch: pytest.MonkeyPatch, llama: Model, deaths: dict[int, str], **options: object
+) -> tuple[TokenizedModel, DataPaths, DataPaths, Stood, RunSummary]:
+    here, ours = llama("here")
+    expected = compute(here, TEXTS, ours, lambda: open_backend(here, ours, "cpu"), **options)  # type: ignore[arg-type]
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths, deaths)
+    summary = compute(model, TEXTS, paths, lambda: stood.backend, **options)  # type: ignore[arg-type]
+    # Batches, and what they are padded with, are others.
+    varying: dict[str, Any] = {"seconds": 0.0, "tokens_per_second": 0.0, "branch_tokens": 0}
+    assert replace(summary, **varying) == replace(expected, **varying)
+    return model, ours, paths, stood, summary
+
+
+@pytest.mark.parametrize("deaths", [{}, {1: "before", 2: "after", 3: "before"}])
+def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_path, monkeypatch, llama, deaths):
+    model, ours, theirs, stood, summary = both_ways(monkeypatch, llama, deaths, kinds=KINDS_OF_PASS)
+    assert (summary.texts_computed, summary.texts_from_cache) == (240, 0)
+    for kind in KINDS_OF_PASS:
+        require_same(*(read_statistics(model, TEXTS, paths, kind) for paths in (ours, theirs)))
+        # The driver has compacted: a row that a dead worker wrote as well is there once.
+        assert sorted(keys_of(model, theirs, kind)) == sorted(keys_of(model, ours, kind))
+        assert len(parts_of(theirs.token_statistics(kind, model.identity.model_fingerprint))) == 1
+    assert len(stood.pool.given) >= 8 + len(deaths)
+    assert sum("is run again" in line for line in stood.told) == len(deaths)
+    again = compute(model, TEXTS, theirs, lambda: pytest.fail("everything is in the cache"), kinds=KINDS_OF_PASS)
+    assert (again.texts_computed, again.texts_from_cache) == (0, 240)
+
+
+def test_branches_come_along_and_modes_of_cached_texts_with_them(monkeypatch, llama) -> None:
+    model, ours, theirs, _, summary = both_ways(monkeypatch, llama, {0: "after"}, branch_steps=3)
+    assert summary.branch_tokens > 0
+    require_same(*(read_branches(model, TEXTS, paths, 3) for paths in (ours, theirs)))
+    # Longer ones, whose texts are in the cache: the driver hands their modes to the workers.
+    stood = stand_in(monkeypatch, model, theirs)
+    compute(model, TEXTS, theirs, lambda: stood.backend, branch_steps=5)
+    compute(model, TEXTS, ours, lambda: open_backend(model, ours, "cpu"), branch_steps=5)
+    require_same(*(read_branches(model, TEXTS, paths, 5) for paths in (ours, theirs)))
+
+
+def test_texts_behind_a_prefix_and_windows_of_documents_come_along(monkeypatch, llama) -> None:
+    model, ours = llama("here")
+    theirs = llama("there")[1]
+    stood = stand_in(monkeypatch, model, theirs, {0: "before"})
+    prefix = encode_prefix(model, SENTENCES[0][:40])
+    windows = [one for text in TEXTS[:60] for one in windows_at(model, text, [0, 5, 10], WindowLengths(10, 8))]
+    short = [text[:60] for text in TEXTS]
+    for paths, backend in ((ours, open_backend(model, ours, "cpu")), (theirs, stood.backend)):
+        compute_prefixed(model, short, prefix, paths, lambda backend=backend: backend)  # type: ignore[misc]
+        run_windows(model, windows, paths, lambda backend=backend: backend)  # type: ignore[misc]
+    require_same(*(read_prefixed(model, short, prefix, paths) for paths in (ours, theirs)))
+    require_same(*(read_windows(model, windows, paths) for paths in (ours, theirs)))
+    assert stood.pool.given
+
+
+def test_a_run_that_is_killed_keeps_what_workers_have_written(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths)
+
+    def stop(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "_PROGRESS_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        compute(model, TEXTS, paths, lambda: stood.backend, on_progress=stop)
+    written = len(set(keys_of(model, paths, "base")))
+    assert 0 < written < 240
+    summary = compute(model, TEXTS, paths, lambda: stood.backend)
+    assert (summary.texts_from_cache, summary.texts_computed) == (written, 240 - written)
+    assert sorted(keys_of(model, paths, "base")) == sorted(set(keys_of(model, paths, "base")))
+
+
+def test_workers_neither_read_nor_compact_the_cache(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths)
+    at_work: list[bool] = []
+    run = Worker.run
+
+    def watched(self: Worker, work: object) -> object:
+        at_work.append(True)
+        try:
+            return run(self, work)  # type: ignore[arg-type]
+        finally:
+            at_work.pop()
+
+    monkeypatch.setattr(Worker, "run", watched)
+    for name in ("known", "values_of", "read_by_part", "compact"):
+        inner = getattr(PartCache, name)
+
+        def guarded(self: PartCache, *given: object, inner: Callable[..., object] = inner) -> object:
+            assert not at_work, "a worker reads the cache"
+            return inner(self, *given)
+
+        monkeypatch.setattr(PartCache, name, guarded)
+    compute(model, TEXTS, paths, lambda: stood.backend, branch_steps=2)
+    assert len(stood.pool.given) >= 8
+
+
+def test_texts_without_tokens_are_the_drivers(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths)
+    summary = compute(model, ["", *TEXTS[:3]], paths, lambda: stood.backend)
+    assert (summary.texts_without_tokens, sum(stood.pool.given)) == (1, 3)
+    assert len(read_statistics(model, ["", *TEXTS[:3]], paths)) == 4
+
+
+@pytest.mark.parametrize("changed", ["model_fingerprint", "weights_digest", "tokenizer_fingerprint"])
+def test_a_worker_that_has_another_model_refuses(monkeypatch, llama, changed) -> None:
+    model, paths = llama("there")
+    other = replace(model, identity=replace(model.identity, **{changed: "0" * 24}))
+    stood = stand_in(monkeypatch, other, paths)
+    with pytest.raises(ModelError, match=f"has other files of llama than the process that asks: {changed} is"):
+        compute(other, TEXTS, paths, lambda: stood.backend)
+    assert keys_of(model, paths, "base") == []
+
+
+def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths)
+    monkeypatch.setattr(worker_module, "package_versions", lambda: {**stood.pool.assignment.versions, "torch": "1.0"})
+    with pytest.raises(ModelError, match=r"has other packages.*torch is 1\.0 there"):
+        compute(model, TEXTS, paths, lambda: stood.backend)
+
+
+def test_a_batch_that_a_workers_device_has_no_room_for_is_halved_there(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths)
+    run, refused = ForwardPass.run, []
+
+    def crowded(self: ForwardPass, encoded: object, batch: list[object], *given: object, **more: object) -> object:
+        if len(batch) > 4:
+            refused.append(len(batch))
+            raise torch.OutOfMemoryError("no room")
+        return run(self, encoded, batch, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ForwardPass, "run", crowded)
+    summary = compute(model, TEXTS, paths, lambda: stood.backend)
+    assert refused
+    assert summary.texts_computed == len(set(keys_of(model, paths, "base"))) == 240
+
+
+def test_what_needs_the_weights_here_loads_them_here(monkeypatch, llama, tiny) -> None:
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths)
+    forward = tiny("llama")[1]
+    monkeypatch.setattr(stood.backend, "_load", lambda: forward)
+    assert in_memory(model, lambda _: stood.backend) is forward
+
+
+def test_the_room_is_lent_to_one_model_at_a_time(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    shared = Cluster("127.0.0.1:6379", [{"CPU": 1.0}, {"CPU": 1.0}])
+    first, second = (stand_in(monkeypatch, model, paths) for _ in range(2))
+    for one in (first, second):
+        one.backend._cluster = shared
+    compute(model, TEXTS[:2], paths, lambda: first.backend)
+    assert first.pool._workers
+    compute(model, TEXTS[2:4], paths, lambda: second.backend)
+    assert not first.pool._workers
+    compute(model, TEXTS[4:6], paths, lambda: first.backend)
+    assert not second.pool._workers
+    assert len(read_statistics(model, TEXTS[:6], paths)) == 6
+
+
+def test_what_is_said_of_the_workers(monkeypatch, llama) -> None:
+    stood = stand_in(monkeypatch, *llama("there"))
+    assert isinstance(stood.backend, RayBackend)
+    assert stood.backend.described == "on up to 2 workers of 1 CPU in the Ray cluster at 127.0.0.1:6379"
+    assert set(KINDS_OF_PASS) < set(KINDS)
