@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import shared_prefix
+from audit_pipeline.token_statistics.batches import run_batches
 from audit_pipeline.token_statistics.encode import EncodedText, Prefix, behind, encode, encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, plan_prefixed, read_prefixed
@@ -170,6 +171,9 @@ def test_the_prefix_is_freed_at_the_end_and_before_a_batch_is_halved(tiny: Load,
 
         def __getattr__(self, name: str) -> Any:
             return getattr(forward, name)
+
+        def over(self, work: Any) -> Any:
+            return run_batches(self, work)
 
         def run(self, encoded: Any, batch: Any, wanted: Any, *, before: Any) -> Any:
             kept.append(forward._last_prefix is not None)
