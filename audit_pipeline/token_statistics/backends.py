@@ -14,7 +14,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.token_statistics.ranks import LocalPass
 
 
@@ -31,7 +31,7 @@ def open_backend(
     be made ready.
     """
     if model.entry.endpoint is not None:
-        from audit_pipeline.endpoints.asked import Endpoints  # noqa: PLC0415
+        from audit_pipeline.endpoints.in_use import Endpoints  # noqa: PLC0415
 
         return (endpoints or Endpoints()).open(model, paths, tell)
     # Imported where a model is run: a command that finds everything cached needs no torch.

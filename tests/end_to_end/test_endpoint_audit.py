@@ -16,7 +16,7 @@ from written import read_all
 
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
 from audit_pipeline.catalogue.tables import read_json
-from audit_pipeline.endpoints.asked import Endpoints
+from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate.dagster.spending import TOKENS_TAG
 from audit_pipeline.warehouse.query import open_read_only
