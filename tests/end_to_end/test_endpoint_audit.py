@@ -16,6 +16,7 @@ from written import read_all
 
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
 from audit_pipeline.catalogue.tables import read_json
+from audit_pipeline.definitions import defs
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate.dagster.spending import TOKENS_TAG
@@ -157,6 +158,18 @@ def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Worksp
     assert state(workspace) == [("done", None)]
     [known] = workspace.paths.endpoint("any").parent.glob("*.json")
     assert len(read_json(known)["states"]) == 2
+
+
+def test_the_weekly_audit_asks_first(workspace: Workspace, server: FakeEndpoint) -> None:
+    done(workspace.run(*AUDIT))
+    server.bend = heated
+    weekly = defs().resolve_job_def("weekly_audit")
+    with workspace.instance() as instance:
+        workspace.monkeypatch.setenv("DAGSTER_HOME", str(workspace.paths.dagster_home))
+        assert weekly.execute_in_process(instance=instance).success
+    [known] = workspace.paths.endpoint("any").parent.glob("*.json")
+    assert len(read_json(known)["states"]) == 2
+    assert state(workspace) == [("done", None)], "the model that is there now was audited"
 
 
 def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server: FakeEndpoint) -> None:

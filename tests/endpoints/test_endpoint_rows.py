@@ -13,6 +13,7 @@ from tiny_models import SENTENCES, forward_of, tokenized
 
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.probe import probe
@@ -249,8 +250,13 @@ def test_only_as_much_is_asked_for_as_is_wanted(
 
 
 def test_the_back_end_is_chosen_by_the_entry(behind: Entry, tmp_path: Path) -> None:
-    model, told = behind(), list[str]()
-    ready = open_backend(model, DataPaths(tmp_path), tell=told.append)
+    told: list[str] = []
+    paths, endpoints = DataPaths(tmp_path), Endpoints()
+    with pytest.raises(ModelError, match="changed meanwhile"):
+        # Planned without asking: its rows would be of a model that nobody has seen.
+        open_backend(behind(), paths)
+    model = endpoints.load(behind().entry, paths, told.append)
+    ready = open_backend(model, paths, tell=told.append, endpoints=endpoints)
     assert isinstance(ready, EndpointBackend)
     assert ready.described in told[-1]
     with pytest.raises(ModelError, match="its weights on this machine"):
