@@ -12,6 +12,7 @@ import pytest
 from click.testing import Result
 from fake_endpoint import FakeEndpoint, save_counting_model
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+from tiny_models import forward_of, tokenized
 from written import read_all
 
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
@@ -35,7 +36,8 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(counting: Path, tmp_path: Path) -> Iterator[FakeEndpoint]:
-    with FakeEndpoint(counting, tmp_path / "of the server") as running:
+    model = tokenized(counting, tmp_path / "of the server")
+    with FakeEndpoint(model, forward_of(model)) as running:
         yield running
 
 
