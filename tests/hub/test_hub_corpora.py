@@ -56,6 +56,7 @@ def configured(tmp_path: Path) -> Callable[..., dict[str, str]]:
     return write
 
 
+@pytest.mark.slow
 def test_corpora_are_counted_killed_and_counted_on_through_faults_that_pass(
     hub: HubServer,
     run: Callable[..., subprocess.CompletedProcess[str]],

@@ -41,6 +41,7 @@ def texts_in(content: bytes, column: str) -> list[list[object]]:
     return sorted([row[column], row["label"]] for row in rows)
 
 
+@pytest.mark.slow
 def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
     hub: HubServer, told: Told, shipped: dict[str, Repository], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_what_may_pass_is_waited_for_or_told(
     assert waits["texts"] == cut["texts"] == texts_in(rows, "input")
 
 
+@pytest.mark.slow
 def test_another_version_than_the_one_that_is_meant_is_never_read(
     hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
 ) -> None:
