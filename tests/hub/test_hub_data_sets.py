@@ -125,7 +125,8 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
         "file_4": "the data set maker/open holds no file data/test.jsonl; correct files",
         "script_4": "split train of the data set maker/script cannot be read (Dataset scripts are no longer supported",
     }
-    *found, good, subset = told("building.py", *expected, "good_4", "subset_4", **environment)
+    asked = (*expected, "good_4", "subset_4", ("gated_4", STRANGER))
+    *found, good, subset, stranger = told("building.py", *asked, **environment)
     for one, message in zip(found, expected.values(), strict=True):
         assert message in one["error"]
         assert "to a folder that holds" in one["error"]
@@ -135,7 +136,6 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
     assert [text for text, _ in subset["texts"]] == [row["input"] for row in ROWS[:4]]
     [provenance] = subset["provenance"]
     assert (provenance["subset"], provenance["split"], provenance["revision"]) == ("two", "test", None)
-    [stranger] = told("building.py", "gated_4", HF_TOKEN=STRANGER, **environment)
     assert "maker/gated is gated, and HF_TOKEN may not read it" in stranger["error"]
 
 
