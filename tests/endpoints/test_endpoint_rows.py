@@ -186,6 +186,7 @@ def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_toke
         np.testing.assert_allclose(row["max_logprob"], theirs[sha256]["max_logprob"][1:], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_llama_cpp_where_the_tokenizer_puts_the_start_token_in_front_too(
     starting: Loaded, in_process: InProcess, asking: Asking, kept: Path, tmp_path: Path
 ) -> None:
