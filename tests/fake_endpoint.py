@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 import transformers
 from bad_server import Answer, BadServer, Request
-from tiny_models import forward_of, save_model, tokenized
+from tiny_models import save_model
 
 from audit_pipeline.endpoints.probe import COUNTING
 from audit_pipeline.models.load import TokenizedModel
@@ -59,9 +60,8 @@ class FakeEndpoint:
     real one.
     """
 
-    def __init__(self, folder: Path, data: Path) -> None:
-        self.model: TokenizedModel = tokenized(folder, data)
-        self.forward: ForwardPass = forward_of(self.model)
+    def __init__(self, model: TokenizedModel, forward: ForwardPass) -> None:
+        self.model, self.forward = model, forward
         self.best = 20
         self.room = ROOM
         self.plugin = False
@@ -111,10 +111,7 @@ class FakeEndpoint:
         return {"object": "list", "data": [{"id": "tiny", "object": "model", "max_model_len": self.room}]}
 
     def _logprobs(self, ids: Sequence[int]) -> np.ndarray:
-        """Log-probabilities [tokens, vocabulary]: row t is what is expected of token t + 1."""
-        with torch.inference_mode():
-            logits = self.forward.model(input_ids=torch.tensor([list(ids)])).logits[0].double()
-        return torch.log_softmax(logits, dim=1).numpy()
+        return _table(self.forward.model, tuple(ids))
 
     def _completion(self, body: Json) -> Json | Answer:
         if body["model"] != "tiny":
@@ -224,6 +221,17 @@ class FakeEndpoint:
         }
         usage = {"prompt_tokens": len(ids), "completion_tokens": 1}
         return {"choices": [{"text": "…", "index": 0, "logprobs": logprobs}], "usage": usage}
+
+
+@lru_cache(maxsize=128)
+def _table(model: torch.nn.Module, ids: tuple[int, ...]) -> np.ndarray:
+    """Log-probabilities [tokens, vocabulary]: row t is what is expected of token t + 1. The same few texts are asked
+    for by test after test."""
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([ids])).logits[0].double()
+    table = torch.log_softmax(logits, dim=1).numpy()
+    table.flags.writeable = False
+    return table
 
 
 def _json(content: Json) -> Answer:

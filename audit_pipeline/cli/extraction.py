@@ -41,7 +41,7 @@ from audit_pipeline.operate.console import say, tell, tell_skipped
 
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
-    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Search
@@ -181,7 +181,7 @@ def extract(
 
 def _model(entry: ModelEntry, paths: DataPaths, limits: Limits, *, ask: bool) -> tuple[TokenizedModel, Endpoints]:
     """The model; its server, where it has one, is asked which it is, unless that was done or nothing is run."""
-    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.models.load import load_tokenizer
 
     if ask:

@@ -37,7 +37,7 @@ def say_sending(entry: ModelEntry, tokens: int, limits: Limits) -> None:
     endpoint = entry.endpoint
     if endpoint is None:
         return
-    from audit_pipeline.endpoints.asked import sent_to
+    from audit_pipeline.endpoints.in_use import sent_to
 
     price = endpoint.price_per_million
     cost = None if price is None else tokens * price / 1e6

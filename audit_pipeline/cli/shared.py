@@ -21,7 +21,7 @@ from audit_pipeline.operate.console import Row, answering, say, tell
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.config.whole import Configuration
-    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
@@ -190,7 +190,7 @@ def model_to_run(entry: ModelEntry, paths: DataPaths, limits: Limits) -> tuple[T
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
-    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.endpoints.in_use import Endpoints
 
     endpoints = Endpoints(limits.for_model(entry))
     return endpoints.load(entry, paths, tell_step), endpoints

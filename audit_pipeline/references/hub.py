@@ -43,9 +43,10 @@ class HubStream:
         self._group, self._row = (0, 0) if state is None else (int(state["group"]), int(state["row"]))
         self._begin: State | None = None if state is None else state["inner"]
         self._rows: Any = None
-        # The first row that cannot be used, as long as none could be.
-        self._unusable: Skipped | None = None
-        self._usable = state is not None
+        # Whether some row could be used, and why the first of all could not be. States of old do not say: no count is
+        # refused for what they leave out.
+        self._usable = state is not None and bool(state.get("usable", True))
+        self._unusable: str | None = None if state is None else state.get("unusable")
 
     def __iter__(self) -> Iterator[str | Skipped]:
         # Here and not above: importing datasets takes a second, and only this needs it.
@@ -77,11 +78,11 @@ class HubStream:
         if not isinstance(item, Skipped):
             self._usable = True
         elif not self._usable:
-            self._unusable = self._unusable or item
+            self._unusable = self._unusable or item.reason
             if self._row >= _LOOKED_AT:
                 raise DataError(
                     f"{self._what}: none of its first {_LOOKED_AT:,} rows can be used; the first: "
-                    f"{self._unusable.reason}; correct files or text_column, {_REMEDY}"
+                    f"{self._unusable}; correct files or text_column, {_REMEDY}"
                 )
 
     def _broken_off(self, error: Exception) -> DataError:
@@ -107,7 +108,8 @@ class HubStream:
 
     def state(self) -> State:
         inner = self._begin if self._rows is None else self._rows.state_dict()
-        return {"group": self._group, "row": self._row, "inner": inner}
+        known = {"usable": self._usable, "unusable": self._unusable}
+        return {"group": self._group, "row": self._row, "inner": inner, **known}
 
 
 def hub_corpus(hub: str, patterns: Sequence[str], revision: str | None, column: str | None) -> Corpus:

@@ -15,7 +15,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.asked import Endpoints
+    from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.token_statistics.ranks import LocalPass
 
 
@@ -33,7 +33,7 @@ def open_backend(
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
     if model.entry.endpoint is not None:
-        from audit_pipeline.endpoints.asked import Endpoints  # noqa: PLC0415
+        from audit_pipeline.endpoints.in_use import Endpoints  # noqa: PLC0415
 
         return (endpoints or Endpoints()).open(model, paths, tell)
     if engine.name == "ray":

@@ -12,12 +12,13 @@ import pytest
 from click.testing import Result
 from fake_endpoint import FakeEndpoint, save_counting_model
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+from tiny_models import forward_of, tokenized
 from written import read_all
 
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.definitions import defs
-from audit_pipeline.endpoints.asked import Endpoints
+from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate.dagster.spending import TOKENS_TAG
 from audit_pipeline.warehouse.query import open_read_only
@@ -35,7 +36,8 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(counting: Path, tmp_path: Path) -> Iterator[FakeEndpoint]:
-    with FakeEndpoint(counting, tmp_path / "of the server") as running:
+    model = tokenized(counting, tmp_path / "of the server")
+    with FakeEndpoint(model, forward_of(model)) as running:
         yield running
 
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 from fake_endpoint import FakeEndpoint, save_counting_model
-from tiny_models import tokenized
+from tiny_models import forward_of, tokenized
 
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.forward import ForwardPass
 
 QUICK = RetryPolicy(attempts=3, first=0.01, longest=0.01)
+Loaded = tuple[TokenizedModel, ForwardPass]
 Entry = Callable[..., TokenizedModel]
 
 
@@ -25,19 +27,34 @@ def counting_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def starting_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder for what is the same in all tests: converted tokenizers, and rows computed in this process."""
+    return tmp_path_factory.mktemp("counting-data")
+
+
+@pytest.fixture(scope="session")
+def counting(counting_folder: Path, kept: Path) -> Loaded:
+    """The model in memory, as every server runs it."""
+    model = tokenized(counting_folder, kept)
+    return model, forward_of(model)
+
+
+@pytest.fixture(scope="session")
+def starting(tmp_path_factory: pytest.TempPathFactory, kept: Path) -> Loaded:
     """The same, with a tokenizer that puts a start token in front by itself."""
-    return save_counting_model(tmp_path_factory.mktemp("counting") / "starting", adds_bos=True)
+    folder = save_counting_model(tmp_path_factory.mktemp("counting") / "starting", adds_bos=True)
+    model = tokenized(folder, kept)
+    return model, forward_of(model)
 
 
 @pytest.fixture
-def server(counting_folder: Path, tmp_path: Path, one_thread: None) -> Iterator[FakeEndpoint]:
-    with FakeEndpoint(counting_folder, tmp_path) as running:
+def server(counting: Loaded, one_thread: None) -> Iterator[FakeEndpoint]:
+    with FakeEndpoint(*counting) as running:
         yield running
 
 
 @pytest.fixture
-def behind(server: FakeEndpoint, counting_folder: Path, tmp_path: Path) -> Entry:
+def behind(server: FakeEndpoint, kept: Path) -> Entry:
     """The model behind the server, by dialect and what else an endpoint or an entry says."""
 
     def make(dialect: str = "vllm", entry: dict[str, Any] | None = None, **endpoint: Any) -> TokenizedModel:
@@ -46,7 +63,7 @@ def behind(server: FakeEndpoint, counting_folder: Path, tmp_path: Path) -> Entry
             server.form, server.bos, server.takes = "llama_cpp", server.model.start_token_id, (str,)
             entry = {"start_token_policy": "tokenizer", **(entry or {})}
         fields = {"window": 100, **(entry or {}), "backend": "openai", "endpoint": given}
-        return tokenized(server.model.located.folder, tmp_path, **fields)
+        return tokenized(server.model.located.folder, kept, **fields)
 
     return make
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ DIALECTS = ("vllm", "sglang", "completions", "llama_cpp")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_is_found(dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+def test_what_is_found(dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, kept: Path) -> None:
     model = behind(dialect)
     found = probe(model, asking(model))
     assert (found.noise, found.first_is_null, found.largest_n) == (0.0, True, 20)
     assert found.takes_ids == (dialect != "llama_cpp")
     assert found.server == ("vllm-0.32.0-0" if dialect == "vllm" else None)
-    local = tokenized(server.model.located.folder, server.model.located.folder.parent, start_token="<s>", window=100)
+    local = tokenized(server.model.located.folder, kept, start_token="<s>", window=100)
     for text, values in zip(TEXTS, found.values, strict=True):
         expected = twin_statistics(local, server.forward, text)["logprob"][dialect == "llama_cpp" :]
         np.testing.assert_allclose(values, expected[: len(values)], atol=1e-4)
@@ -169,7 +170,7 @@ def test_special_tokens_that_the_server_reads_as_text(server: FakeEndpoint, behi
         def encode(self, texts: list[str], *, add_special_tokens: bool) -> Any:
             return encode(texts, add_special_tokens=add_special_tokens, special_as_text=True)
 
-    object.__setattr__(server.model, "tokenizer", AsText())
+    server.model = replace(server.model, tokenizer=AsText())  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="reads a text that spells </s> otherwise"):
         probe(model, asking(model))
 

@@ -9,23 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_endpoint import FakeEndpoint, Json
-from tiny_models import SENTENCES, forward_of, tokenized
+from tiny_models import SENTENCES, tokenized
 
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.endpoints.asked import Endpoints
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.probe import probe
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backends import in_memory, open_backend
 from audit_pipeline.token_statistics.encode import encode_prefix
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import Kind, read_statistics
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
 Entry = Callable[..., TokenizedModel]
+InProcess = Callable[..., dict[str, Any]]
+Loaded = tuple[TokenizedModel, ForwardPass]
 Asking = Callable[..., Client]
 
 LONG = " ".join(SENTENCES)
@@ -54,11 +57,19 @@ def rows_of(model: TokenizedModel, data: Path, kind: Kind = "base", texts: Seque
     return {row["text_sha256"]: row for row in read_statistics(model, texts, DataPaths(data), kind).to_pylist()}
 
 
-def in_process(folder: Path, data: Path, kinds: Sequence[Kind] = ("base",), **entry: Any) -> TokenizedModel:
-    model = tokenized(folder, data, **{"window": 100, **entry})
-    forward = forward_of(model)
-    compute(model, TEXTS, DataPaths(data), lambda: forward, kinds=kinds)
-    return model
+@pytest.fixture
+def in_process(counting: Loaded, one_thread: None, kept: Path) -> Callable[..., dict[str, Any]]:
+    """Rows of the texts computed in this process, by the model that counts unless another is given. They are kept."""
+
+    def rows(
+        kind: Kind = "base", texts: Sequence[str] = TEXTS, loaded: Loaded = counting, **entry: Any
+    ) -> dict[str, Any]:
+        model, forward = loaded
+        local = tokenized(model.located.folder, kept, **{"window": 100, **entry})
+        compute(local, texts, DataPaths(kept), lambda: forward, kinds=(kind,))
+        return rows_of(local, kept, kind, texts)
+
+    return rows
 
 
 def assert_same(ours: dict[str, Any], theirs: dict[str, Any], given: set[str], skipped: int = 0) -> None:
@@ -77,21 +88,19 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any], given: set[str], s
 @pytest.mark.parametrize("dialect", ["vllm", "sglang", "completions"])
 @pytest.mark.parametrize("policy", ["always", "tokenizer"])
 def test_rows_are_those_in_process(
-    dialect: str, policy: str, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+    dialect: str, policy: str, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
 ) -> None:
-    local = in_process(counting_folder, tmp_path / "local", start_token_policy=policy)
     model = behind(dialect, {"start_token_policy": policy})
     summary = run(model, asking(model), tmp_path / "remote")
     assert summary.texts_computed == len(TEXTS) - (1 if policy == "always" else 2)
-    assert_same(rows_of(model, tmp_path / "remote"), rows_of(local, tmp_path / "local"), GIVEN[dialect])
+    assert_same(rows_of(model, tmp_path / "remote"), in_process(start_token_policy=policy), GIVEN[dialect])
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang"])
-def test_best_tokens(dialect: str, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path) -> None:
-    local = in_process(counting_folder, tmp_path / "local", ("topk",))
+def test_best_tokens(dialect: str, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path) -> None:
     model = behind(dialect)
     run(model, asking(model), tmp_path / "remote", kinds=("topk",))
-    ours, theirs = rows_of(model, tmp_path / "remote", "topk"), rows_of(local, tmp_path / "local", "topk")
+    ours, theirs = rows_of(model, tmp_path / "remote", "topk"), in_process("topk")
     assert len(ours) == len(TEXTS)
     for sha256, row in ours.items():
         assert row["k"] == 20
@@ -100,45 +109,38 @@ def test_best_tokens(dialect: str, behind: Entry, asking: Asking, counting_folde
 
 
 def test_the_mass_of_the_best_40(
-    server: FakeEndpoint, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+    server: FakeEndpoint, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
 ) -> None:
     server.best = 40
-    model, local = behind(top_logprobs=40), tokenized(counting_folder, tmp_path, window=100)
-    forward, client = forward_of(local), asking(model)
-    rows = []
-    for one, ready in ((local, forward), (model, EndpointBackend(model, client, probe(model, client)))):
-        data = DataPaths(tmp_path / type(ready).__name__)
-        compute(one, SENTENCES, data, lambda ready=ready: ready, kinds=("extraction",))
-        found = read_statistics(one, SENTENCES, data, "extraction").to_pylist()
-        rows.append({row["text_sha256"]: row for row in found})
-    assert len(rows[0]) == len(SENTENCES)
-    for sha256, row in rows[0].items():
+    model = behind(top_logprobs=40)
+    run(model, asking(model), tmp_path, SENTENCES, ("extraction",))
+    ours = rows_of(model, tmp_path, "extraction", SENTENCES)
+    assert len(ours) == len(SENTENCES)
+    for sha256, row in in_process("extraction", SENTENCES).items():
         for name in ("logprob", "log_mass_40", "argmax_id", "rank"):
-            np.testing.assert_allclose(row[name], rows[1][sha256][name], atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(row[name], ours[sha256][name], atol=1e-5, err_msg=name)
 
 
 def test_means_and_deviations_of_the_plugin(
-    server: FakeEndpoint, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+    server: FakeEndpoint, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
 ) -> None:
     server.plugin, server.best = True, -1
-    local = in_process(counting_folder, tmp_path / "local", ("base", "topk"))
     model = behind(moments=True)
     run(model, asking(model), tmp_path / "remote", kinds=("base", "topk"))
     given = GIVEN["vllm"] | {"mean", "std"}
-    assert_same(rows_of(model, tmp_path / "remote"), rows_of(local, tmp_path / "local"), given)
+    assert_same(rows_of(model, tmp_path / "remote"), in_process(), given)
     assert len(rows_of(model, tmp_path / "remote", "topk")) == len(TEXTS)
 
 
 def test_strings_are_sent_where_ids_are_not_taken(
-    server: FakeEndpoint, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+    server: FakeEndpoint, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
 ) -> None:
     """The start token is spelled then: its row means the same."""
     server.takes = (str,)
-    local = in_process(counting_folder, tmp_path / "local")
     model = behind("completions")
     run(model, asking(model), tmp_path / "remote")
     assert isinstance(server.bodies()[-1]["prompt"], str)
-    assert_same(rows_of(model, tmp_path / "remote"), rows_of(local, tmp_path / "local"), GIVEN["completions"])
+    assert_same(rows_of(model, tmp_path / "remote"), in_process(), GIVEN["completions"])
 
 
 def test_a_string_that_the_server_cuts_otherwise_is_refused_by_name(
@@ -172,30 +174,29 @@ def test_a_window_that_no_string_means_is_refused_by_name(
 
 
 def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_token(
-    server: FakeEndpoint, behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path
+    server: FakeEndpoint, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
 ) -> None:
-    local = in_process(counting_folder, tmp_path / "local", start_token="<s>")
     model = behind("llama_cpp")
     texts = [text for text in TEXTS if text != LONG]
     run(model, asking(model), tmp_path / "remote", texts)
-    ours, theirs = rows_of(model, tmp_path / "remote", texts=texts), rows_of(local, tmp_path / "local", texts=texts)
+    ours, theirs = rows_of(model, tmp_path / "remote", texts=texts), in_process(texts=texts, start_token="<s>")
     for sha256, row in ours.items():
         np.testing.assert_array_equal(row["token_id"], theirs[sha256]["token_id"][1:])
         np.testing.assert_allclose(row["logprob"], theirs[sha256]["logprob"][1:], atol=1e-5)
         np.testing.assert_allclose(row["max_logprob"], theirs[sha256]["max_logprob"][1:], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_llama_cpp_where_the_tokenizer_puts_the_start_token_in_front_too(
-    starting_folder: Path, asking: Asking, one_thread: None, tmp_path: Path
+    starting: Loaded, in_process: InProcess, asking: Asking, kept: Path, tmp_path: Path
 ) -> None:
-    with FakeEndpoint(starting_folder, tmp_path / "served") as server:
+    with FakeEndpoint(*starting) as server:
         server.form, server.bos, server.takes = "llama_cpp", server.model.start_token_id, (str,)
         endpoint = {"url": server.url, "model": "tiny", "dialect": "llama_cpp"}
         policy = {"start_token_policy": "tokenizer", "window": 100}
-        model = tokenized(starting_folder, tmp_path / "remote", backend="openai", endpoint=endpoint, **policy)
+        model = tokenized(starting[0].located.folder, kept, backend="openai", endpoint=endpoint, **policy)
         run(model, asking(model), tmp_path / "remote")
-    local = in_process(starting_folder, tmp_path / "local", **policy)
-    ours, theirs = rows_of(model, tmp_path / "remote"), rows_of(local, tmp_path / "local")
+    ours, theirs = rows_of(model, tmp_path / "remote"), in_process(loaded=starting, **policy)
     assert_same(ours, theirs, GIVEN["llama_cpp"], skipped=1)
 
 
@@ -205,18 +206,19 @@ def test_llama_cpp_refuses_a_text_that_spells_the_start_token(behind: Entry, ask
         run(model, asking(model), tmp_path, ["It says <s>"])
 
 
-def test_texts_behind_a_prefix(behind: Entry, asking: Asking, counting_folder: Path, tmp_path: Path) -> None:
+def test_texts_behind_a_prefix(behind: Entry, asking: Asking, counting: Loaded, kept: Path, tmp_path: Path) -> None:
     texts = SENTENCES[:3]
     rows = []
     for number, dialect in enumerate((None, "vllm", "sglang")):
         data = DataPaths(tmp_path / str(number))
         model = (
-            tokenized(counting_folder, data.root, window=200) if dialect is None else behind(dialect, {"window": 200})
+            tokenized(counting[0].located.folder, kept, window=200)
+            if dialect is None
+            else behind(dialect, {"window": 200})
         )
         prefix = encode_prefix(model, "One sentence stands before another. ")
         if dialect is None:
-            forward = forward_of(model)
-            compute_prefixed(model, texts, prefix, data, lambda forward=forward: forward)
+            compute_prefixed(model, texts, prefix, data, lambda: counting[1])
         else:
             client = asking(model)
             ready = EndpointBackend(model, client, probe(model, client))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.endpoints.asked import Endpoints, sent_to
+from audit_pipeline.endpoints.in_use import Endpoints, sent_to
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.config import Endpoint, ModelEntry

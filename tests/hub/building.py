@@ -1,8 +1,10 @@
-"""Run by test_hub_data_sets.py: the benchmarks of those names built, and what became of each."""
+"""Run by test_hub_data_sets.py: the benchmarks of those names built, and what became of each. With [a name,
+HF_TOKEN] in place of a name, that token is set first."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from audit_pipeline.benchmarks.build import build
@@ -12,7 +14,10 @@ from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.dagster.retries import is_transient
 
 
-def built(name: str) -> dict[str, object]:
+def built(name: str, token: str | None = None) -> dict[str, object]:
+    if token is not None:
+        # The client reads it anew for each request.
+        os.environ["HF_TOKEN"] = token
     [spec] = resolve(name)
     try:
         report = build(spec, DataPaths.from_environment(), "run")
@@ -28,4 +33,4 @@ def built(name: str) -> dict[str, object]:
     }
 
 
-print(json.dumps([built(name) for name in json.loads(sys.argv[1])]))
+print(json.dumps([built(*([one] if isinstance(one, str) else one)) for one in json.loads(sys.argv[1])]))

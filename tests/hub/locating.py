@@ -1,8 +1,10 @@
-"""Run by test_hub_models.py: what becomes of each model (hub id, revision) when it is located."""
+"""Run by test_hub_models.py: what becomes of each model (hub id, revision, and HF_TOKEN where it is set) when it is
+located."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -13,7 +15,10 @@ from audit_pipeline.models.locate import locate
 from audit_pipeline.operate.dagster.retries import is_transient
 
 
-def located(hub: str, revision: str | None) -> dict[str, object]:
+def located(hub: str, revision: str | None, token: str | None = None) -> dict[str, object]:
+    if token is not None:
+        # The client reads it anew for each request.
+        os.environ["HF_TOKEN"] = token
     try:
         found = locate(ModelEntry(name=hub, hub=hub, revision=revision))
     except AuditError as error:

@@ -41,6 +41,7 @@ def texts_in(content: bytes, column: str) -> list[list[object]]:
     return sorted([row[column], row["label"]] for row in rows)
 
 
+@pytest.mark.slow
 def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
     hub: HubServer, told: Told, shipped: dict[str, Repository], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +125,8 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
         "file_4": "the data set maker/open holds no file data/test.jsonl; correct files",
         "script_4": "split train of the data set maker/script cannot be read (Dataset scripts are no longer supported",
     }
-    *found, good, subset = told("building.py", *expected, "good_4", "subset_4", **environment)
+    asked = (*expected, "good_4", "subset_4", ("gated_4", STRANGER))
+    *found, good, subset, stranger = told("building.py", *asked, **environment)
     for one, message in zip(found, expected.values(), strict=True):
         assert message in one["error"]
         assert "to a folder that holds" in one["error"]
@@ -134,7 +136,6 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
     assert [text for text, _ in subset["texts"]] == [row["input"] for row in ROWS[:4]]
     [provenance] = subset["provenance"]
     assert (provenance["subset"], provenance["split"], provenance["revision"]) == ("two", "test", None)
-    [stranger] = told("building.py", "gated_4", HF_TOKEN=STRANGER, **environment)
     assert "maker/gated is gated, and HF_TOKEN may not read it" in stranger["error"]
 
 
@@ -158,6 +159,7 @@ def test_what_may_pass_is_waited_for_or_told(
     assert waits["texts"] == cut["texts"] == texts_in(rows, "input")
 
 
+@pytest.mark.slow
 def test_another_version_than_the_one_that_is_meant_is_never_read(
     hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
 ) -> None:

@@ -27,6 +27,7 @@ def files(tiny_folder: Callable[[str], Path]) -> dict[str, bytes]:
     return files_of(tiny_folder("llama"))
 
 
+@pytest.mark.slow
 def test_a_model_is_scored_by_id_and_revision_and_again_offline(
     hub: HubServer, cli: Cli, files: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -67,24 +68,24 @@ def test_what_is_refused_says_why_and_is_not_asked_again(hub: HubServer, told: T
     pickled = {name: content for name, content in files.items() if not name.endswith(".safetensors")}
     hub.add("model", "maker/pickled", {**pickled, "pytorch_model.bin": b"cos\nsystem\n"})
     asked = [("maker/gated", None), ("maker/open", "v9"), ("maker/none", None), ("maker/pickled", None)]
-    gated, revision, none, pickle = told("locating.py", *asked)
+    with_tokens = [("maker/gated", None, STRANGER), ("maker/none", None, STRANGER), ("maker/gated", None, TOKEN)]
+    gated, revision, none, pickle, stranger, nobody, let_in = told("locating.py", *asked, *with_tokens)
     assert "maker/gated is gated: accept its terms on the hub and set HF_TOKEN" in gated["error"]
     assert "maker/open@v9 has no revision v9" in revision["error"]
     assert "maker/none is not on the hub, or is private: check the name, or set HF_TOKEN" in none["error"]
     assert "maker/pickled holds no weights as safetensors: pickled weights" in pickle["error"]
     assert not hub.asked("pytorch_model.bin", "HEAD")
     assert not hub.asked("pytorch_model.bin")
-    stranger, nobody = told("locating.py", ("maker/gated", None), ("maker/none", None), HF_TOKEN=STRANGER)
     assert "maker/gated is gated, and HF_TOKEN may not read it: accept its terms" in stranger["error"]
     assert "maker/none is not on the hub, or is private" in nobody["error"]
     for one in (gated, revision, none, pickle, stranger, nobody):
         assert one["transient"] is False
         assert "\n" not in one["error"]
-    [let_in] = told("locating.py", ("maker/gated", None), HF_TOKEN=TOKEN)
     assert files_of(Path(let_in["folder"])) == files
     assert let_in["from"] == "hub maker/gated"
 
 
+@pytest.mark.slow
 def test_a_command_ends_with_that_one_line(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a text\n")
     options = ("--texts", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "out.parquet"))
@@ -94,6 +95,7 @@ def test_a_command_ends_with_that_one_line(cli: Cli, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: dict[str, bytes]) -> None:
     names = ("busy", "waits", "reset", "broken", "cut")
     large = {**files, "model.safetensors": bytes(range(256)) * (12 << 12)}
@@ -122,6 +124,7 @@ def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: 
     assert files_of(Path(again["folder"])) == files
 
 
+@pytest.mark.slow
 def test_without_the_hub_the_cache_is_used_where_it_holds_the_model(
     hub: HubServer, told: Told, files: dict[str, bytes]
 ) -> None:

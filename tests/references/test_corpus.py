@@ -193,6 +193,24 @@ def test_a_data_set_goes_on_from_any_place(hub_files: list[str]) -> None:
     resumed_everywhere(lambda state: HubStream("the data set x/y", hub_files, "text", state))  # type: ignore[arg-type]
 
 
+def test_a_count_that_goes_on_is_refused_where_no_row_can_be_used(hub_files: list[str]) -> None:
+    lines = b'{"text": null}\n' + b'{"text": 1}\n' * 1500
+    Path(hub_files[0]).write_bytes(gzip.compress(lines))
+    first = HubStream("x/y", hub_files[:1], "text", None)
+    items = iter(first)
+    assert all(isinstance(next(items), Skipped) for _ in range(600))
+    state = json.loads(json.dumps(first.state()))
+    with pytest.raises(DataError, match=r"none of its first 1,000 rows can be used; the first: column 'text' is null"):
+        list(HubStream("x/y", hub_files[:1], "text", state))
+    # What a state of an earlier version does not say is taken for the better.
+    of_old = {name: state[name] for name in ("group", "row", "inner")}
+    assert len(list(HubStream("x/y", hub_files[:1], "text", of_old))) == 901
+    Path(hub_files[0]).write_bytes(gzip.compress(GOOD + lines))
+    used = HubStream("x/y", hub_files[:1], "text", None)
+    assert isinstance(next(iter(used)), str)
+    assert len(list(HubStream("x/y", hub_files[:1], "text", used.state()))) == len(TEXTS) - 1 + 1501
+
+
 def test_a_data_set_that_cannot_be_read_says_what_to_do(hub_files: list[str]) -> None:
     Path(hub_files[1]).write_bytes(gzip.compress(b'{"text": "\xff"}'))
     with pytest.raises(DataError, match=r"x/y cannot be read behind row 0 \('utf-8' codec can't decode byte 0xff"):

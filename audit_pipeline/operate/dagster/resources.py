@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.data_folder import make_private
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster.engine import Engine, chosen_engine
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.endpoints.asked import Endpoints
+from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card

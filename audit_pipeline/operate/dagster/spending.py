@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import dagster as dg
 
-from audit_pipeline.endpoints.asked import Endpoints
+from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.limits import Limits
 
 COMMAND_TAG = "corpus_audit/command"

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.documents import version_of_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.whole import OF_AUDITS, load_configuration
-from audit_pipeline.endpoints.asked import Endpoints
+from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, standing_models
 from audit_pipeline.models.load import TokenizedModel
