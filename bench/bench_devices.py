@@ -25,10 +25,10 @@ from bench_token_statistics import texts_from_addresses
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.ready import forward_pass
-from audit_pipeline.token_statistics.run import TOKEN_BUDGET
 from audit_pipeline.token_statistics.windows import Window, batches, windows_of
 
 WANTED = ("logprob", "mean", "std", "max_logprob", "argmax_id", "rank")

@@ -168,9 +168,15 @@ class DataPaths:
         """What probes found of one model behind an interface."""
         return self.root / "models" / "endpoints" / f"{digest_of_entry}.json"
 
-    def load_check(self, model_fingerprint: str) -> Path:
-        """What the check at loading found out about a model's forward pass on this machine."""
-        return self.root / "models" / "checks" / f"{model_fingerprint}.json"
+    def load_check(self, model_fingerprint: str, division: str | None = None) -> Path:
+        """What the check at loading found out about a model's forward pass on this machine; ``division`` says how it
+        lies on several devices."""
+        name = model_fingerprint if division is None else f"{model_fingerprint}.{division}"
+        return self.root / "models" / "checks" / f"{name}.json"
+
+    def load_checks(self, model_fingerprint: str) -> list[Path]:
+        """Those that are there, of every division."""
+        return sorted(self.load_check(model_fingerprint).parent.glob(f"{model_fingerprint}.*json"))
 
     @property
     def digest_cache(self) -> Path:

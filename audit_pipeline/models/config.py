@@ -155,6 +155,13 @@ class ModelEntry(StrictSettings):
     )
     notes: str | None = None
 
+    @property
+    def division(self) -> str | None:
+        """How the model lies on several devices, in a word; None on one."""
+        if self.tensor_parallel is not None:
+            return f"tensor_parallel={self.tensor_parallel}"
+        return None if self.devices is None else f"devices={self.devices}"
+
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package, self.control)) != 1:

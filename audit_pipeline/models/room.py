@@ -7,7 +7,7 @@ What belongs here: bytes in memory, what devices have, and both in words. What d
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.architecture import cannot_read
 from audit_pipeline.models.load import TokenizedModel
@@ -23,6 +24,17 @@ from audit_pipeline.models.load import TokenizedModel
 # The numbers of quantised weights stay as they are published; plain ones become the entry's dtype.
 _PLAIN = {"F64", "F32", "F16", "BF16"}
 _BYTES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
+
+# Where Linux says what a group of processes may have of the memory: its limit, what it uses, what it can give back.
+_GROUPS, _GROUPS_OF_THIS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_Names = tuple[tuple[str, ...], ...]
+_VERSION_2: _Names = (("memory.max",), ("memory.current",), ("memory.stat", "inactive_file"))
+_VERSION_1: _Names = (
+    ("memory.limit_in_bytes",),
+    ("memory.usage_in_bytes",),
+    ("memory.stat", "total_inactive_file"),
+)
+_FOR_WEIGHTS = 0.9
 
 
 @dataclass(frozen=True)
@@ -50,9 +62,56 @@ def require_device(device: str) -> None:
 
 
 def main_memory() -> Memory:
-    """The memory of the CPU."""
+    """The memory of the CPU: the machine's, or what this process may have of it."""
     found = psutil.virtual_memory()
-    return Memory(found.total, found.available)
+    try:
+        groups = _GROUPS_OF_THIS.read_text(encoding="utf-8")
+    except OSError:
+        # Not Linux.
+        groups = ""
+    return within_limits(Memory(found.total, found.available), groups, _GROUPS)
+
+
+def within_limits(memory: Memory, groups: str, root: Path) -> Memory:
+    """What is left of ``memory`` to a process in these control ``groups`` (the lines of /proc/self/cgroup), whose
+    limits stand below ``root``, in version 2 or 1.
+
+    Pages of files that are not in use count as free: the kernel gives them back before anything fails.
+    """
+    for folder, names in _groups_with_limits(groups, root):
+        limit, used, unused = (_number_in(folder, *name) for name in names)
+        if limit is not None and used is not None:
+            free = max(0, limit - used + (unused or 0))
+            memory = Memory(min(memory.total, limit), min(memory.free, free))
+    return memory
+
+
+def _groups_with_limits(groups: str, root: Path) -> Iterator[tuple[Path, _Names]]:
+    """The folder of every group that bounds memory, from the innermost outwards, and where its numbers stand."""
+    for line in groups.splitlines():
+        _, kinds, path = line.split(":", maxsplit=2)
+        is_first = "memory" in kinds.split(",")
+        if kinds and not is_first:
+            continue
+        inner = Path(path.lstrip("/"))
+        base, names = (root / "memory", _VERSION_1) if is_first else (root, _VERSION_2)
+        # In a container the group's own path may be one outside of it; the outermost is then the container's.
+        yield from ((base / one, names) for one in (inner, *inner.parents))
+
+
+def _number_in(folder: Path, file: str, field: str | None = None) -> int | None:
+    """The number in a file, or behind the name of a field; None where there is none ('max', or no such file)."""
+    try:
+        words = (folder / file).read_text(encoding="utf-8").split()
+    except OSError:
+        return None
+    found = words[0] if field is None else dict(zip(words[::2], words[1::2], strict=True)).get(field, "")
+    return int(found) if found.isdecimal() else None
+
+
+def for_weights() -> int:
+    """The bytes of main memory that layers may take where others lie on disk: a pass takes some, too."""
+    return int(_FOR_WEIGHTS * main_memory().free)
 
 
 def gpus() -> list[Memory]:
@@ -70,14 +129,27 @@ def weight_bytes(tokenized: TokenizedModel, device: str) -> int:
     if quantisation is not None and not quantisation.stays_packed(device):
         return parameters(tokenized) * _itemsize(tokenized)
     try:
-        files = sorted(tokenized.weights_folder.glob("*.safetensors"))
-        found = sum(_bytes_in(file, tokenized) for file in files)
-    except (SafetensorError, OSError) as error:
+        found = sum(_bytes_in(file, tokenized) for file in weight_files(tokenized.weights_folder))
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
         if tokenized.located.gguf is None:
             raise cannot_read(tokenized.entry.name, tokenized.weights_folder, "weights", error) from error
         found = 0
     # A .gguf that has not been converted yet, or has to be again.
     return found or parameters(tokenized) * _itemsize(tokenized)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files in ``folder`` that weights are read from, as transformers chooses them: another of the same weights may
+    stand beside them.
+
+    Raises OSError, ValueError and KeyError where the index of several files cannot be read.
+    """
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.exists():
+        return [single]
+    if index.exists():
+        return [folder / name for name in sorted(set(read_json(index)["weight_map"].values()))]
+    return sorted(folder.glob("*.safetensors"))
 
 
 def _bytes_in(file: Path, tokenized: TokenizedModel) -> int:
@@ -118,19 +190,28 @@ def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
         number = torch.device(device).index or 0
         return _fit(head, needed, needed, every[number : number + 1], "the GPU")
     if len(every) < ranks:
-        words = f"{head}; tensor_parallel: {ranks} takes as many GPUs, and there are {len(every)}."
-        return Fit(needed, now=False, ever=False, words=words)
+        return Fit(needed, now=False, ever=False, words=f"{head}; {_too_few(ranks, len(every))}.")
     return _fit(f"{head}, {_gb(needed // ranks)} a GPU", needed, needed // ranks, every[:ranks], "the fullest GPU")
 
 
 def require_room(tokenized: TokenizedModel, device: str) -> None:
     """Raise ModelError where the weights cannot fit, whatever else is in memory."""
+    ranks, on_gpus = tokenized.entry.tensor_parallel, device.startswith("cuda")
+    if on_gpus and ranks is not None and len(every := gpus()) < ranks:
+        raise ModelError(
+            f"{tokenized.entry.name} cannot be divided on this machine: {_too_few(ranks, len(every))}; set "
+            "devices: auto or a smaller tensor_parallel in its entry (docs/new-model.md)"
+        )
     fit = fit_of(tokenized, device)
     if not fit.ever:
         raise ModelError(
             f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto or tensor_parallel in its entry, "
             "or a smaller dtype (docs/new-model.md)"
         )
+
+
+def _too_few(ranks: int, there: int) -> str:
+    return f"tensor_parallel: {ranks} takes as many GPUs, and there {'is' if there == 1 else 'are'} {there}"
 
 
 def _fit(head: str, needed: int, share: int, devices: Sequence[Memory], where: str) -> Fit:
@@ -141,7 +222,10 @@ def _fit(head: str, needed: int, share: int, devices: Sequence[Memory], where: s
 
 def _on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
     memory, swap = main_memory(), psutil.swap_memory().total
-    fit = _fit(head, needed, needed, [memory], "main memory")
+    where = "main memory"
+    if to_disk:
+        memory, where = Memory(memory.total, for_weights()), f"{where}, of which a tenth is left to the pass,"
+    fit = _fit(head, needed, needed, [memory], where)
     rest = " What has no room stays on disk and is read anew for every batch, which is slow." if to_disk else ""
     return Fit(needed, fit.now, to_disk or needed <= memory.total + swap, fit.words + ("" if fit.now else rest))
 

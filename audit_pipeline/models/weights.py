@@ -23,7 +23,7 @@ from audit_pipeline.models.kept import weights_are_whole
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.quantised import require_package
-from audit_pipeline.models.room import main_memory, require_device, require_room
+from audit_pipeline.models.room import for_weights, require_device, require_room, weight_files
 
 # Converted weights are kept where so much stays free beside them.
 _LEFT_FREE = 2 << 30
@@ -86,7 +86,7 @@ def in_safetensors(tokenized: TokenizedModel, tell: Callable[[str], None]) -> To
 def _on_all(tokenized: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
     plain = in_safetensors(tokenized, tell)
     # Else the library would take the GPUs as well.
-    room = {"cpu": main_memory().free} if device == "cpu" else None
+    room = {"cpu": for_weights()} if device == "cpu" else None
     model = _from_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
     tell(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
     return model
@@ -183,7 +183,7 @@ def _from_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
 
 def _require_own_vocabulary(located: LocatedModel) -> None:
     config = AutoConfig.from_pretrained(located.folder, trust_remote_code=located.entry.trust_remote_code)
-    require_vocabulary_in(config, sorted(located.folder.glob("*.safetensors")), located.entry.name)
+    require_vocabulary_in(config, weight_files(located.folder), located.entry.name)
 
 
 def _keep(model: Any, tokenized: TokenizedModel, tell: Callable[[str], None]) -> None:

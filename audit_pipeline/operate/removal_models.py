@@ -72,7 +72,7 @@ def kept_of_model(name: str, lineage: Mapping[str, Iterable[Path]], paths: DataP
         Lot.of("converted tokenizers", map(paths.kept_tokenizers, tokenizers)),
         Lot.of("converted weights", (converted_of(one, paths) for one in weights)),
         Lot("what was seen behind endpoints", tuple(path for path in map(paths.endpoint, endpoints) if path.exists())),
-        Lot("checks at loading", tuple(path for path in map(paths.load_check, models) if path.exists())),
+        Lot("checks at loading", tuple(path for one in models for path in paths.load_checks(one))),
         Lot("cards", tuple(path for path in map(paths.model_card, models) if path.exists())),
     )
     return KeptOfModel(frozenset(models), lots, tuple(renamed), tuple(kept))

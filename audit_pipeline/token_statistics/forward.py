@@ -104,15 +104,18 @@ class ForwardPass:
         self._scratch = Scratch(self._end)
         self._layers = linear_layers(model)
         self._last_prefix: SharedPrefix | None = None
-        self._onednn = most_faster_with_onednn(self._layers) if known is None else known.onednn
+        self._onednn = self._agreed(most_faster_with_onednn(self._layers)) if known is None else known.onednn
+        # Made while the model is not run: within that, every layer looks as if another library held it.
+        head = head_of(model, config, linear_by(onednn=self._onednn))
         if known is None:
-            split, self.equal_lengths = self._check()
-            self._head = self._head_of() if split else None
+            split, self.equal_lengths = self._agreed(self._check(head))
+            self._head = head if split else None
             shareable = not (self.equal_lengths or self.length_step is not None or has_local_attention(config))
-            packed, shared = (self._check_packed(), self._check_shared()) if shareable else (False, False)
+            packed = shareable and self._agreed(self._check_packed())
+            shared = shareable and self._agreed(self._check_shared())
             known = LoadCheck(self._onednn, split, self.equal_lengths, packed, shared)
         self.checked = known
-        self._head = self._head_of() if known.split else None
+        self._head = head if known.split else None
         self.equal_lengths, self.packed = known.equal_lengths, known.packed
         self.shared_prefix = known.shared_prefix
 
@@ -126,18 +129,23 @@ class ForwardPass:
         """What ``function``, of a module's top level, finds with this pass as its first argument."""
         return function(self, *given)
 
-    def _head_of(self) -> Head | None:
-        return head_of(self.model, self._config, linear_by(onednn=self._onednn))
+    def _agreed(self, found: Found) -> Found:
+        """``found`` by the first of the processes that run in step, so that all go by the same; alone, by this one."""
+        if not self._in_step:
+            return found
+        of_first = [found]
+        torch.distributed.broadcast_object_list(of_first)
+        return of_first[0]
 
-    def _check(self) -> tuple[bool, bool]:
+    def _check(self, head: Head | None) -> tuple[bool, bool]:
         """Whether body and head apart give the model's own logits, and whether padding disturbs them."""
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         other = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         with self.running():
-            return self._check_with(ids, other)
+            return self._check_with(head, ids, other)
 
-    def _check_with(self, ids: torch.Tensor, other: torch.Tensor) -> tuple[bool, bool]:
+    def _check_with(self, head: Head | None, ids: torch.Tensor, other: torch.Tensor) -> tuple[bool, bool]:
         whole = self._whole(ids)
         if whole.isnan().any():
             raise ModelError(
@@ -145,7 +153,6 @@ class ForwardPass:
                 "its weights are damaged, or it needs another dtype (bfloat16 or float32)"
             )
         tolerance = _TOLERANCE[self.dtype]
-        head = self._head_of()
         try:
             split = head is not None and _same(self._logits_of(head, ids), whole, tolerance)
         except (AttributeError, TypeError, RuntimeError):

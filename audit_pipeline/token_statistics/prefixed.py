@@ -34,7 +34,7 @@ def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
 def runs_anew(model: TokenizedModel, where: Where) -> bool:
     """Whether the prefix is run again with every text, as far as the check at loading has told (ready.py)."""
     paths = where.paths if isinstance(where, Caches) else where
-    kept = read_json_if_whole(paths.load_check(model.identity.model_fingerprint))
+    kept = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.division))
     return kept is not None and not kept["found"].get("shared_prefix", True)
 
 

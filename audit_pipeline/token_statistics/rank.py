@@ -10,6 +10,7 @@ process ends, however it ends, this one does.
 from __future__ import annotations
 
 import os
+import pickle
 import queue
 import shutil
 import sys
@@ -50,8 +51,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Call:
-    """What is to be done with the model: ``function`` with the forward pass as its first argument."""
+    """What is to be done with the model: ``function`` with the forward pass as its first argument.
 
+    ``number`` stands in the answer, too.
+    """
+
+    number: int
     function: Callable[..., Any]
     given: tuple[Any, ...]
     named: Mapping[str, Any]
@@ -68,8 +73,10 @@ class Ready:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found (None from every rank but the first), and how many tokens were run for it."""
+    """What was found (None from every rank but the first) for the call of this ``number``, and how many tokens were run
+    for it."""
 
+    number: int
     found: Any
     tokens: int
     branch_tokens: int
@@ -93,35 +100,36 @@ class Failed:
 def serve() -> None:
     """Load the model, and run what comes, until the other end is closed."""
     connection = Connection(int(sys.argv[1]))
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     start: Start = connection.recv()
     threading.Thread(target=_listen, args=(connection, inbox, start.folder), daemon=True).start()
     forward: ForwardPass | None = None
-    todo: Call | None = None
+    message: bytes | None = None
     while True:
         try:
-            if todo is None:
+            if message is None:
                 forward = _loaded(start)
                 connection.send(
                     Ready(forward.checked, forward.length_step, sum(one.numel() for one in forward.model.parameters()))
                 )
             else:
                 assert forward is not None
-                connection.send(_answer(forward, todo, start.rank))
+                # Read here rather than where it is heard: what cannot be read is told like any other error.
+                connection.send(_answer(forward, pickle.loads(message), start.rank))  # noqa: S301  (our own)
         except torch.OutOfMemoryError as error:
             connection.send(NoMemory(str(error)))
         except AuditError as error:
             connection.send(Failed(str(error), is_told=True))
         except Exception:  # noqa: BLE001  (told to the process that writes, which raises it)
             connection.send(Failed(traceback.format_exc(), is_told=False))
-        todo = inbox.get()
+        message = inbox.get()
 
 
-def _listen(connection: Connection, inbox: queue.SimpleQueue[Any], folder: Path) -> None:
+def _listen(connection: Connection, inbox: queue.SimpleQueue[bytes], folder: Path) -> None:
     """Take what is sent, also while the model runs: so the end of the other process is noticed at once."""
     while True:
         try:
-            inbox.put(connection.recv())
+            inbox.put(connection.recv_bytes())
         except (EOFError, OSError):
             shutil.rmtree(folder, ignore_errors=True)
             # Not by an exception: the main thread may wait in a library for ranks that are gone.
@@ -151,4 +159,9 @@ def _loaded(start: Start) -> ForwardPass:
 def _answer(forward: ForwardPass, call: Call, rank: int) -> Answer:
     tokens, branch_tokens = forward.tokens_run, forward.branch_tokens_run
     found = call.function(forward, *call.given, **call.named)
-    return Answer(found if rank == 0 else None, forward.tokens_run - tokens, forward.branch_tokens_run - branch_tokens)
+    return Answer(
+        call.number,
+        found if rank == 0 else None,
+        forward.tokens_run - tokens,
+        forward.branch_tokens_run - branch_tokens,
+    )

@@ -1,7 +1,7 @@
 """A model divided over several processes, run as one in this process is (forward.py).
 
 What belongs here: starting and ending the ranks, sending them what they all run, and what to do where one of them
-fails. What does not: the ranks' own work (rank.py), the division (models/weights.py).
+fails. What does not: what they answer (answers.py), their own work (rank.py), the division (models/weights.py).
 
 This process holds no part of the model. A rank that dies leaves the others waiting in a library, out of which no
 exception leads; so they are all processes of their own, which this one can end at any time.
@@ -12,16 +12,15 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 import weakref
-from collections.abc import Callable, Collection, Generator, Sequence
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,8 +28,8 @@ import joblib
 import psutil
 import torch
 
-from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.answers import Process, answers_of, error_in
 from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics, Work
 from audit_pipeline.token_statistics.batches import run_batches
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
@@ -42,32 +41,12 @@ from audit_pipeline.token_statistics.forward import (
     LoadCheck,
     branches_in_words,
 )
-from audit_pipeline.token_statistics.rank import Answer, Call, Failed, NoMemory, Ready, Start, serve
+from audit_pipeline.token_statistics.rank import Answer, Call, Ready, Start, serve
 from audit_pipeline.token_statistics.windows import Window
 
-# Ranks wait for each other in every layer, so they are done at the same time; and where one has failed, another may
-# say better what the cause was.
-_IN_STEP_SECONDS, _LAST_WORDS_SECONDS = 120.0, 2.0
 _FEWEST_BRANCH_TOKENS = 512
-_LAST_LINE = 300
 
 _OfWindow = TypeVar("_OfWindow", WindowStatistics, WindowBranches)
-
-
-@dataclass(frozen=True)
-class _Gone:
-    """A rank that has ended by itself: its exit code, and the last that it said."""
-
-    code: int | None
-    words: str
-
-
-@dataclass(frozen=True)
-class _Process:
-    rank: int
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    log: Path
 
 
 class RankedPass:
@@ -89,7 +68,8 @@ class RankedPass:
         self._branch_tokens = BRANCH_TOKENS[self.device.type]
         self._too_many: dict[str, int] = {}
         self._has_prefix = False
-        self._started: list[_Process] = []
+        self._asked = 0
+        self._started: list[Process] = []
         self._end: Callable[[], object] = lambda: None
         ready = self._start()
         self.parameters, self.length_step, self.checked = ready.parameters, ready.length_step, ready.checked
@@ -187,38 +167,48 @@ class RankedPass:
 
     def _start(self) -> Ready:
         folder = Path(tempfile.mkdtemp(prefix="corpus-audit-ranks-"))
-        started: list[_Process] = []
+        started: list[Process] = []
         self._end = weakref.finalize(self, _end, started, folder)
-        for rank in range(self._ranks):
-            started.append(_launch(rank, self._ranks, folder))
-        self._started = started
-        for one in started:
-            start = Start(
-                self._model, one.rank, self._ranks, self.device.type, folder, self._known, self._branch_tokens
-            )
-            _send(one, start)
-        ready: Ready = self._first_answer(in_step=False)
+        with self._ended_by_errors():
+            for rank in range(self._ranks):
+                started.append(_launch(rank, self._ranks, folder))
+            self._started = started
+            for one in started:
+                start = Start(
+                    self._model, one.rank, self._ranks, self.device.type, folder, self._known, self._branch_tokens
+                )
+                _send(one, start)
+            ready: Ready = self._first_answer(in_step=False)
         return ready
 
     def _ask(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         if not self._started:
             self._start()
-        for one in self._started:
-            _send(one, Call(function, given, named))
-        answer: Answer = self._first_answer()
+        self._asked += 1
+        with self._ended_by_errors():
+            for one in self._started:
+                _send(one, Call(self._asked, function, given, named))
+            answer: Answer = self._first_answer(in_step=True)
+            if answer.number != self._asked:
+                raise RuntimeError(f"the ranks answered question {answer.number} where {self._asked} was asked")
         self.tokens_run += answer.tokens
         self.branch_tokens_run += answer.branch_tokens
         return answer.found
 
-    def _first_answer(self, *, in_step: bool = True) -> Any:
-        """The first rank's answer, once all have given theirs; all are ended where one has none to give."""
+    @contextmanager
+    def _ended_by_errors(self) -> Iterator[None]:
+        """Within it, an error ends all ranks, so that no answer is left for the next question; also Ctrl-C."""
         try:
-            answers = _answers(self._started, _IN_STEP_SECONDS if in_step else math.inf)
-            if error := _error(answers, self._ranks, self._model.entry.name):
-                raise error
+            yield
         except BaseException:
             self.close()
             raise
+
+    def _first_answer(self, *, in_step: bool) -> Any:
+        """The first rank's answer, once all have given theirs."""
+        answers = answers_of(self._started, in_step=in_step)
+        if error := error_in(answers, self._ranks, self._model.entry.name):
+            raise error
         return answers[0]
 
 
@@ -227,7 +217,7 @@ LocalPass = ForwardPass | RankedPass
 the other."""
 
 
-def _launch(rank: int, ranks: int, folder: Path) -> _Process:
+def _launch(rank: int, ranks: int, folder: Path) -> Process:
     here, there = socket.socketpair()
     log = folder / f"{rank}.log"
     try:
@@ -244,7 +234,7 @@ def _launch(rank: int, ranks: int, folder: Path) -> _Process:
             )
     finally:
         there.close()
-    return _Process(rank, process, Connection(here.detach()), log)
+    return Process(rank, process, Connection(here.detach()), log)
 
 
 def _environment(rank: int, ranks: int) -> dict[str, str]:
@@ -266,7 +256,7 @@ def _environment(rank: int, ranks: int) -> dict[str, str]:
     }
 
 
-def _send(to: _Process, message: object) -> None:
+def _send(to: Process, message: object) -> None:
     try:
         to.connection.send(message)
     except (BrokenPipeError, ConnectionResetError):
@@ -274,60 +264,7 @@ def _send(to: _Process, message: object) -> None:
         return
 
 
-def _answers(started: Sequence[_Process], in_step: float) -> dict[int, Any]:
-    """What each rank has answered; those are left out that have not, so long after the first or after a failure."""
-    waiting = {one.connection: one for one in started}
-    answers: dict[int, Any] = {}
-    until = math.inf
-    while waiting and (now := time.monotonic()) < until:
-        spoken = wait(list(waiting), None if until == math.inf else until - now)
-        for one in [waiting.pop(connection) for connection in list(waiting) if connection in spoken]:
-            answers[one.rank] = _received(one)
-            is_well = isinstance(answers[one.rank], Answer | Ready)
-            until = min(until, time.monotonic() + (in_step if is_well else _LAST_WORDS_SECONDS))
-    return answers
-
-
-def _received(one: _Process) -> Any:
-    try:
-        return one.connection.recv()
-    except (EOFError, ConnectionResetError):
-        code = one.process.wait()
-        lines = one.log.read_text(encoding="utf-8", errors="replace").split("\n") if one.log.exists() else []
-        return _Gone(code, next((line.strip() for line in reversed(lines) if line.strip()), "")[:_LAST_LINE])
-
-
-def _error(answers: dict[int, Any], ranks: int, name: str) -> Exception | None:
-    """What went wrong, the cause before its consequences; None where every rank has answered."""
-    for rank, answer in answers.items():
-        if isinstance(answer, NoMemory):
-            return torch.OutOfMemoryError(f"rank {rank}: {answer.words}")
-    for answer in answers.values():
-        if isinstance(answer, Failed) and answer.is_told:
-            return ModelError(answer.words)
-    for rank, answer in answers.items():
-        if isinstance(answer, _Gone):
-            how = (
-                f"was ended by {signal.Signals(-answer.code).name}"
-                if answer.code is not None and answer.code < 0
-                else f"ended with exit code {answer.code}"
-            )
-            return ModelError(
-                f"{name} is divided over {ranks} processes, and rank {rank} {how}, so that the others were ended too; "
-                f"what is computed is kept: run it again{f' (it said last: {answer.words})' if answer.words else ''}"
-            )
-    for rank, answer in answers.items():
-        if isinstance(answer, Failed):
-            return RuntimeError(f"rank {rank} of {name} failed:\n{answer.words}")
-    if silent := sorted(set(range(ranks)) - set(answers)):
-        return ModelError(
-            f"{name} is divided over {ranks} processes, and they are out of step: rank {silent[0]} has not answered "
-            f"{_IN_STEP_SECONDS:.0f} s after another; what is computed is kept: run it again"
-        )
-    return None
-
-
-def _end(started: Sequence[_Process], folder: Path) -> None:
+def _end(started: Sequence[Process], folder: Path) -> None:
     for one in started:
         one.process.kill()
     for one in started:

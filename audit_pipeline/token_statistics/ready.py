@@ -14,7 +14,6 @@ import torch
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.quantised import require_package
 from audit_pipeline.models.room import parameters, require_device, require_room
@@ -40,8 +39,8 @@ def forward_pass(
     """
     where = device or default_device()
     require_device(where)
-    machine = _machine(where, model.entry)
-    path = paths.load_check(model.identity.model_fingerprint)
+    machine = _machine(where)
+    path = paths.load_check(model.identity.model_fingerprint, model.entry.division)
     kept = read_json_if_whole(path)
     known = LoadCheck(**kept["found"]) if kept is not None and kept["machine"] == machine else None
     ready, count = (
@@ -80,19 +79,17 @@ def _divided(
     require_package(model.entry.name, model.quantisation)
     require_divisible(model, ranks)
     require_room(model, device)
-    tell(f"{model.entry.name}: divided over {ranks} processes, each on {'a GPU' if device != 'cpu' else 'the CPU'}")
+    tell(f"{model.entry.name}: starting {ranks} processes, each on {'a GPU' if device != 'cpu' else 'the CPU'}")
     ready = RankedPass(in_safetensors(model, tell), device, known)
     return ready, ready.parameters
 
 
-def _machine(device: str, entry: ModelEntry) -> Mapping[str, object]:
-    """All besides the model that the check's outcome hangs on."""
+def _machine(device: str) -> Mapping[str, object]:
+    """All besides the model and its division that the check's outcome hangs on."""
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
-    several = {"devices": entry.devices, "tensor_parallel": entry.tensor_parallel}
     return {
         "check": CHECK_VERSION,
         "device": f"{device.split(':', maxsplit=1)[0]} {name}",
         "torch": version("torch"),
         "transformers": version("transformers"),
-        **{key: value for key, value in several.items() if value is not None},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,13 +10,15 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tiny_models import save_model, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import room
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.models.room import Memory, fit_of, parameters, weight_bytes
+from audit_pipeline.models.room import Memory, fit_of, parameters, require_room, weight_bytes, within_limits
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.estimate import seconds_for
 from audit_pipeline.token_statistics.ready import forward_pass
@@ -40,6 +43,58 @@ def test_weights_take_what_they_take_in_the_entrys_dtype(tmp_path: Path, dtype: 
     loaded = load_weights(model, "cpu")
     in_memory = sum(parameter.numel() * parameter.element_size() for parameter in loaded.parameters())
     assert weight_bytes(model, "cpu") == in_memory == parameters(model) * itemsize
+
+
+def test_weights_that_stand_there_twice_count_once(tmp_path: Path) -> None:
+    model = model_of(tmp_path)
+    size, folder = weight_bytes(model, "cpu"), model.weights_folder
+    shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
+    assert weight_bytes(model, "cpu") == size
+    # In several files, which an index names.
+    tensors = load_file(folder / "consolidated.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = {"model-00001-of-00002.safetensors": names[:2], "model-00002-of-00002.safetensors": names[2:]}
+    for file, some in shards.items():
+        save_file({name: tensors[name] for name in some}, folder / file)
+    index = {name: file for file, some in shards.items() for name in some}
+    write_json(folder / "model.safetensors.index.json", {"weight_map": index})
+    assert weight_bytes(model, "cpu") == size
+    (folder / "model.safetensors.index.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ModelError, match="weights"):
+        weight_bytes(model, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("files", "groups", "expected"),
+    [
+        ({}, "", (100, 60)),
+        ({"memory.max": "max", "memory.current": "90"}, "0::/", (100, 60)),
+        ({"memory.max": "70", "memory.current": "50"}, "0::/", (70, 20)),
+        ({"memory.max": "70", "memory.current": "50", "memory.stat": "anon 20\ninactive_file 30"}, "0::/", (70, 50)),
+        # A group inside another that is bound more tightly; one that is not there (a path outside of the container).
+        ({"a/memory.max": "40", "a/memory.current": "9", "a/b/memory.max": "max"}, "0::/a/b", (40, 31)),
+        ({"memory.max": "70", "memory.current": "80"}, "0::/a/b", (70, 0)),
+        # Version 1, beside an empty second version.
+        (
+            {
+                "memory/memory.limit_in_bytes": "50",
+                "memory/memory.usage_in_bytes": "40",
+                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 5",
+                "cpu/memory.limit_in_bytes": "3",
+            },
+            "9:cpu,cpuacct:/\n8:memory:/docker/one\n0::/",
+            (50, 15),
+        ),
+    ],
+)
+def test_memory_is_what_the_control_group_leaves(
+    tmp_path: Path, files: dict[str, str], groups: str, expected: tuple[int, int]
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{content}\n", encoding="utf-8")
+    assert within_limits(Memory(100, 60), groups, tmp_path) == Memory(*expected)
 
 
 def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(
@@ -73,7 +128,9 @@ def test_several_gpus_have_their_memory_together_or_a_share_each(
     assert "The rest lies in main memory" in fit_of(auto, "cuda").words
     assert fit_of(auto, "cuda").ever
     assert not fit_of(divided, "cuda").ever
-    assert "tensor_parallel: 2 takes as many GPUs, and there are 1" in fit_of(divided, "cuda").words
+    with pytest.raises(ModelError, match=r"cannot be divided on this machine: tensor_parallel: 2 .* there is 1; set"):
+        require_room(divided, "cuda")
+    assert "tensor_parallel: 2 takes as many GPUs, and there is 1" in fit_of(divided, "cuda").words
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -92,5 +149,5 @@ def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, ask: Callable[[Tokenize
 
 def test_what_this_machine_has_is_asked_of_it() -> None:
     memory = room.main_memory()
-    assert 0 < memory.free <= memory.total == psutil.virtual_memory().total
+    assert 0 < memory.free <= memory.total <= psutil.virtual_memory().total
     assert len(room.gpus()) == torch.cuda.device_count()

@@ -268,15 +268,16 @@ def test_converted_weights_and_checks_go_with_the_last_model_that_uses_them(work
     cards = {name: workspace.model(name) for name in ("one", "two")}
     for model in cards.values():
         write_card(model, paths)
-        write_json(paths.load_check(model.identity.model_fingerprint), {})
+        for division in (None, "tensor_parallel=2"):
+            write_json(paths.load_check(model.identity.model_fingerprint, division), {})
         write_json(converted_of(model.identity.weights_digest, paths) / "form" / "kept.json", {})
     own, other = (cards[name].identity for name in ("one", "two"))
     assert own.weights_digest != other.weights_digest
     take(ONE, paths)
     assert not converted_of(own.weights_digest, paths).exists()
-    assert not paths.load_check(own.model_fingerprint).exists()
+    assert not paths.load_checks(own.model_fingerprint)
     assert converted_of(other.weights_digest, paths).exists()
-    assert paths.load_check(other.model_fingerprint).exists()
+    assert len(paths.load_checks(other.model_fingerprint)) == 2
 
 
 class Killed(BaseException):

@@ -15,8 +15,10 @@ from tiny_models import SENTENCES, score
 from torch.nn import functional
 
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics import forward as forward_module
 from audit_pipeline.token_statistics import products as module
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.head import Head
 from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by, linear_layers, multiplied
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -81,6 +83,25 @@ def test_layers_are_multiplied_so_within_it_and_nowhere_else(monkeypatch: pytest
         model(hidden[:, 1:])
     model(hidden)
     assert len(calls) == 3
+
+
+def test_the_head_that_is_checked_is_the_one_that_is_used(
+    tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, forward = tiny("llama")
+    checked, logits_of = list[object](), ForwardPass._logits_of
+
+    def seen(self: ForwardPass, head: Head, ids: torch.Tensor) -> torch.Tensor:
+        checked.append(head)
+        return logits_of(self, head, ids)
+
+    monkeypatch.setattr(ForwardPass, "_logits_of", seen)
+    monkeypatch.setattr(forward_module, "most_faster_with_onednn", lambda layers: True)
+    fresh = ForwardPass(forward.model, model.vocab_size)
+    assert fresh._head is not None
+    assert fresh._head.called is None
+    assert checked == [fresh._head]
+    assert checked[0] is fresh._head
 
 
 def test_a_layer_that_another_library_has_wrapped_is_left_alone() -> None:

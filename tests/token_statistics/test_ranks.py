@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,16 @@ import psutil
 import pytest
 import torch
 from tiny_models import save_model, tokenized
-from whole_and_divided import TEXTS, WANTED, assert_alike, assert_extracts_alike, farthest
+from whole_and_divided import TEXTS, WANTED, assert_alike, assert_extracts_alike, assert_same
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
+from audit_pipeline.token_statistics import answers, forward, ranks
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.rank import Call
 from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.windows import windows_of
 
@@ -84,6 +87,73 @@ def test_a_rank_that_is_killed_ends_the_run_at_once_with_its_name(
     assert not ranks_of_this_process()
 
 
+def test_a_rank_that_is_stopped_ends_the_run_before_long(
+    passes: tuple[TokenizedModel, ForwardPass, ForwardPass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _, divided = passes
+    encoded = encode(model, TEXTS)
+    batch = windows_of(0, encoded[0], *window_and_stride(model))
+    divided.run(encoded, batch, WANTED)
+    monkeypatch.setattr(answers, "_LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(answers, "_IDLE_LOOKS", 6)
+    divided.apply(work_on, 3.0)
+    ranks_of_this_process()[1].suspend()
+    with pytest.raises(
+        ModelError, match=r"divided over 2 processes, and rank 1 was stopped by a signal: no work.*again"
+    ):
+        divided.run(encoded, batch, WANTED)
+    assert not ranks_of_this_process()
+
+
+@pytest.mark.slow
+def test_the_answer_to_a_question_that_was_broken_off_is_not_taken_for_anothers(
+    passes: tuple[TokenizedModel, ForwardPass, ForwardPass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, whole, divided = passes
+    encoded = encode(model, TEXTS)
+    one, other = (windows_of(number, encoded[number], *window_and_stride(model)) for number in (0, 1))
+    divided.run(encoded, one, WANTED)
+    send, sent = ranks._send, list[object]()
+
+    def broken_off(to: ranks.Process, message: object) -> None:
+        send(to, message)
+        sent.append(message)
+        if len(sent) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ranks, "_send", broken_off)
+    with pytest.raises(KeyboardInterrupt):
+        divided.run(encoded, one, WANTED)
+    monkeypatch.undo()
+    assert not ranks_of_this_process()
+    assert_same(whole.run(encoded, other, WANTED), divided.run(encoded, other, WANTED), 1e-3)
+    # And if an old answer should ever be left, it is known by its number.
+    for process in divided._started:
+        process.connection.send(Call(-1, work_on, (0.0,), {}))
+    with pytest.raises(RuntimeError, match=r"answered question -1 where \d+ was asked"):
+        divided.run(encoded, other, WANTED)
+    assert not ranks_of_this_process()
+
+
+def test_all_ranks_go_by_what_the_first_finds_at_loading(
+    passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
+) -> None:
+    found = passes[2].apply(checked_where_ranks_differ)
+    assert len(found) == 2
+    assert found[0] == found[1]
+    assert not found[0].onednn
+    assert found[0].packed
+
+
+@pytest.mark.slow
+def test_a_question_that_a_rank_cannot_read_is_an_error(
+    passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
+) -> None:
+    with pytest.raises(RuntimeError, match=r"rank \d of model failed:(?s:.*)KeyError: 'cannot be read'"):
+        passes[2].apply(work_on, Unreadable())
+    assert not ranks_of_this_process()
+
+
 @pytest.mark.slow
 def test_a_rank_that_dies_while_the_others_wait_for_it_ends_them(
     passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
@@ -109,7 +179,7 @@ def test_a_batch_too_large_for_one_rank_is_too_large_for_all(
     with pytest.raises(torch.OutOfMemoryError, match="too large before"):
         divided.run(encoded, batch, WANTED)
     assert not ranks_of_this_process()
-    assert farthest(whole.run(encoded, batch[:2], WANTED), divided.run(encoded, batch[:2], WANTED)) < 1e-3
+    assert_same(whole.run(encoded, batch[:2], WANTED), divided.run(encoded, batch[:2], WANTED), 1e-3)
 
 
 @pytest.mark.slow
@@ -148,7 +218,9 @@ def test_the_embedded_model_divided_by_three(
 ) -> None:
     model, loaded = real_model
     entry = model.entry.model_copy(update={"tensor_parallel": 3})
-    divided = forward_pass(load_tokenizer(entry, real_data), real_data, "cpu")
+    told = list[str]()
+    divided = forward_pass(load_tokenizer(entry, real_data), real_data, "cpu", told.append)
+    assert sum("divided over 3" in words for words in (*told, divided.described)) == 1
     # Their products made alike.
     whole = ForwardPass(loaded.model, model.vocab_size, replace(divided.checked, onednn=False))
     assert_alike(model, whole, divided, tolerance=1e-3)
@@ -177,6 +249,36 @@ def die_in_step(forward: ForwardPass, rank: int) -> None:
     if torch.distributed.get_rank() == rank:
         os._exit(7)
     torch.distributed.all_reduce(torch.ones(1))
+
+
+def work_on(forward: ForwardPass, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def checked_where_ranks_differ(forward_of_rank: ForwardPass) -> list[LoadCheck]:
+    """What each rank goes by where the second finds otherwise: another library faster, no packed pass."""
+    rank = torch.distributed.get_rank()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forward, "most_faster_with_onednn", lambda layers: rank == 1)
+        packed = ForwardPass._check_packed
+        patch.setattr(ForwardPass, "_check_packed", lambda self: packed(self) and rank == 0)
+        own = ForwardPass(forward_of_rank.model, forward_of_rank.vocab_size, in_step=True)
+    found: list[LoadCheck] = [own.checked] * 2
+    torch.distributed.all_gather_object(found, own.checked)
+    return found
+
+
+class Unreadable:
+    """Can be sent, and cannot be read."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unread, ()
+
+
+def _unread() -> None:
+    raise KeyError("cannot be read")
 
 
 def crowded(forward: ForwardPass, *given: object, **named: object) -> None:

@@ -8,10 +8,14 @@ import pytest
 from tiny_models import forward_of, save_model, tokenized
 from whole_and_divided import assert_alike, assert_extracts_alike
 
-from audit_pipeline.models import weights
-from audit_pipeline.models.room import Memory, weight_bytes
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import write_json
+from audit_pipeline.models import room
+from audit_pipeline.models.room import Memory, fit_of, weight_bytes
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.prefixed import runs_anew
+from audit_pipeline.token_statistics.ready import forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,7 +29,7 @@ def test_layers_that_are_not_in_memory_give_what_they_give_there(
     folder = save_model(tmp_path / "model", family, **layers)
     model, told = tokenized(folder, tmp_path / "data", devices="auto"), list[str]()
     size = weight_bytes(model, "cpu")
-    monkeypatch.setattr(weights, "main_memory", lambda: Memory(size, int(share * size)))
+    monkeypatch.setattr(room, "main_memory", lambda: Memory(size, int(share * size)))
     spread = load_weights(model, "cpu", told.append)
     devices = {parameter.device.type for parameter in spread.parameters()}
     assert devices == ({"cpu", "meta"} if share > 0.5 else {"meta"})
@@ -35,6 +39,33 @@ def test_layers_that_are_not_in_memory_give_what_they_give_there(
     assert forward.device.type == "cpu"
     assert_alike(model, whole, forward, tolerance=1e-5)
     assert_extracts_alike(model, whole, forward)
+
+
+def test_a_division_has_a_check_of_its_own(tmp_path: Path) -> None:
+    folder, paths = save_model(tmp_path / "model"), DataPaths(tmp_path / "data")
+    entries = [tokenized(folder, paths.root, **fields) for fields in ({}, {"devices": "auto"})]
+    [own] = {model.identity.model_fingerprint for model in entries}
+    for model in entries:
+        forward_pass(model, paths, "cpu")
+
+    assert paths.load_checks(own) == sorted(paths.load_check(own, model.entry.division) for model in entries)
+    assert paths.load_check(own).name == f"{own}.json"
+    # One does not overwrite the other, and each is read for its own.
+    write_json(paths.load_check(own), {"machine": {}, "found": {"shared_prefix": False}})
+    assert [runs_anew(model, paths) for model in entries] == [True, False]
+
+
+def test_a_tenth_of_main_memory_is_left_to_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save_model(tmp_path / "model", num_hidden_layers=5)
+    model = tokenized(folder, tmp_path / "data", devices="auto")
+    size = weight_bytes(model, "cpu")
+    devices = []
+    for free in (size * 21 // 20, size * 5 // 4):
+        monkeypatch.setattr(room, "main_memory", lambda free=free: Memory(2 * size, free))
+        spread = load_weights(model, "cpu")
+        devices.append({parameter.device.type for parameter in spread.parameters()})
+        assert fit_of(model, "cpu").now is (free > size * 10 // 9)
+    assert devices == [{"cpu", "meta"}, {"cpu"}]
 
 
 def test_a_model_that_fits_lies_on_one_device(tmp_path: Path) -> None:

@@ -11,33 +11,49 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from tiny_models import SENTENCES
 
 from audit_pipeline.extraction.generate import by_first_choices, generate
 from audit_pipeline.extraction.near_verbatim import Nearness, near_verbatim
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.blocks import KEPT_TYPE
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.kept import SWEPT
 from audit_pipeline.token_statistics.windows import windows_of
 
 TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]
-WANTED = ("logprob", "mean", "std", "max_logprob", "argmax_id")
+WANTED = tuple(sorted({name for names in SWEPT.values() for name in names}))
 BEFORE = tuple(range(5, 25))
 
 
-def farthest(ours: Sequence[object], theirs: Sequence[object]) -> float:
-    """The largest difference between what two passes found of the same windows."""
+def farthest(ours: Sequence[WindowBranches], theirs: Sequence[WindowBranches]) -> float:
+    """The largest difference between the log-probabilities of the same windows' branches."""
+    pairs = zip(ours, theirs, strict=True)
+    return max(float(np.abs(one.logprob - other.logprob).max(initial=0.0)) for one, other in pairs)
 
-    def values(one: object) -> list[np.ndarray]:
-        if isinstance(one, WindowStatistics):
-            return [one.values[name] for name in WANTED[:-1]]
-        assert isinstance(one, WindowBranches)
-        return [one.logprob]
 
-    pairs = [
-        pair for one, other in zip(ours, theirs, strict=True) for pair in zip(values(one), values(other), strict=True)
-    ]
-    return max(float(np.abs(one - other).max(initial=0.0)) for one, other in pairs)
+def assert_same(ours: Sequence[WindowStatistics], theirs: Sequence[WindowStatistics], tolerance: float) -> None:
+    """Every column that two passes found of the same windows; other tokens and ranks only where logits are as good as
+    equal."""
+    rounding = torch.finfo(KEPT_TYPE).eps
+    for one, other in zip(ours, theirs, strict=True):
+        own, found = one.values, other.values
+        assert found.keys() == own.keys() >= {*WANTED, "topk_id", "topk_logprob"} - {"topk"}
+        for name in found.keys() - {"argmax_id", "rank", "topk_id", "logits"}:
+            np.testing.assert_allclose(found[name], own[name], rtol=tolerance, atol=tolerance, err_msg=name)
+        logits = own["logits"].astype(np.float32)
+        apart = 2 * tolerance + 2 * rounding * np.abs(logits).max(initial=0.0)
+        np.testing.assert_allclose(found["logits"].astype(np.float32), logits, rtol=0, atol=apart)
+        for name in ("argmax_id", "topk_id"):
+            ids = [values[name].reshape(len(logits), -1) for values in (own, found)]
+            at_those = [np.take_along_axis(logits, np.maximum(some, 0), axis=1) for some in ids]
+            assert (np.abs(at_those[0] - at_those[1]) < apart).all(), name
+        of_target = logits.max(axis=1) + own["logprob"] - own["max_logprob"]
+        as_good = (np.abs(logits - of_target[:, None]) < apart).sum(axis=1) - 1
+        assert (np.abs(found["rank"] - own["rank"]) <= as_good).all()
 
 
 def assert_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass, tolerance: float) -> None:
@@ -49,17 +65,17 @@ def assert_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass
     assert whole.packed == divided.packed
     own, theirs = whole.run(encoded, batch, WANTED), divided.run(encoded, batch, WANTED)
     assert [one.window for one in theirs] == batch
-    assert farthest(own, theirs) < tolerance
+    assert_same(own, theirs, tolerance)
     modes = [one.values["argmax_id"] for one in own if one.window in some]
     ours = whole.run_with_branches(encoded, some, 4, WANTED, argmax=modes)
     theirs_too = divided.run_with_branches(encoded, some, 4, WANTED, argmax=modes)
     assert [one.window for one in theirs_too[1]] == some
-    assert farthest(ours[0], theirs_too[0]) < tolerance
+    assert_same(ours[0], theirs_too[0], tolerance)
     assert farthest(ours[1], theirs_too[1]) < tolerance
     assert farthest(ours[1], divided.run_branches(encoded, some, modes, 4)) < tolerance
     behind = [one for one in some if one.length + len(BEFORE) < place[0]]
     with_prefix = [one.run(encoded, behind, WANTED, before=BEFORE) for one in (whole, divided)]
-    assert farthest(*with_prefix) < tolerance
+    assert_same(*with_prefix, tolerance)
     whole.forget_prefix()
     divided.forget_prefix()
     assert divided.tokens_run
@@ -72,5 +88,11 @@ def assert_extracts_alike(model: TokenizedModel, whole: ForwardPass, divided: Fo
     prefix = text.token_id[:6].tolist()
     assert by_first_choices(whole, prefix, 12) == by_first_choices(divided, prefix, 12)
     assert generate(model, whole, window, 4, 0) == generate(model, divided, window, 4, 0)
+    # One token, and the model's own first choice: draws hit it.
+    likely = np.array([*prefix, *by_first_choices(whole, prefix, 1)], dtype=np.int32)
+    short = replace(text, token_id=likely, start_token_id=None, first_scored=len(prefix))
+    drawn = generate(model, whole, short, 64, 0)
+    assert drawn.hits > 0
+    assert generate(model, divided, short, 64, 0) == drawn
     near = Nearness(tokens=len(window.token_id) - window.first_scored - 1, beams=4, edits=False)
     assert near_verbatim(whole, window, near) == pytest.approx(near_verbatim(divided, window, near), abs=1e-3)
