@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from made_files import write_rows, written
 from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
-from tiny_models import forward_of as load
+from tiny_models import backend_of as load
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
@@ -70,7 +70,7 @@ def score(tiny: Tiny, tmp_path: Path, out: Path) -> Score:
         **options: Any,
     ) -> FileScores:
         texts = open_texts(file, text_column, [label_column])
-        options = {"label_column": label_column, "forward_of": lambda wanted: forward, **options}
+        options = {"label_column": label_column, "backend_of": lambda wanted: forward, **options}
         return score_file(texts, out, audited, select(detectors), DataPaths(data), **options)
 
     return run
@@ -135,7 +135,7 @@ def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Pat
     assert (told[-1].texts_done, told[-1].texts_total, told[-1].estimated) == (2, 2, False)
     told.clear()
     before = pq.read_table(out)
-    again = score(file, listener=ProgressListener(progress=told.append), forward_of=never)
+    again = score(file, listener=ProgressListener(progress=told.append), backend_of=never)
     assert (again.summary.own.texts_from_cache, again.summary.own.texts_computed, told) == (2, 0, [])
     assert pq.read_table(out).equals(before)
 
@@ -163,7 +163,7 @@ def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
     first = score(file, bounds=ChunkLimits(texts=5))
     whole = pq.read_table(out)
     for bounds in (ChunkLimits(), ChunkLimits(texts=1), ChunkLimits(texts=4), ChunkLimits(characters=150)):
-        again = score(file, bounds=bounds, forward_of=never)
+        again = score(file, bounds=bounds, backend_of=never)
         assert pq.read_table(out).equals(whole)
         assert again.labelled.separations() == first.labelled.separations()
         assert again.summary.own.texts_from_cache >= 22
@@ -212,7 +212,7 @@ def test_what_stops_the_run_costs_nothing_that_was_done(score: Score, tiny: Tiny
     out.write_bytes(b"an earlier table")
     stopped = Interrupted(tiny("llama")[1], at=3)
     with pytest.raises(KeyboardInterrupt):
-        score(file, ["loss"], bounds=FEW, forward_of=lambda wanted: stopped)
+        score(file, ["loss"], bounds=FEW, backend_of=lambda wanted: stopped)
     assert out.read_bytes() == b"an earlier table"
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
     again = score(file, ["loss"], bounds=FEW)
@@ -238,12 +238,12 @@ def test_the_reference_model_runs_over_the_whole_file_before_the_audited_one(
     audited = replace(model, located=replace(model.located, entry=entry))
     loaded: list[str] = []
 
-    def forward_of(wanted: TokenizedModel) -> ForwardPass:
+    def backend_of(wanted: TokenizedModel) -> ForwardPass:
         loaded.append(wanted.entry.name)
         return load(wanted)
 
     file = texts_file(tmp_path, 10)
-    done = score(file, ["loss", "reference"], audited=audited, bounds=FEW, forward_of=forward_of)
+    done = score(file, ["loss", "reference"], audited=audited, bounds=FEW, backend_of=backend_of)
     assert [Path(name).name for name in loaded] == ["other", "llama"]
     assert (done.summary.extra["reference"].texts, done.summary.extra["reference"].texts_computed) == (10, 9)
     reference = tokenized(other, tmp_path / "other-data")
@@ -261,7 +261,7 @@ def test_neighbours_are_those_of_the_text_however_the_file_is_divided(score: Sco
     score(file, ["neighbour"])
     whole = pq.read_table(out)
     assert whole.column("status").to_pylist() == ["ok"] * 5
-    score(file, ["neighbour"], bounds=ChunkLimits(texts=2), forward_of=never)
+    score(file, ["neighbour"], bounds=ChunkLimits(texts=2), backend_of=never)
     assert pq.read_table(out).equals(whole)
 
 
@@ -278,7 +278,7 @@ def test_the_cache_is_not_read_again_for_every_chunk(
         return real(path, **how)
 
     monkeypatch.setattr(cache_module, "open_parquet", counted)
-    score(file, ["loss"], bounds=FEW, forward_of=never)
+    score(file, ["loss"], bounds=FEW, backend_of=never)
     assert len(set(read)) == 1
     assert len(read) <= 1 + 8, "once to look through it, and once per chunk for its rows"
 
@@ -292,7 +292,7 @@ def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> Non
         score(file, ["loss", "zlib"], bounds=ChunkLimits(texts=200))
         tracemalloc.start()
         try:
-            score(file, ["loss", "zlib"], bounds=ChunkLimits(texts=200), forward_of=never)
+            score(file, ["loss", "zlib"], bounds=ChunkLimits(texts=200), backend_of=never)
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
