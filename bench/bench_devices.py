@@ -7,7 +7,7 @@ the texts behind a prefix. Told are the largest differences of the log-probabili
 runs it and once beside the model with torch's own products, which the ranks use; the seconds of each, the fastest of
 the repeats, with as many threads a process as OMP_NUM_THREADS says; and the seconds until each is ready.
 What belongs here: timing, and differences on the real model. What does not: correctness
-(tests/token_statistics/test_ranks.py).
+(tests/token_statistics/test_divided_models.py).
 """
 
 from __future__ import annotations

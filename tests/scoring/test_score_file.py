@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from made_files import write_rows, written
 from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
-from tiny_models import backend_of as load
+from tiny_models import forward_of as load
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select

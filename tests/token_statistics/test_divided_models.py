@@ -195,7 +195,7 @@ def test_an_error_of_one_rank_is_told_with_where_it_was(
 def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model")
     code = (
-        "import sys, time; from pathlib import Path; from test_ranks import passes_of\n"
+        "import sys, time; from pathlib import Path; from test_divided_models import passes_of\n"
         "if __name__ == '__main__':\n"
         f"    found = passes_of(Path({str(folder)!r}), Path({str(tmp_path / 'data')!r}), 2)\n"
         "    print('ready', flush=True); time.sleep(600)"
