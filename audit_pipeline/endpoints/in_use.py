@@ -18,6 +18,7 @@ from audit_pipeline.errors import AuditError, BudgetError, ModelError, Transient
 from audit_pipeline.models.behind import Seen, note
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
+from audit_pipeline.token_statistics.encode import encode, window_and_stride
 
 if TYPE_CHECKING:
     from audit_pipeline.endpoints.backend import EndpointBackend
@@ -30,6 +31,18 @@ Tell = Callable[[str], None]
 def sent_to(endpoint: Endpoint) -> str:
     """Who gets to see the texts, in words."""
     return f"the texts are sent to {urlsplit(endpoint.url).netloc}: whoever runs that server can read and keep them"
+
+
+def probe_tokens(model: TokenizedModel) -> int:
+    """About how many tokens are sent to ask the server of ``model`` which model it is (probe.py): an estimate.
+
+    Each text of the probe is sent twice and each that counts about once; a request generates a token besides.
+    """
+    from audit_pipeline.endpoints.probe import COUNTING, TEXTS  # noqa: PLC0415
+
+    window, _ = window_and_stride(model)
+    lengths = [min(window, len(one.token_id)) + 1 for one in encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])]
+    return sum(lengths)
 
 
 class Endpoints:

@@ -1,7 +1,7 @@
 """The limits of what a command, or a run, may send to a model behind an interface: in tokens and in money.
 
-What belongs here: which limits hold, and for which endpoints. What does not: keeping to them (budget.py), how users say them (cli/,
-operate/dagster/resources.py).
+What belongs here: which limits hold, and for which endpoints. What does not: keeping to them (budget.py, together.py),
+how users say them (cli/, operate/dagster/resources.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import AuditError, ConfigError
-from audit_pipeline.models.config import load_models, resolve_model
 
 if TYPE_CHECKING:
     from audit_pipeline.models.config import Endpoint, ModelEntry
@@ -71,6 +70,9 @@ def behind_interfaces(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]
 def _reference(entry: ModelEntry) -> ModelEntry | None:
     if entry.reference_model is None:
         return None
+    # Imported where a reference model is named: who asks for a command's help waits for nothing.
+    from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
+
     try:
         return resolve_model(entry.reference_model, load_models())
     except AuditError:

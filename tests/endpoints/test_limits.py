@@ -32,8 +32,8 @@ def test_limits_need_an_endpoint_and_those_in_money_a_price() -> None:
 def test_limits_go_with_a_reference_model_behind_an_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     here = ModelEntry(name="here", path=Path("anywhere"), reference_model="served")
     reference = entry()
-    monkeypatch.setattr("audit_pipeline.endpoints.limits.load_models", lambda: {"served": reference})
-    monkeypatch.setattr("audit_pipeline.endpoints.limits.resolve_model", lambda name, models: models[name])
+    monkeypatch.setattr("audit_pipeline.models.config.load_models", lambda: {"served": reference})
+    monkeypatch.setattr("audit_pipeline.models.config.resolve_model", lambda name, models: models[name])
     assert behind_interfaces(here) == [(reference, reference.endpoint)]
     assert Limits(max_tokens=1).for_model(here) == Limits(max_tokens=1)
     with pytest.raises(ConfigError, match="served has no price"):

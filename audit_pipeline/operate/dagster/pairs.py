@@ -76,7 +76,8 @@ def for_each_pair(
 
     A transient fault is tried again. A pair whose input is missing or wrong is left out as not_applicable, one that
     meets any other fault (a limit that is reached, a server that refuses) as failed; both are recorded, with the
-    reason, and left out of the later stages of the run, and the others go on. Where it is the run's only pair, its AuditError, or PairsFailedError, fails the run.
+    reason, and left out of the later stages of the run, and the others go on. Where it is the run's only pair, its
+    AuditError, or PairsFailedError, fails the run.
     """
     result = PairsRun()
     partition_keys = context.partition_keys
