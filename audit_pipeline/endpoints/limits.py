@@ -40,14 +40,6 @@ class Limits:
                 )
         return self
 
-    def or_stricter(self, endpoint: Endpoint) -> Limits:
-        """These limits, or those of an endpoint's entry where they allow less."""
-        tokens, cost = (self.max_tokens, endpoint.max_tokens), (self.max_cost, endpoint.max_cost)
-        return Limits(
-            min((one for one in tokens if one is not None), default=None),
-            min((one for one in cost if one is not None), default=None),
-        )
-
     def less(self, tokens: int, cost: float) -> Limits:
         """What is left of them when so much was sent."""
         return Limits(

@@ -112,13 +112,12 @@ def audit(
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
     names, limits = [spec.name for spec in request.benchmarks], request.limits.for_model(entry)
+    tags = tags_of_command(entry)
     with (
         work_claims.audit_of(paths, models=_models(entry), benchmarks=names),
         in_process.open_instance(paths) as instance,
     ):
-        runner = Runner(
-            definitions.resolve_job_def, instance, paths, on_step, request.device, tags_of_command(entry), limits
-        )
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device, tags, limits)
         outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
         _audit(entry, request, runner, outcome)
         return outcome
