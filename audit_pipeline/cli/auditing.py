@@ -6,7 +6,7 @@ findings (audited.py), any work. Heavy packages are imported where they are need
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,10 +16,12 @@ from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs
 from audit_pipeline.cli.sending import about, say_sending, seconds_of
 from audit_pipeline.cli.shared import DEVICE, MODEL, engine_options, json_option, limits_options, say_fit
 from audit_pipeline.endpoints.limits import Limits
+from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.console import Row, say, show_table, tell
 
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
+    from audit_pipeline.models.load import TokenizedModel
 
 
 @click.command()
@@ -135,13 +137,33 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
         + (measured if entry.endpoint is None else elsewhere)
     )
     # Each pass is a request, for which the server generates a token besides.
-    say_sending(entry, sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values()), limits)
+    own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
+    say_sending([(tokenized, own), *_of_reference(tokenized, list(plans), paths)], limits)
     for spec in specs:
         if spec.settings.extraction:
             say(
                 f"The documents of {spec.name} are searched besides: corpus-audit extract --model {entry.name} "
                 f"--benchmark {spec.name} --dry-run says what that takes."
             )
+
+
+def _of_reference(
+    model: TokenizedModel, benchmarks: Sequence[str], paths: DataPaths
+) -> list[tuple[TokenizedModel, int]]:
+    """The reference model, where texts would be sent to it, and how many tokens; it gets each text once."""
+    from audit_pipeline.benchmarks.built import read_built
+    from audit_pipeline.models.load import reference_of
+    from audit_pipeline.token_statistics.prepare import plan
+
+    try:
+        reference = reference_of(model, paths)
+    except AuditError as error:
+        tell(f"the reference model: {error}")
+        return []
+    if reference is None or reference.entry.endpoint is None:
+        return []
+    planned = plan(reference, [text for name in benchmarks for text in read_built(paths, name).texts], paths)
+    return [(reference, planned.tokens_to_run + planned.passes)]
 
 
 def _number(column: str) -> Callable[[Row], str]:

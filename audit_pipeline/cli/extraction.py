@@ -154,7 +154,7 @@ def extract(
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
         raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
     if dry_run:
-        _dry_run(search, tokenized, len(documents), device, limits)
+        _dry_run(search, tokenized, reference, len(documents), device, limits)
         return
     # Fine windows and draws are run by the model that is in memory since the coarse ones.
     backend_of = one_at_a_time(loader(paths, device, endpoints, engine))
@@ -245,7 +245,14 @@ def _documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
     return documents
 
 
-def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str | None, limits: Limits) -> None:
+def _dry_run(
+    search: Search,
+    model: TokenizedModel,
+    reference: TokenizedModel | None,
+    documents: int,
+    device: str | None,
+    limits: Limits,
+) -> None:
     windows, tokens = search.tokens()
     seconds = seconds_of(model, tokens, device)
     say(
@@ -259,4 +266,10 @@ def _dry_run(search: Search, model: TokenizedModel, documents: int, device: str 
     if model.entry.endpoint is None:
         say_fit(model, device)
     # Each window is a request, for which the server generates a token besides.
-    say_sending(model.entry, tokens + windows, limits.for_model(model.entry))
+    to_send = [(model, tokens + windows)]
+    if reference is not None:
+        # It is asked of the likely passages alone.
+        to_send.append((reference, 0))
+        if reference.entry.endpoint is not None:
+            say(f"{reference.entry.name} gets the passages besides that turn out likely: how many is not known yet.")
+    say_sending(to_send, limits.for_model(model.entry))

@@ -6,14 +6,17 @@ imported where they are needed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from audit_pipeline.endpoints.limits import Limits, cost_of
 from audit_pipeline.operate.console import say
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.limits import Limits
-    from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
+
+_PROBES = 2
+"""A command asks a server once before it plans, and its run once more before texts are sent."""
 
 
 def seconds_of(model: TokenizedModel, tokens: int, device: str | None) -> float | None:
@@ -31,27 +34,53 @@ def about(seconds: float | None) -> str:
     return "not known" if seconds is None else f"about {seconds:,.0f} s"
 
 
-def say_sending(entry: ModelEntry, tokens: int, limits: Limits) -> None:
-    """Where the texts would be sent, how many tokens, what they cost, and whether the limits let them; nothing for a
-    model that runs here. ``limits`` are those that hold for the model."""
-    endpoint = entry.endpoint
-    if endpoint is None:
-        return
-    from audit_pipeline.endpoints.in_use import sent_to
+def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -> None:
+    """Where the texts would be sent, how many tokens, what they cost, and whether the limits let them.
 
-    price = endpoint.price_per_million
-    cost = None if price is None else tokens * price / 1e6
-    money = "no price is given" if cost is None else f"about {cost:,.4g} by the price in its entry"
-    say(f"{entry.name}: {sent_to(endpoint)}. About {tokens:,} tokens would be sent; {money}.")
-    allowed = [] if limits.max_tokens is None else [f"{limits.max_tokens:,} tokens"]
-    allowed += [] if limits.max_cost is None else [f"a cost of {limits.max_cost:,.4g}"]
-    over_tokens = limits.max_tokens is not None and tokens > limits.max_tokens
-    is_over = over_tokens or (limits.max_cost is not None and cost is not None and cost > limits.max_cost)
+    ``to_send``: the model and its reference model, each with the tokens of its texts; nothing is said of those that run
+    here. Asking each server which model it is comes on top, once for the command and once for its run. ``limits`` are
+    the command's.
+    """
+    from audit_pipeline.endpoints.in_use import probe_tokens, sent_to
+
+    hosts: list[dict[str, object]] = []
+    total, total_cost, no_price, allowed, is_over = 0, 0.0, False, [], False
+    for model, tokens in to_send:
+        endpoint = model.entry.endpoint
+        if endpoint is None:
+            continue
+        probes = _PROBES * probe_tokens(model)
+        sent, is_free = tokens + probes, endpoint.price_per_million is None
+        cost = None if is_free else cost_of(sent, endpoint)
+        money = "no price is given" if cost is None else f"about {cost:,.4g} by the price in its entry"
+        name = model.entry.name
+        say(
+            f"{name}: {sent_to(endpoint)}. About {sent:,} tokens would be sent, {probes:,} of them to ask the server "
+            f"which model it is; {money}."
+        )
+        hosts.append({"model": name, "url": endpoint.url, "tokens": sent, "cost": cost})
+        total, total_cost, no_price = total + sent, total_cost + (cost or 0.0), no_price or is_free
+        said, over = _allowed(Limits(endpoint.max_tokens, endpoint.max_cost), sent, cost)
+        allowed += [f"{one} (the entry of {name})" for one in said]
+        is_over = is_over or over
+    if not hosts:
+        return
+    said, over = _allowed(limits, total, total_cost)
+    allowed, is_over = [*said, *allowed], is_over or over
     if not allowed:
         words = "No limit is set: --max-tokens and --max-cost set one, and so does the model's entry."
     elif is_over:
         words = f"The limit of {' and '.join(allowed)} does not suffice: the run stops there, and the next one goes on."
     else:
         words = f"The limit of {' and '.join(allowed)} suffices."
-    sending = {"url": endpoint.url, "tokens": tokens, "cost": cost, "exceeds_limit": is_over}
-    say(words, sending={**sending, "max_tokens": limits.max_tokens, "max_cost": limits.max_cost})
+    facts = {"url": hosts[0]["url"], "tokens": total, "cost": None if no_price else total_cost}
+    most = {"max_tokens": limits.max_tokens, "max_cost": limits.max_cost}
+    say(words, sending={**facts, "exceeds_limit": is_over, **most, "hosts": hosts})
+
+
+def _allowed(limits: Limits, tokens: int, cost: float | None) -> tuple[list[str], bool]:
+    """The limits in words, and whether so much would exceed one."""
+    said = [] if limits.max_tokens is None else [f"{limits.max_tokens:,} tokens"]
+    said += [] if limits.max_cost is None else [f"a cost of {limits.max_cost:,.4g}"]
+    over_tokens = limits.max_tokens is not None and tokens > limits.max_tokens
+    return said, over_tokens or (limits.max_cost is not None and cost is not None and cost > limits.max_cost)

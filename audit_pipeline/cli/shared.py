@@ -58,12 +58,12 @@ def limits_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--max-tokens",
         type=click.IntRange(min=1),
-        help="The most tokens that are sent to a model behind an interface. Default: its entry. What is done stays.",
+        help="The most tokens sent to models behind interfaces, a reference model among them. What is done stays.",
     )
     @click.option(
         "--max-cost",
         type=click.FloatRange(min=0, min_open=True),
-        help="The most that they may cost, by the price in its entry. Default: its entry.",
+        help="The most that they may cost, by the prices in their entries.",
     )
     @functools.wraps(command)
     def run(*arguments: Any, max_tokens: int | None, max_cost: float | None, **options: Any) -> None:

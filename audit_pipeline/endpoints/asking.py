@@ -12,7 +12,6 @@ from audit_pipeline.endpoints.client import Asked, Client
 from audit_pipeline.endpoints.dialects import DIALECTS
 from audit_pipeline.endpoints.dialects.dialect import Answer, BadAnswerError, Wanted
 from audit_pipeline.endpoints.prompt import Prompt
-from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
 
 K = TypeVar("K")
@@ -23,7 +22,7 @@ def answers(
 ) -> Generator[list[tuple[K, Answer]]]:
     """The answers to ``prompts`` as they come, each with the key that its prompt has.
 
-    Raises ModelError, which names the text, for an answer that cannot be one; else as :meth:`Client.each`.
+    Raises BadAnswerError, which names the text, for an answer that cannot be one; else as :meth:`Client.each`.
     """
     dialect = DIALECTS[client.endpoint.dialect]
 
@@ -35,6 +34,6 @@ def answers(
         try:
             return key, dialect.read(prompt, wanted, body)
         except BadAnswerError as error:
-            raise ModelError(f"{client.who}: {error} (text with sha256 {prompt.sha256})") from error
+            raise BadAnswerError(f"{client.who}: {error} (text with sha256 {prompt.sha256})") from error
 
     return client.each(prompts, ask, read, patience=patience)

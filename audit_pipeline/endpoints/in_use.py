@@ -7,16 +7,18 @@ it was, and what is told of it. What does not: what is asked (probe.py), what co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.endpoints.limits import Limits
-from audit_pipeline.errors import AuditError, ModelError
+from audit_pipeline.endpoints.limits import Limits, behind_interfaces, cost_of
+from audit_pipeline.endpoints.together import SharingBudget, Together
+from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.behind import Seen, note
-from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
+from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
+from audit_pipeline.token_statistics.encode import encode, window_and_stride
 
 if TYPE_CHECKING:
     from audit_pipeline.endpoints.backend import EndpointBackend
@@ -31,29 +33,58 @@ def sent_to(endpoint: Endpoint) -> str:
     return f"the texts are sent to {urlsplit(endpoint.url).netloc}: whoever runs that server can read and keep them"
 
 
+def probe_tokens(model: TokenizedModel) -> int:
+    """About how many tokens are sent to ask the server of ``model`` which model it is (probe.py): an estimate.
+
+    Each text of the probe is sent twice and each that counts about once; a request generates a token besides.
+    """
+    from audit_pipeline.endpoints.probe import COUNTING, TEXTS  # noqa: PLC0415
+
+    window, _ = window_and_stride(model)
+    lengths = [min(window, len(one.token_id)) + 1 for one in encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])]
+    return sum(lengths)
+
+
 class Endpoints:
     """What a command, or run, has asked and sent so far, with a budget for each endpoint.
 
-    ``limits`` take the place of those in the entry of the model that is loaded first. None, and where an endpoint's own
-    are stricter (a reference model's): those of its entry.
+    ``limits`` hold for all endpoints together, and for each those of its entry besides. ``sent`` is what the same
+    command has sent before (see :attr:`sent`): it counts for the entries' limits; of ``limits`` it is off already.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
-        self._budgets: dict[Endpoint, Budget] = {}
+    def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
+        self._together = Together(limits or Limits())
+        self._sent_before = sent or {}
+        self._budgets: dict[Endpoint, SharingBudget] = {}
         self._probed: dict[Endpoint, Probed] = {}
+        self._unasked: dict[Endpoint, AuditError] = {}
 
     def load(self, entry: ModelEntry, paths: DataPaths, tell: Tell) -> TokenizedModel:
         """The model as load_tokenizer gives it, for planning and running it now.
 
         A model behind an interface is asked first whether it is still the one that it was, and so is a reference model
-        behind one; ``tell`` hears where texts are sent, and of a change. Raises what load_tokenizer raises; ModelError
-        where the server's answers cannot be used, TransientError where it cannot be reached, BudgetError where the
-        limits do not suffice for asking.
+        behind one; ``tell`` hears where texts are sent, and of a change. Where the server cannot be reached, and the
+        model has been asked before, it is taken for the one that it was then: what is cached can be used. A reference
+        model that cannot be asked is told of, and its detector goes without.
+
+        Raises what load_tokenizer raises; ModelError where the server's answers cannot be used, TransientError where it
+        cannot be reached, BudgetError where the limits do not suffice for asking.
         """
-        for one in (entry, _reference(entry)):
-            if one is not None and one.endpoint is not None and one.endpoint not in self._probed:
-                self._ask(one.endpoint, load_tokenizer(one, paths), paths, tell)
+        for one, endpoint in behind_interfaces(entry):
+            if endpoint in self._probed or endpoint in self._unasked:
+                continue
+            known = False
+            try:
+                model = load_tokenizer(one, paths)
+                known = bool(model.identity.before)
+                self._ask(endpoint, model, paths, tell)
+            except AuditError as error:
+                gone_on = known and isinstance(error, TransientError)
+                if one is entry and not gone_on:
+                    raise
+                self._unasked[endpoint] = error
+                what_now = "it is taken for the model that it was" if gone_on else "the reference model is left out"
+                tell(f"{one.name}: the server was not asked: {error}; {what_now}")
         return load_tokenizer(entry, paths)
 
     def open(self, model: TokenizedModel, paths: DataPaths, tell: Tell) -> EndpointBackend:
@@ -65,6 +96,8 @@ class Endpoints:
         endpoint = model.entry.endpoint
         if endpoint is None:
             raise ModelError(f"{model.entry.name} is behind no endpoint")
+        if endpoint in self._unasked:
+            raise self._unasked[endpoint]
         if endpoint not in self._probed:
             self._ask(endpoint, model, paths, tell)
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
@@ -73,24 +106,35 @@ class Endpoints:
         return open_endpoint(model, self.budget(endpoint), tell, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
-        """The budget of all that is sent to ``endpoint``."""
-        from audit_pipeline.endpoints.budget import Budget  # noqa: PLC0415
+        """The budget of all that is sent to ``endpoint``.
 
+        Raises BudgetError where a limit in money holds and the endpoint has no price.
+        """
         if endpoint not in self._budgets:
-            limits = self._limits if not self._budgets else self._limits.or_stricter(endpoint)
-            cost = limits.max_cost if endpoint.price_per_million is not None else None
-            self._budgets[endpoint] = Budget.of(endpoint, limits.max_tokens, cost)
+            if self._together.limits.max_cost is not None and endpoint.price_per_million is None:
+                raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
+            before = self._sent_before.get(endpoint.described, 0)
+            left = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, cost_of(before, endpoint))
+            budget = SharingBudget.of(endpoint, left.max_tokens, left.max_cost)
+            budget.together = self._together
+            self._together.budgets.append(budget)
+            self._budgets[endpoint] = budget
         return self._budgets[endpoint]
+
+    @property
+    def sent(self) -> Mapping[str, int]:
+        """The tokens that were sent, by endpoint in words."""
+        return {endpoint.described: one.spent for endpoint, one in self._budgets.items() if one.spent}
 
     @property
     def tokens(self) -> int:
         """The tokens that were sent, to all endpoints."""
-        return sum(one.spent for one in self._budgets.values())
+        return self._together.tokens
 
     @property
     def cost(self) -> float:
         """What they cost, where prices are known."""
-        return sum(one.cost for one in self._budgets.values())
+        return self._together.cost
 
     def _ask(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, tell: Tell) -> None:
         from audit_pipeline.endpoints.probe import client_of, probe  # noqa: PLC0415
@@ -104,13 +148,3 @@ class Endpoints:
         self._probed[endpoint] = found
         # Who looks at many models asks no server: they see on the cards which one was found last.
         write_card(load_tokenizer(model.entry, paths), paths)
-
-
-def _reference(entry: ModelEntry) -> ModelEntry | None:
-    if entry.reference_model is None:
-        return None
-    try:
-        return resolve_model(entry.reference_model, load_models())
-    except AuditError:
-        # Whoever runs it says what is wrong with it; an audit goes on without.
-        return None

@@ -13,7 +13,9 @@ from made_workspace import Workspace, count_loads, made_documents
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.outcomes import latest_outcome
 from audit_pipeline.definitions import defs
-from audit_pipeline.errors import ConfigError, DataError, ModelError, PairsFailedError, TransientError
+from audit_pipeline.endpoints.client import RefusedError, UnansweredError
+from audit_pipeline.endpoints.dialects.dialect import BadAnswerError
+from audit_pipeline.errors import BudgetError, ConfigError, DataError, ModelError, PairsFailedError, TransientError
 from audit_pipeline.operate.dagster import pairs, retries
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
@@ -164,12 +166,23 @@ def test_bad_input_is_not_tried_again_and_fails_no_range(
     assert (outcome.status, outcome.reason) == ("not_applicable", "no model at /nowhere")
 
 
-def test_a_configuration_that_is_being_edited_fails_pairs_and_condemns_none(
-    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("models.yaml cannot be read"),
+        BudgetError("the limit of tokens is reached"),
+        RefusedError("the key is not accepted", 401, ""),
+        BadAnswerError("no log-probabilities"),
+        UnansweredError("no answer", 503),
+    ],
+)
+def test_what_is_being_edited_a_limit_and_a_server_fail_pairs_and_condemn_none(
+    error: Exception, built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
-    fail_with(ConfigError("models.yaml cannot be read"), 1)
-    with pytest.raises(PairsFailedError, match=r"models\.yaml cannot be read"):
+    met = fail_with(error, 1)
+    with pytest.raises(PairsFailedError, match=str(error)):
         audit(instance)
+    assert met == [0], "once: nothing of it is tried again at once"
     outcome = latest_outcome(built.paths, BROKEN)
     assert outcome is not None
     assert outcome.status == "failed"

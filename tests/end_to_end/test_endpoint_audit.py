@@ -12,15 +12,18 @@ import pytest
 from click.testing import Result
 from fake_endpoint import FakeEndpoint, save_counting_model
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
-from tiny_models import forward_of, tokenized
+from tiny_models import forward_of, save_model, tokenized
 from written import read_all
 
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.definitions import defs
-from audit_pipeline.endpoints.in_use import Endpoints
+from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.in_use import Endpoints, probe_tokens
+from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
-from audit_pipeline.operate.dagster.spending import TOKENS_TAG
+from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.operate.dagster.spending import COMMAND_TAG, TOKENS_TAG
 from audit_pipeline.warehouse.query import open_read_only
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
@@ -188,10 +191,14 @@ def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server:
     endpoints = Endpoints()
     endpoints.load(load_models()[NAME], workspace.paths, str)
     # The command asks once before it plans, its run once before it sends texts.
+    assert sending["hosts"][0]["tokens"] == sending["tokens"]
+    model = load_tokenizer(load_models()[NAME], workspace.paths)
+    assert probe_tokens(model) == pytest.approx(endpoints.tokens, rel=0.2)
     limit = 2 * endpoints.tokens + sending["tokens"] // 4
     stopped = workspace.run(*AUDIT, "--max-tokens", str(limit))
     assert stopped.exit_code == 2
     assert "the limit of tokens is reached" in stopped.output
+    assert "raise --max-tokens" in stopped.output.replace("\n", " ")
     with workspace.instance() as instance:
         [sent] = [int(run.tags[TOKENS_TAG]) for run in instance.get_runs() if TOKENS_TAG in run.tags]
     assert endpoints.tokens < sent <= limit - endpoints.tokens
@@ -230,6 +237,66 @@ def test_limits_go_with_models_behind_an_interface(
         refused = workspace.run("audit", "--model", model, "--benchmark", "made", option, "5")
         assert refused.exit_code == 2
         assert words in refused.output.replace("\n", " ")
+
+
+@pytest.fixture
+def compared(workspace: Workspace, server: FakeEndpoint, tokenizer_alone: Path) -> Workspace:
+    """A model on this machine, with a reference model behind the server."""
+    save_model(workspace.root / "other", max_position_embeddings=128)
+    here = {"path": str(workspace.root / "other"), "window": 60, "reference_corpus": None, "reference_model": NAME}
+    workspace.write_models(here=here, served=entry_of(server, tokenizer_alone))
+    return workspace
+
+
+AUDIT_HERE = ("audit", "--model", "here", "--benchmark", "made")
+
+
+def test_a_reference_model_behind_an_interface_is_named_and_limited(compared: Workspace, server: FakeEndpoint) -> None:
+    done(compared.run("benchmarks", "--build", "made"))
+    plan = compared.run(*AUDIT_HERE, "--dry-run", "--max-tokens", "10")
+    assert f"served: the texts are sent to {server.url.split('/')[2]}" in done(plan)
+    assert "The limit of 10 tokens does not suffice" in plan.output
+    tokens = answer(compared.run(*AUDIT_HERE, "--dry-run", "--json"))["sending"]["tokens"]
+    assert server.requests == []
+
+    told = done(compared.run(*AUDIT_HERE, "--max-tokens", str(2 * tokens)))
+    assert f"the texts are sent to {server.url.split('/')[2]}" in told
+    assert scores(compared)["reference"] == {("ok", None)}
+    with compared.instance() as instance:
+        [sent] = [run.tags for run in instance.get_runs() if TOKENS_TAG in run.tags]
+    assert COMMAND_TAG in sent
+    assert 0 < int(sent[TOKENS_TAG]) < tokens
+
+
+def test_a_reference_model_that_cannot_be_asked_costs_one_detector(compared: Workspace, server: FakeEndpoint) -> None:
+    def refuse(answer: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+        return {"choices": []}
+
+    server.bend = refuse
+    told = done(compared.run(*AUDIT_HERE)).replace("\n", " ")
+    assert "served: the server was not asked" in told
+    by_detector = scores(compared)
+    assert by_detector["loss"] == {("ok", None)}
+    [(status, reason)] = by_detector["reference"]
+    assert status == "not_applicable"
+    assert "has not been asked yet" in str(reason)
+
+
+def test_what_is_cached_is_of_use_while_the_server_is_out_of_reach(
+    workspace: Workspace, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(workspace.run(*AUDIT))
+    monkeypatch.setitem(Client.__init__.__kwdefaults__, "patience", RetryPolicy(attempts=1, first=0.0))
+    server.stop()
+    told = done(workspace.run(*AUDIT, "--again")).replace("\n", " ")
+    assert "the server was not asked" in told
+    assert "0 computed" in told
+    assert scores(workspace)["loss"] == {("ok", None)}
+    file = workspace.root / "texts.csv"
+    file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")
+    refused = workspace.run("score", "--model", NAME, "--texts", file, "--out", workspace.root / "out.parquet")
+    assert refused.exit_code == 2
+    assert "it cannot be reached" in refused.output.replace("\n", " ")
 
 
 @pytest.mark.parametrize("what", ["--generate", "--near-verbatim", "--continue"])

@@ -112,7 +112,7 @@ def audit(
     entry = resolve_model(request.model, load_models())
     _refuse_strangers(entry, request.benchmarks)
     names, limits = [spec.name for spec in request.benchmarks], request.limits.for_model(entry)
-    tags = {} if entry.endpoint is None else tags_of_command()
+    tags = tags_of_command(entry)
     with (
         work_claims.audit_of(paths, models=_models(entry), benchmarks=names),
         in_process.open_instance(paths) as instance,
@@ -134,7 +134,7 @@ def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: Au
     # First of all else, so that a model that cannot be had costs no download and leaves no partition behind.
     endpoints = Endpoints(runner.limits)
     model = endpoints.load(entry, runner.paths, runner.tell)
-    runner = replace(runner, limits=runner.limits.less(endpoints.tokens, endpoints.cost))
+    runner = replace(runner, asked=endpoints)
     require_kinds(model, request.kinds)
     request = _with_settled_day(request, runner.paths, runner.tell)
     partitions.register(runner.instance, models=[request.model])
@@ -221,7 +221,6 @@ def extract(
     limits = request.limits.for_model(entry)
     endpoints = Endpoints(limits)
     model = endpoints.load(entry, paths, on_step)
-    left = limits.less(endpoints.tokens, endpoints.cost)
     if (problem := no_room(model, asked.lengths)) is not None:
         raise DataError(problem)
     reference_of(model, paths)
@@ -234,11 +233,12 @@ def extract(
         partitions.register(instance, models=[request.model])
         _prepare(_with_settled_day(request, paths, on_step), runner, outcome)
         on_step(f"searching the documents of {spec.name} with {request.model}")
+        left = left_of(limits, instance, runner.tags, endpoints)
         settings = {"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride}
         runner.run(
             "extract",
             partition_key=Pair(spec.name, request.model).partition,
-            resources={**request.resources, "models": {**request.resources["models"], **left_of(left, instance, {})}},
+            resources={**request.resources, "models": {**request.resources["models"], **left}},
             ops={"extraction": {"every_pair": True, **settings}},
         )
         on_step("rebuilding warehouse and report")

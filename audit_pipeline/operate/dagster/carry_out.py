@@ -14,6 +14,7 @@ import dagster as dg
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
+from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process
@@ -30,8 +31,8 @@ SPLIT_QUALITY = dg.AssetKey("split_quality")
 class Runner:
     """Where steps are carried out: the jobs by name, the instance, who is told; ``tags`` are those of every run.
 
-    ``limits``: of what all runs together may send to the model, where it is behind an interface; they share a tag then
-    (spending.py).
+    ``limits``: of what the command and all its runs together may send to models behind interfaces; they share a tag
+    then (spending.py). ``asked``: what the command itself has asked ahead of them.
     """
 
     jobs: Jobs
@@ -41,6 +42,7 @@ class Runner:
     device: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    asked: Endpoints | None = None
 
     def run(self, job: str, **target: Any) -> str:
         """One run of a job (see in_process.run_job); returns its id."""

@@ -69,7 +69,7 @@ def _with_limits(
     resources: Mapping[str, Mapping[str, Any]] | None, runner: Runner
 ) -> Mapping[str, Mapping[str, Any]] | None:
     """The same with what is left of the limits after the runs so far."""
-    left = left_of(runner.limits, runner.instance, runner.tags)
+    left = left_of(runner.limits, runner.instance, runner.tags, runner.asked)
     if not left:
         return resources
     given = resources or {}

@@ -20,7 +20,9 @@ import dagster as dg
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.outcomes import PairOutcome, Status, outcome_of_run, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.errors import AuditError, ConfigError, PairsFailedError
+from audit_pipeline.endpoints.client import RefusedError
+from audit_pipeline.endpoints.dialects.dialect import BadAnswerError
+from audit_pipeline.errors import AuditError, BudgetError, ConfigError, PairsFailedError
 from audit_pipeline.operate.dagster.partitions import by_model
 from audit_pipeline.operate.dagster.retries import is_transient, with_retries
 from audit_pipeline.operate.facts import EXTRACTION
@@ -73,8 +75,9 @@ def for_each_pair(
     """Call ``run`` for every pair of the run, a model's pairs one after the other; it returns the pair's metadata.
 
     A transient fault is tried again. A pair whose input is missing or wrong is left out as not_applicable, one that
-    meets any other fault as failed; both are recorded, with the reason, and left out of the later stages of the run,
-    and the others go on. Where it is the run's only pair, its AuditError, or PairsFailedError, fails the run.
+    meets any other fault (a limit that is reached, a server that refuses) as failed; both are recorded, with the
+    reason, and left out of the later stages of the run, and the others go on. Where it is the run's only pair, its
+    AuditError, or PairsFailedError, fails the run.
     """
     result = PairsRun()
     partition_keys = context.partition_keys
@@ -88,9 +91,7 @@ def for_each_pair(
                 metadata = with_retries(partial(run, pair), f"{stage} of {pair.partition}", context.log)
             except Exception as error:
                 # Whatever it is, it is recorded and fails the run in the end.
-                # A file of the configuration that is being edited is no fault of the pair's: it is run again.
-                bad_input = isinstance(error, AuditError) and not isinstance(error, ConfigError)
-                bad_input = bad_input and not is_transient(error)
+                bad_input = _is_of_the_input(error)
                 status: Status = "not_applicable" if bad_input else "failed"
                 reason = " ".join(str(error).split()) or type(error).__name__
                 outcome = record_outcome(paths, pair, stage, status, reason, context.run.run_id)
@@ -104,6 +105,16 @@ def for_each_pair(
                 result.done[pair.partition] = metadata
                 context.add_asset_metadata(metadata, partition_key=pair.partition)
     return result
+
+
+def _is_of_the_input(error: Exception) -> bool:
+    """Whether what a pair is made of cannot be used, so that running it again as it is comes to the same.
+
+    A file of the configuration that is being edited, a limit that is reached and a server that refuses or answers
+    nonsense are no faults of the pair's: the audit applies, and is run again.
+    """
+    others = ConfigError | BudgetError | RefusedError | BadAnswerError
+    return isinstance(error, AuditError) and not isinstance(error, others) and not is_transient(error)
 
 
 def _earlier_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: Pair) -> PairOutcome | None:

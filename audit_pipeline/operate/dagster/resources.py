@@ -58,6 +58,9 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         default=None, ge=0, description="the most tokens that the run may send to a model behind an interface"
     )
     max_cost: float | None = Field(default=None, ge=0, description="the most that they may cost")
+    sent: dict[str, int] = Field(
+        default={}, description="the tokens that earlier runs of the same command sent, by endpoint"
+    )
     _endpoints: Endpoints | None = PrivateAttr(default=None)
     engine: str | None = Field(default=None, description="what runs models: in_process, or ray at RAY_ADDRESS")
     workers: int | None = Field(default=None, description="how many workers of Ray hold the model")
@@ -87,7 +90,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     def endpoints(self) -> Endpoints:
         """The endpoints that the run asks, with one budget each for all that it sends there."""
         if self._endpoints is None:
-            self._endpoints = Endpoints(Limits(self.max_tokens, self.max_cost))
+            self._endpoints = Endpoints(Limits(self.max_tokens, self.max_cost), self.sent)
         return self._endpoints
 
     def backend(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> Backend:

@@ -15,6 +15,7 @@ from typing import TypeVar
 import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
+from audit_pipeline.endpoints.client import UnansweredError
 from audit_pipeline.fetch.retry import RetryPolicy, causes, may_pass, retrying
 
 RETRY_POLICY = RetryPolicy(attempts=4, first=2.0, longest=60.0, jitter=1.0)
@@ -40,12 +41,18 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
+def _is_worth_repeating(error: BaseException) -> bool:
+    # A model behind an interface has been asked several times by then, and each of these is paid for.
+    return is_transient(error) and not any(isinstance(one, UnansweredError) for one in causes(error))
+
+
 def with_retries(
     run: Callable[[], T], what: str, log: logging.Logger, sleep: Callable[[float], None] = time.sleep
 ) -> T:
     """What ``run`` returns; a transient fault is tried again, up to four attempts, waiting 2, 4, 8 s and a little more.
 
-    Raises the last attempt's error, and any other error at once.
+    Raises the last attempt's error, and any other error at once; that of a server that did not answer too, since it
+    was asked patiently (endpoints/client.py).
     """
 
     def tell(state: tenacity.RetryCallState) -> None:
@@ -57,4 +64,4 @@ def with_retries(
             f"trying again in {state.next_action.sleep:.1f} s: {error}"
         )
 
-    return retrying(RETRY_POLICY, is_transient, tell=tell, sleep=sleep)(run)
+    return retrying(RETRY_POLICY, _is_worth_repeating, tell=tell, sleep=sleep)(run)

@@ -6,14 +6,18 @@ to them while texts are sent (endpoints/budget.py).
 
 from __future__ import annotations
 
+import json
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import dagster as dg
 
 from audit_pipeline.endpoints.in_use import Endpoints
-from audit_pipeline.endpoints.limits import Limits
+from audit_pipeline.endpoints.limits import Limits, behind_interfaces
+from audit_pipeline.models.config import ModelEntry
 
 COMMAND_TAG = "corpus_audit/command"
 """The command that the run is a step of, where its steps share one budget."""
@@ -21,24 +25,39 @@ COMMAND_TAG = "corpus_audit/command"
 TOKENS_TAG = "corpus_audit/tokens_sent"
 """How many tokens the run sent to models behind interfaces."""
 
+SENT_TAG = "corpus_audit/tokens_by_endpoint"
+"""The same by endpoint, as JSON."""
+
 COST_TAG = "corpus_audit/cost"
 """What they cost, by the prices in the models' entries."""
 
 
-def tags_of_command() -> Mapping[str, str]:
-    """The tags of all runs of a command whose steps share one budget."""
-    return {COMMAND_TAG: str(uuid.uuid4())}
+def tags_of_command(entry: ModelEntry) -> Mapping[str, str]:
+    """The tags of all runs of a command that runs a model; they share one budget where anything is sent."""
+    return {COMMAND_TAG: str(uuid.uuid4())} if behind_interfaces(entry) else {}
 
 
 def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
     """Note with a run what it has sent; nothing where it sent nothing."""
     if endpoints.tokens:
-        instance.add_run_tags(run_id, {TOKENS_TAG: str(endpoints.tokens), COST_TAG: repr(endpoints.cost)})
+        by_endpoint = json.dumps(dict(endpoints.sent))
+        tags = {TOKENS_TAG: str(endpoints.tokens), SENT_TAG: by_endpoint, COST_TAG: repr(endpoints.cost)}
+        instance.add_run_tags(run_id, tags)
 
 
-def left_of(limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dict[str, int | float]:
-    """What is left of a command's limits after the runs with its tag, as the configuration of the resource models."""
+def left_of(
+    limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str], before: Endpoints | None
+) -> dict[str, Any]:
+    """What is left of a command's limits after the runs with its tag, and what they sent to which endpoint, as the
+    configuration of the resource models; empty where there is nothing to say.
+
+    ``before`` is what the command itself has asked, ahead of its runs.
+    """
     runs = instance.get_runs(dg.RunsFilter(tags={COMMAND_TAG: tags[COMMAND_TAG]})) if COMMAND_TAG in tags else []
-    tokens = sum(int(run.tags.get(TOKENS_TAG, 0)) for run in runs)
-    cost = sum(float(run.tags.get(COST_TAG, 0)) for run in runs)
-    return {name: value for name, value in asdict(limits.less(tokens, cost)).items() if value is not None}
+    sent = Counter(before.sent if before is not None else {})
+    cost = before.cost if before is not None else 0.0
+    for run in runs:
+        sent.update(json.loads(run.tags.get(SENT_TAG, "{}")))
+        cost += float(run.tags.get(COST_TAG, 0))
+    left = {name: value for name, value in asdict(limits.less(sent.total(), cost)).items() if value is not None}
+    return {**left, **({"sent": dict(sent)} if sent else {})}

@@ -14,6 +14,7 @@ from audit_pipeline.catalogue.contracts import KIND_VERSIONS, TOKEN_STATISTICS, 
 from audit_pipeline.catalogue.lineage import LineageStep, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
+from audit_pipeline.endpoints.client import UnansweredError
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.models.load import KnownModel, TokenizedModel
 from audit_pipeline.scoring.selection import audit_session
@@ -51,9 +52,10 @@ class OtherModels:
             if session.runs_other_models:
                 session.run_other_models(_texts_of_all(self._pairs[name], model, self._paths), self._backend_of)
             problems = session.missing_of_other_models
-        except TransientError:
-            raise
         except AuditError as error:
+            # A server of a model was asked patiently by then; a hub is tried again.
+            if isinstance(error, TransientError) and not isinstance(error, UnansweredError):
+                raise
             problems = [str(error)]
         for problem in problems:
             self._tell(f"{name}: detectors that need another model are not computed: {problem}")

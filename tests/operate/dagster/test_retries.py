@@ -9,6 +9,7 @@ import pytest
 import requests
 import torch
 
+from audit_pipeline.endpoints.client import UnansweredError
 from audit_pipeline.errors import ConfigError, DataError, ModelError, TransientError
 from audit_pipeline.models.locate import HubUnreachableError
 from audit_pipeline.operate.dagster.retries import RETRY_POLICY, is_transient, with_retries
@@ -102,3 +103,16 @@ def test_bad_input_is_raised_at_once() -> None:
     with pytest.raises(DataError):
         with_retries(run, "a pair", LOG, lambda seconds: pytest.fail("waited"))
     assert attempts == [1]
+
+
+def test_a_server_that_was_asked_patiently_is_not_asked_all_over_again() -> None:
+    calls: list[int] = []
+
+    def run() -> None:
+        calls.append(1)
+        raise UnansweredError("no answer (after 8 attempts)", 503)
+
+    with pytest.raises(UnansweredError):
+        with_retries(run, "a pair", LOG, lambda seconds: None)
+    assert calls == [1]
+    assert is_transient(UnansweredError("no answer", None)), "the pair failed, and is run again"
