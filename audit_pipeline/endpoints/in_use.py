@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import AuditError, ModelError
-from audit_pipeline.models.behind import Seen, note
+from audit_pipeline.models.behind import note
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 
@@ -98,8 +98,7 @@ class Endpoints:
         name = model.entry.name
         tell(f"{name}: {sent_to(endpoint)}")
         found = probe(model, client_of(model, self.budget(endpoint), tell))
-        seen = Seen(found.values, found.noise, found.server, found.first_is_null, found.largest_n)
-        if note(endpoint, model.identity.tokenizer_fingerprint, seen, paths):
+        if note(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
             tell(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
         # Who looks at many models asks no server: they see on the cards which one was found last.

@@ -57,7 +57,6 @@ class Answer:
     """
 
     values: Mapping[str, npt.NDArray[Any]]
-    first_is_null: bool
     best_given: int
     server: str | None
 

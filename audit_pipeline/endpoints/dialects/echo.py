@@ -124,7 +124,6 @@ def _answer(prompt: Prompt, wanted: Wanted, completion: _Completion, found: _Log
     places = [_place(own, best or {}) for own, best in zip(found.token_logprobs[scored], tops[scored], strict=True)]
     return Answer(
         values=values_of(places, wanted),
-        first_is_null=found.token_logprobs[0] is None,
         # Tokens of one spelling are one entry: how many were given cannot be told.
         best_given=wanted.best if any(tops[scored]) else 0,
         server=completion.system_fingerprint,
