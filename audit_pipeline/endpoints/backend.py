@@ -20,8 +20,8 @@ from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.dialects.dialect import Wanted
 from audit_pipeline.endpoints.probe import Check, Probed, client_of
-from audit_pipeline.endpoints.prompt import Prompt, prompt_of
-from audit_pipeline.errors import AuditError, BudgetError, TransientError
+from audit_pipeline.endpoints.prompt import NoStringError, Prompt, prompt_of
+from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Done, WindowStatistics, Work
 from audit_pipeline.token_statistics.windows import Window
@@ -67,24 +67,40 @@ class EndpointBackend:
         another model must not stand under this one's fingerprint. The tokens of that check are kept back of the budget
         while the part is asked for. Raises ModelError, TransientError or BudgetError after what had been answered by
         then. Closing it cancels what is under way, and what has not been checked is lost.
+
+        A text that a server which takes strings cannot be asked about is told, and left out: it has no row then.
         """
-        waiting = self._prompts(work)
+        left_out: set[int] = set()
+        try:
+            yield from self._parts(work, left_out)
+        finally:
+            if left_out:
+                self.client.tell(f"{self.client.who}: no row was made for the texts left out: {len(left_out)}")
+
+    def _parts(self, work: Work, left_out: set[int]) -> Generator[Sequence[Done]]:
+        waiting = self._prompts(work, left_out)
         check = Check(self.model, self.client, self.probed)
         for first in waiting:
             with self.client.budget.kept_back(check.cost):
-                done, fault = self._answered(_until_check_is_due(chain([first], waiting), check.cost), work)
-            if done:
+                done, fault = self._answered(_until_check_is_due(chain([first], waiting), check.cost), work, left_out)
+            if done or fault is None:
                 self._require_same(check, fault)
                 yield done
             if fault is not None:
                 raise fault
 
-    def _answered(self, part: Iterable[tuple[Window, Prompt]], work: Work) -> tuple[list[Done], AuditError | None]:
+    def _answered(
+        self, part: Iterable[tuple[Window, Prompt]], work: Work, left_out: set[int]
+    ) -> tuple[list[Done], AuditError | None]:
         """What the windows left behind, up to what ended it, if something did."""
         done: list[Done] = []
         wanted = Wanted.of(self.client.endpoint, work.wanted)
+
+        def leave_out(window: Window, why: ModelError) -> None:
+            self._leave_out(work, window, why, left_out)
+
         try:
-            with closing(answers(self.client, part, wanted)) as found:
+            with closing(answers(self.client, part, wanted, leave_out=leave_out)) as found:
                 for some in found:
                     done += [
                         Done(window, WindowStatistics(window, _wanted(answer.values, work)), None)
@@ -101,11 +117,22 @@ class EndpointBackend:
         except (TransientError, BudgetError) as error:
             raise (fault or error) from error
 
-    def _prompts(self, work: Work) -> Iterator[tuple[Window, Prompt]]:
+    def _prompts(self, work: Work, left_out: set[int]) -> Iterator[tuple[Window, Prompt]]:
         for window in work.prepared.windows:
-            if work.prepared.wants_pass(window.text):
+            if work.prepared.wants_pass(window.text) and window.text not in left_out:
                 text = work.prepared.encoded[window.text]
-                yield window, prompt_of(self.model, text, window, work.before, spelled=not self.probed.takes_ids)
+                try:
+                    prompt = prompt_of(self.model, text, window, work.before, spelled=not self.probed.takes_ids)
+                except NoStringError as error:
+                    self._leave_out(work, window, error, left_out)
+                else:
+                    yield window, prompt
+
+    def _leave_out(self, work: Work, window: Window, why: ModelError, left_out: set[int]) -> None:
+        if window.text not in left_out:
+            left_out.add(window.text)
+            sha256 = work.prepared.encoded[window.text].text_sha256
+            self.client.tell(f"{self.client.who}: the text with sha256 {sha256} is left out: {why}")
 
 
 def _until_check_is_due(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:

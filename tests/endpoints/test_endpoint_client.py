@@ -72,6 +72,33 @@ def test_what_will_not_pass_is_not_tried_again(server: BadServer, status: int) -
     assert (refused.value.status, refused.value.words, len(server.requests)) == (status, "This is why.", 1)
 
 
+TEXT = 'A private "text", of\na few words that nobody else may read.'
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        # FastAPI's: where and what, without pydantic's input.
+        (
+            json.dumps({"detail": [{"loc": ["body", "prompt"], "msg": "not a list", "type": "t", "input": TEXT}]}),
+            "body.prompt: not a list",
+        ),
+        (json.dumps({"error": {"message": f"cannot read {TEXT}!"}}), "cannot read …!"),
+        (f"500 at {TEXT!r}", "500 at …"),
+        (json.dumps({"input": TEXT}), '{"input": …'),
+        (json.dumps({"error": "ids [5, 19, 22, 7, 8, 100] are bad"}), "ids […] are bad"),
+        ("<html>" + "busy " * 100, ("<html>" + "busy " * 100)[:80]),
+    ],
+)
+def test_no_text_is_in_an_error(server: BadServer, body: str, expected: str) -> None:
+    server.serve("/v1/completions", Answer(body.encode(), status=422))
+    with pytest.raises(RefusedError) as refused:
+        client(server).ask(Asked("completions", {"prompt": TEXT}))
+    assert refused.value.words.startswith(expected)
+    assert "private" not in str(refused.value)
+    assert "may read" not in str(refused.value)
+
+
 def test_attempts_are_bounded(server: BadServer) -> None:
     server.serve("/v1/completions", fault(503))
     with pytest.raises(UnansweredError, match=r"answered 503 .*\(after 3 attempts\)") as unanswered:
