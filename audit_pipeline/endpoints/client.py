@@ -125,13 +125,15 @@ class Client:
     ) -> Generator[list[T]]:
         """What ``read`` makes of the answer to each request, as answers come, in whatever order.
 
-        ``requests`` are taken when there is room for one more. Raises RefusedError where the server refuses one,
+        ``requests`` are taken when there is room for one more. Raises ModelError within a running event loop, which
+        cannot wait for another one; RefusedError where the server refuses one,
         UnansweredError where it does not answer, BudgetError where one would exceed the budget, and what ``ask`` and
         ``read`` raise; what is under way then is waited for and yielded first, since it is paid for. Closing the
         generator cancels what is under way.
         """
+        _require_no_loop(self.who)
         with asyncio.Runner() as runner:
-            session = _Session(self, _key(self.endpoint), patience or self.patience)
+            session = _Session(self, key_of(self.endpoint), patience or self.patience)
             waiting = iter(requests)
             try:
                 while True:
@@ -324,7 +326,16 @@ _ADVICE: Mapping[int, str] = {
 }
 
 
-def _key(endpoint: Endpoint) -> str | None:
+def _require_no_loop(who: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ModelError(f"{who}: cannot be asked from within an event loop (a notebook): run it in a thread of its own")
+
+
+def key_of(endpoint: Endpoint) -> str | None:
+    """The key that the entry names; raises ModelError where it names one that is not there."""
     if endpoint.key_env is None:
         return None
     key = os.environ.get(endpoint.key_env, "").strip()

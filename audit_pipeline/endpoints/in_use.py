@@ -93,8 +93,11 @@ class Endpoints:
         return sum(one.cost for one in self._budgets.values())
 
     def _ask(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, tell: Tell) -> None:
+        from audit_pipeline.endpoints.client import key_of  # noqa: PLC0415
         from audit_pipeline.endpoints.probe import client_of, probe  # noqa: PLC0415
 
+        # Nothing is sent without the key: that is said first.
+        key_of(endpoint)
         name = model.entry.name
         tell(f"{name}: {sent_to(endpoint)}")
         found = probe(model, client_of(model, self.budget(endpoint), tell))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
@@ -218,6 +219,19 @@ def test_a_key_that_is_not_there(server: BadServer, monkeypatch: pytest.MonkeyPa
         client(server, key_env="TINY_KEY").ask(ONE)
     assert "schl" not in str(error.value)
     assert server.requests == []
+
+
+def test_within_an_event_loop(server: BadServer) -> None:
+    """As in a notebook: one line, and no coroutine that nobody waits for. In a thread it works."""
+    server.serve("/v1/completions", FINE)
+
+    async def cell() -> bytes:
+        with pytest.raises(ModelError, match="cannot be asked from within an event loop"):
+            client(server).ask(ONE)
+        assert server.requests == []
+        return await asyncio.to_thread(client(server).ask, ONE)
+
+    assert asyncio.run(cell()) == FINE.body
 
 
 def test_redirects_are_not_followed(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,6 +309,9 @@ def test_only_as_much_is_asked_for_as_is_wanted(
 def test_the_back_end_is_chosen_by_the_entry(behind: Entry, tmp_path: Path) -> None:
     told: list[str] = []
     paths, endpoints = DataPaths(tmp_path), Endpoints()
+    with pytest.raises(ModelError, match="NO_SUCH_KEY is not set"):
+        endpoints.load(behind(key_env="NO_SUCH_KEY").entry, paths, told.append)
+    assert told == [], "nothing is sent"
     with pytest.raises(ModelError, match="changed meanwhile"):
         # Planned without asking: its rows would be of a model that nobody has seen.
         open_backend(behind(), paths)

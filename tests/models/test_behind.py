@@ -97,6 +97,11 @@ def test_a_state_lasts_until_another_model_is_seen_and_earlier_ones_are_kept() -
     assert len({one.state for one in fourth.states}) == 3
 
 
+def test_an_address_has_no_fragment() -> None:
+    with pytest.raises(ValidationError, match="url has no part behind a '#'"):
+        endpoint(url="https://host/v1#key")
+
+
 def test_what_changes_no_row_changes_no_fingerprint() -> None:
     before = fingerprint_of(endpoint(), "t", "s")
     unchanged = (
