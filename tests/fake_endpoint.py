@@ -88,6 +88,10 @@ class FakeEndpoint:
     def bodies(self) -> list[Json]:
         return [json.loads(one.body) for one in self.requests]
 
+    def forget(self) -> None:
+        """What has been asked for so far."""
+        self._server.requests.clear()
+
     def stop(self) -> None:
         self._server.stop()
 

@@ -5,12 +5,14 @@ What belongs here: putting client and dialect together, for the probe and for ru
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from itertools import chain
 from typing import TypeVar
 
 from audit_pipeline.endpoints.client import Asked, Client
 from audit_pipeline.endpoints.dialects import DIALECTS
-from audit_pipeline.endpoints.dialects.dialect import Answer, BadAnswerError, Wanted
+from audit_pipeline.endpoints.dialects.dialect import Answer, BadAnswerError, OtherTokensError, Wanted
 from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.fetch.retry import RetryPolicy
 
@@ -18,22 +20,33 @@ K = TypeVar("K")
 
 
 def answers(
-    client: Client, prompts: Iterable[tuple[K, Prompt]], wanted: Wanted, *, patience: RetryPolicy | None = None
+    client: Client,
+    prompts: Iterable[tuple[K, Prompt]],
+    wanted: Wanted,
+    *,
+    patience: RetryPolicy | None = None,
+    leave_out: Callable[[K, OtherTokensError], None] | None = None,
 ) -> Generator[list[tuple[K, Answer]]]:
     """The answers to ``prompts`` as they come, each with the key that its prompt has.
 
-    Raises BadAnswerError, which names the text, for an answer that cannot be one; else as :meth:`Client.each`.
+    Where strings are sent, ``leave_out`` is told of each that the server cuts into other tokens; None: that is an
+    error. Raises BadAnswerError, which names the text, for an answer that cannot be one; else as :meth:`Client.each`.
     """
     dialect = DIALECTS[client.endpoint.dialect]
 
     def ask(one: tuple[K, Prompt]) -> Asked:
         return dialect.ask(client.endpoint, one[1], wanted)
 
-    def read(one: tuple[K, Prompt], body: bytes) -> tuple[K, Answer]:
+    def read(one: tuple[K, Prompt], body: bytes) -> list[tuple[K, Answer]]:
         key, prompt = one
         try:
-            return key, dialect.read(prompt, wanted, body)
+            return [(key, dialect.read(prompt, wanted, body))]
         except BadAnswerError as error:
+            if leave_out is not None and prompt.spelled is not None and isinstance(error, OtherTokensError):
+                leave_out(key, error)
+                return []
             raise BadAnswerError(f"{client.who}: {error} (text with sha256 {prompt.sha256})") from error
 
-    return client.each(prompts, ask, read, patience=patience)
+    with closing(client.each(prompts, ask, read, patience=patience)) as found:
+        for some in found:
+            yield list(chain.from_iterable(some))

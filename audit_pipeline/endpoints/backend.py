@@ -6,9 +6,11 @@ What belongs here: the interface of token_statistics/backend.py for models behin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy.typing as npt
@@ -17,11 +19,18 @@ from audit_pipeline.endpoints.asking import answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.dialects.dialect import Wanted
-from audit_pipeline.endpoints.probe import Probed, client_of
-from audit_pipeline.endpoints.prompt import Prompt, prompt_of
+from audit_pipeline.endpoints.probe import Check, Probed, client_of
+from audit_pipeline.endpoints.prompt import NoStringError, Prompt, prompt_of
+from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Done, WindowStatistics, Work
 from audit_pipeline.token_statistics.windows import Window
+
+# Between two checks lie at least so many times their tokens, so that they are less than a twentieth of all, and so many
+# seconds: a fast server would wait for checks most of the time. No more than that either: it is lost where a run is
+# killed.
+_TIMES_CHECK = 20
+_SECONDS = 10.0
 
 _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
 
@@ -33,9 +42,7 @@ def open_endpoint(
 
     Raises ModelError where the model's entry has none.
     """
-    backend = EndpointBackend(model, client_of(model, budget, tell), probed)
-    tell(f"{model.entry.name}: {backend.described}")
-    return backend
+    return EndpointBackend(model, client_of(model, budget, tell), probed)
 
 
 @dataclass
@@ -54,24 +61,88 @@ class EndpointBackend:
         return f"behind {endpoint.url} (dialect {endpoint.dialect}, {endpoint.concurrency} requests at a time)"
 
     def over(self, work: Work) -> Generator[Sequence[Done]]:
-        """Ask for what ``work`` wants, and yield what windows left behind as answers come.
+        """Ask for what ``work`` wants, and yield what windows left behind, part by part.
 
-        Raises ModelError, TransientError or BudgetError after what had been answered by then. Closing it cancels what
-        is under way.
+        A part is yielded once the model behind the endpoint was found to be the same behind it as before it: rows of
+        another model must not stand under this one's fingerprint. The tokens of that check are kept back of the budget
+        while the part is asked for. Raises ModelError, TransientError or BudgetError after what had been answered by
+        then. Closing it cancels what is under way, and what has not been checked is lost.
+
+        A text that a server which takes strings cannot be asked about is told, and left out: it has no row then.
         """
-        wanted = Wanted.of(self.client.endpoint, work.wanted)
-        with closing(answers(self.client, self._prompts(work), wanted)) as found:
-            for some in found:
-                yield [
-                    Done(window, WindowStatistics(window, _wanted(answer.values, work)), None)
-                    for window, answer in some
-                ]
+        left_out: set[int] = set()
+        try:
+            yield from self._parts(work, left_out)
+        finally:
+            if left_out:
+                self.client.tell(f"{self.client.who}: no row was made for the texts left out: {len(left_out)}")
 
-    def _prompts(self, work: Work) -> Iterator[tuple[Window, Prompt]]:
+    def _parts(self, work: Work, left_out: set[int]) -> Generator[Sequence[Done]]:
+        waiting = self._prompts(work, left_out)
+        check = Check(self.model, self.client, self.probed)
+        for first in waiting:
+            with self.client.budget.kept_back(check.cost):
+                done, fault = self._answered(_until_check_is_due(chain([first], waiting), check.cost), work, left_out)
+            if done or fault is None:
+                self._require_same(check, fault)
+                yield done
+            if fault is not None:
+                raise fault
+
+    def _answered(
+        self, part: Iterable[tuple[Window, Prompt]], work: Work, left_out: set[int]
+    ) -> tuple[list[Done], AuditError | None]:
+        """What the windows left behind, up to what ended it, if something did."""
+        done: list[Done] = []
+        wanted = Wanted.of(self.client.endpoint, work.wanted)
+
+        def leave_out(window: Window, why: ModelError) -> None:
+            self._leave_out(work, window, why, left_out)
+
+        try:
+            with closing(answers(self.client, part, wanted, leave_out=leave_out)) as found:
+                for some in found:
+                    done += [
+                        Done(window, WindowStatistics(window, _wanted(answer.values, work)), None)
+                        for window, answer in some
+                    ]
+        except AuditError as fault:
+            return done, fault
+        return done, None
+
+    def _require_same(self, check: Check, fault: AuditError | None) -> None:
+        try:
+            # A server that has just been waited for in vain is not waited for once more.
+            check.require_same(patiently=fault is None)
+        except (TransientError, BudgetError) as error:
+            raise (fault or error) from error
+
+    def _prompts(self, work: Work, left_out: set[int]) -> Iterator[tuple[Window, Prompt]]:
         for window in work.prepared.windows:
-            if work.prepared.wants_pass(window.text):
+            if work.prepared.wants_pass(window.text) and window.text not in left_out:
                 text = work.prepared.encoded[window.text]
-                yield window, prompt_of(self.model, text, window, work.before, spelled=not self.probed.takes_ids)
+                try:
+                    prompt = prompt_of(self.model, text, window, work.before, spelled=not self.probed.takes_ids)
+                except NoStringError as error:
+                    self._leave_out(work, window, error, left_out)
+                else:
+                    yield window, prompt
+
+    def _leave_out(self, work: Work, window: Window, why: ModelError, left_out: set[int]) -> None:
+        if window.text not in left_out:
+            left_out.add(window.text)
+            sha256 = work.prepared.encoded[window.text].text_sha256
+            self.client.tell(f"{self.client.who}: the text with sha256 {sha256} is left out: {why}")
+
+
+def _until_check_is_due(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:
+    """As many of ``prompts`` as are asked for between two checks that take ``cost`` tokens each."""
+    tokens, started = 0, time.monotonic()
+    for window, prompt in prompts:
+        yield window, prompt
+        tokens += prompt.cost
+        if tokens >= _TIMES_CHECK * cost and time.monotonic() - started >= _SECONDS:
+            return
 
 
 def _wanted(values: Mapping[str, npt.NDArray[Any]], work: Work) -> dict[str, npt.NDArray[Any]]:

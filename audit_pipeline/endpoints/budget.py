@@ -6,8 +6,9 @@ What belongs here: counting, and refusing what would be too much. What does not:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Self
 
 from audit_pipeline.errors import BudgetError
@@ -28,7 +29,7 @@ class Budget:
     price_per_million: float | None = None
     max_cost: float | None = None
     spent: int = field(default=0, init=False)
-    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+    _back: int = field(default=0, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, endpoint: Endpoint, max_tokens: int | None = None, max_cost: float | None = None) -> Self:
@@ -50,23 +51,33 @@ class Budget:
         return self._cost_of(self.spent)
 
     def reserve(self, tokens: int) -> None:
-        """Count ``tokens`` that are about to be sent; raises BudgetError, and counts nothing, where they are too many.
+        """Count ``tokens`` that are about to be sent; raises BudgetError where they are too many."""
+        self._require(tokens)
+        self.spent += tokens
 
-        Calls from several threads never exceed a limit together.
-        """
-        with self._lock:
-            after = self.spent + tokens
-            if self.max_tokens is not None and after > self.max_tokens:
-                raise BudgetError(
-                    f"the limit of tokens is reached: {self.spent:,} of {self.max_tokens:,} are sent and the next "
-                    f"request has {tokens:,}; {_WHAT_NOW.format('max_tokens')}"
-                )
-            if self.max_cost is not None and self._cost_of(after) > self.max_cost:
-                raise BudgetError(
-                    f"the limit of costs is reached: {self.cost:.4f} of {self.max_cost:.4f} are spent and the next "
-                    f"request costs {self._cost_of(tokens):.4f}; {_WHAT_NOW.format('max_cost')}"
-                )
-            self.spent = after
+    @contextmanager
+    def kept_back(self, tokens: int) -> Iterator[None]:
+        """Let ``tokens`` be left for what follows; raises BudgetError where there are not so many."""
+        self._require(tokens)
+        self._back += tokens
+        try:
+            yield
+        finally:
+            self._back -= tokens
+
+    def _require(self, tokens: int) -> None:
+        after = self.spent + self._back + tokens
+        back = f", {self._back:,} are kept for checking the model" if self._back else ""
+        if self.max_tokens is not None and after > self.max_tokens:
+            raise BudgetError(
+                f"the limit of tokens is reached: {self.spent:,} of {self.max_tokens:,} are sent{back} and the next "
+                f"request has {tokens:,}; {_WHAT_NOW.format('max_tokens')}"
+            )
+        if self.max_cost is not None and self._cost_of(after) > self.max_cost:
+            raise BudgetError(
+                f"the limit of costs is reached: {self.cost:.4f} of {self.max_cost:.4f} are spent{back} and the next "
+                f"request costs {self._cost_of(tokens):.4f}; {_WHAT_NOW.format('max_cost')}"
+            )
 
     def _cost_of(self, tokens: int) -> float:
         return tokens * (self.price_per_million or 0.0) / MILLION

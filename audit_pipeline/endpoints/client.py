@@ -15,10 +15,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NoReturn, TypeVar
 
 import httpx2
@@ -33,6 +35,10 @@ PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
 _LONGEST_PAUSE = 300.0
 _LONGEST_ANSWER = 1 << 30
 _WORDS = 300
+_FEW_WORDS = 80
+# Characters in a row that are the prompt's, and ids in a row: no message has as many of its own.
+_QUOTE = 12
+_IDS = re.compile(r"(?:\d+,\s*){4,}\d*")
 _OK = 200
 _CONFLICT = 409
 
@@ -119,13 +125,15 @@ class Client:
     ) -> Generator[list[T]]:
         """What ``read`` makes of the answer to each request, as answers come, in whatever order.
 
-        ``requests`` are taken when there is room for one more. Raises RefusedError where the server refuses one,
+        ``requests`` are taken when there is room for one more. Raises ModelError within a running event loop, which
+        cannot wait for another one; RefusedError where the server refuses one,
         UnansweredError where it does not answer, BudgetError where one would exceed the budget, and what ``ask`` and
         ``read`` raise; what is under way then is waited for and yielded first, since it is paid for. Closing the
         generator cancels what is under way.
         """
+        _require_no_loop(self.who)
         with asyncio.Runner() as runner:
-            session = _Session(self, _key(self.endpoint), patience or self.patience)
+            session = _Session(self, key_of(self.endpoint), patience or self.patience)
             waiting = iter(requests)
             try:
                 while True:
@@ -279,7 +287,7 @@ class _Session:
         return body
 
     def _refuse(self, response: httpx2.Response, body: bytes, asked: Asked) -> NoReturn:
-        status, words = response.status_code, self._public(_words_of(body))
+        status, words = response.status_code, _without(asked, self._public(_words_of(self._less_key(body))))
         what = f"the server answered {status}" + (f" ({words})" if words else "")
         if status == _CONFLICT or status_may_pass(status):
             pause = seconds_asked_for(response.headers.get("Retry-After"))
@@ -294,6 +302,9 @@ class _Session:
         if response.has_redirect_location:
             advice = ": it leads elsewhere, and is not followed: name the address that it leads to as url"
         raise RefusedError(f"{self._client.who}: {what} to /{asked.path}{advice}", status, words)
+
+    def _less_key(self, body: bytes) -> bytes:
+        return body if self._key is None else body.replace(self._key.encode(), b"***")
 
     def _public(self, text: str) -> str:
         """``text`` in one line, not too long, less the key: servers quote it where they refuse it."""
@@ -315,7 +326,16 @@ _ADVICE: Mapping[int, str] = {
 }
 
 
-def _key(endpoint: Endpoint) -> str | None:
+def _require_no_loop(who: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise ModelError(f"{who}: cannot be asked from within an event loop (a notebook): run it in a thread of its own")
+
+
+def key_of(endpoint: Endpoint) -> str | None:
+    """The key that the entry names; raises ModelError where it names one that is not there."""
     if endpoint.key_env is None:
         return None
     key = os.environ.get(endpoint.key_env, "").strip()
@@ -332,13 +352,33 @@ def _address(endpoint: Endpoint, asked: Asked) -> str:
 
 
 def _words_of(body: bytes) -> str:
-    """What a server says of a fault: OpenAI's error.message, FastAPI's detail, or the beginning of the body."""
+    """What a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body.
+
+    Of pydantic's faults only where and what: their input is the prompt.
+    """
     text = body[: 1 << 16].decode("utf-8", errors="replace")
     try:
         said = json.loads(text)
     except ValueError:
-        return text
+        return one_line(text)[:_FEW_WORDS]
     if isinstance(said, dict):
         error = said.get("error", said)
         said = error if not isinstance(error, dict) else error.get("message") or error.get("detail") or error
-    return said if isinstance(said, str) else json.dumps(said)
+    if isinstance(said, list) and all(isinstance(one, dict) and "msg" in one for one in said):
+        return "; ".join(f"{'.'.join(map(str, one.get('loc', ())))}: {one['msg']}" for one in said)
+    return said if isinstance(said, str) else json.dumps(said)[:_FEW_WORDS]
+
+
+def _without(asked: Asked, words: str) -> str:
+    """``words`` without what they quote of the prompt, as a string or as ids."""
+    words = _IDS.sub("…", words)
+    prompt = (asked.body or {}).get("prompt")
+    if not isinstance(prompt, str):
+        return words
+    ways = one_line(prompt), json.dumps(prompt), json.dumps(prompt, ensure_ascii=False), repr(prompt)
+    quoted = [False] * len(words)
+    for start in range(len(words) - _QUOTE + 1):
+        if any(words[start : start + _QUOTE] in way for way in ways):
+            quoted[start : start + _QUOTE] = [True] * _QUOTE
+    parts = groupby(zip(words, quoted, strict=True), key=lambda one: one[1])
+    return "".join("…" if is_quote else "".join(one for one, _ in part) for is_quote, part in parts)

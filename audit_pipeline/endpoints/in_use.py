@@ -15,7 +15,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.limits import Limits, behind_interfaces, cost_of
 from audit_pipeline.endpoints.together import SharingBudget, Together
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
-from audit_pipeline.models.behind import Seen, note
+from audit_pipeline.models.behind import note
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
@@ -137,13 +137,15 @@ class Endpoints:
         return self._together.cost
 
     def _ask(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, tell: Tell) -> None:
+        from audit_pipeline.endpoints.client import key_of  # noqa: PLC0415
         from audit_pipeline.endpoints.probe import client_of, probe  # noqa: PLC0415
 
+        # Nothing is sent without the key: that is said first.
+        key_of(endpoint)
         name = model.entry.name
         tell(f"{name}: {sent_to(endpoint)}")
         found = probe(model, client_of(model, self.budget(endpoint), tell))
-        seen = Seen(found.values, found.noise, found.server, found.first_is_null, found.largest_n)
-        if note(endpoint, model.identity.tokenizer_fingerprint, seen, paths):
+        if note(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
             tell(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
         # Who looks at many models asks no server: they see on the cards which one was found last.

@@ -21,6 +21,7 @@ from audit_pipeline.endpoints.dialects.dialect import WHOLE, Answer, BadAnswerEr
 from audit_pipeline.endpoints.prompt import Prompt, prompt_of
 from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
+from audit_pipeline.models.behind import LARGEST_NOISE, NOISE_TO_TELL, Seen, deviation, differs
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
 from audit_pipeline.token_statistics.windows import windows_of
@@ -52,16 +53,10 @@ _NO_IDS = frozenset((400, 422, 500))
 class Probed:
     """What trying an endpoint out has found.
 
-    ``noise``: the largest deviation, in nats, between the same requests sent twice. ``largest_n``: the largest number
-    of best tokens that was asked for and given. ``values``: the log-probabilities of the tokens of each of ``TEXTS``.
-    ``server``: what the server says of itself. ``takes_ids``: whether prompts are sent as token ids.
+    ``seen``: what its answers to ``TEXTS`` were. ``takes_ids``: whether prompts are sent as token ids.
     """
 
-    noise: float
-    first_is_null: bool
-    largest_n: int
-    values: tuple[tuple[float, ...], ...]
-    server: str | None
+    seen: Seen
     takes_ids: bool
 
 
@@ -80,22 +75,50 @@ def probe(model: TokenizedModel, client: Client) -> Probed:
     """
     _require_room(model, client)
     takes_ids = _takes_ids(model, client)
-    largest = _require_best(model, client, takes_ids)
+    _require_best(model, client, takes_ids)
     _require_aligned(model, client, takes_ids)
     if not takes_ids:
         _require_same_special_tokens(model, client)
-    own = Wanted(0)
     prompts = _prompts(model, TEXTS, spelled=not takes_ids)
-    first, second = (_answers(client, prompts, own) for _ in range(2))
+    first, second = (_answers(client, prompts, Wanted(0)) for _ in range(2))
+    noise = max(_deviation(*pair) for pair in zip(first, second, strict=True))
+    _require_little_noise(client, noise)
     _require_moments(model, client, prompts)
-    return Probed(
-        noise=max(_deviation(*pair) for pair in zip(first, second, strict=True)),
-        first_is_null=all(answer.first_is_null for answer in first),
-        largest_n=largest,
-        values=tuple(tuple(answer.values["logprob"].tolist()) for answer in first),
-        server=first[0].server,
-        takes_ids=takes_ids,
-    )
+    return Probed(Seen(_values(first), noise, first[0].server), takes_ids)
+
+
+class Check:
+    """Whether the model that was ``probed`` is still there, while it is run: its answers to ``TEXTS`` once more.
+
+    ``cost``: the tokens that this takes.
+    """
+
+    def __init__(self, model: TokenizedModel, client: Client, probed: Probed) -> None:
+        self._client, self._seen = client, probed.seen
+        self._prompts = _prompts(model, TEXTS, spelled=not probed.takes_ids)
+        self.cost = sum(prompt.cost for prompt in self._prompts)
+
+    def require_same(self, *, patiently: bool = True) -> None:
+        """Raise ModelError where another model answers; else as :meth:`Client.each` does."""
+        found = _answers(self._client, self._prompts, Wanted(0), None if patiently else _ONCE)
+        if differs(self._seen, replace(self._seen, values=_values(found))):
+            raise ModelError(
+                f"{self._client.who}: the model behind the endpoint changed while it was asked: run it again"
+            )
+
+
+def _values(found: Sequence[Answer]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(answer.values["logprob"].tolist()) for answer in found)
+
+
+def _require_little_noise(client: Client, noise: float) -> None:
+    if noise > LARGEST_NOISE:
+        raise ModelError(
+            f"{client.who}: two answers to one request are {noise:.2g} nats apart ({LARGEST_NOISE} at most may be): "
+            "several models answer in turn, or its precision is too low to compare texts by it"
+        )
+    if noise > NOISE_TO_TELL:
+        client.tell(f"{client.who}: two answers to one request are {noise:.2g} nats apart: scores are as uncertain")
 
 
 def _prompts(model: TokenizedModel, texts: Iterable[str], *, spelled: bool, most: int | None = None) -> list[Prompt]:
@@ -157,8 +180,8 @@ def _takes_ids(model: TokenizedModel, client: Client) -> bool:
     return True
 
 
-def _require_best(model: TokenizedModel, client: Client, takes_ids: bool) -> int:
-    """How many of the best tokens are given, which has to be what the entry says."""
+def _require_best(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
+    """Refuse a server that gives fewer of the best tokens than the entry says."""
     asked = client.endpoint.top_logprobs
     [prompt] = _prompts(model, [COUNTING], spelled=not takes_ids, most=8)
     expected = min(asked, model.vocab_size)
@@ -170,7 +193,6 @@ def _require_best(model: TokenizedModel, client: Client, takes_ids: bool) -> int
         raise ModelError(_too_many(client, largest)) from error
     if answer.best_given < expected:
         raise ModelError(_too_many(client, answer.best_given))
-    return asked
 
 
 def _too_many(client: Client, largest: int) -> str:
@@ -254,6 +276,4 @@ def _require_moments(model: TokenizedModel, client: Client, prompts: Sequence[Pr
 
 
 def _deviation(one: Answer, other: Answer, name: str = "logprob") -> float:
-    mine, yours = one.values[name], other.values[name]
-    # Two infinities of one kind are equal.
-    return float(np.abs(np.where(mine == yours, 0.0, mine - yours)).max(initial=0.0))
+    return deviation(one.values[name].tolist(), other.values[name].tolist())

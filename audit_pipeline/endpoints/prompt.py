@@ -12,8 +12,12 @@ from itertools import accumulate
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.encode import EncodedText
+from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.windows import Window
+
+
+class NoStringError(ModelError):
+    """A window of a text that cannot be sent to a server that takes strings alone."""
 
 
 @dataclass(frozen=True)
@@ -47,25 +51,31 @@ def prompt_of(
 ) -> Prompt:
     """What is sent of ``window`` of ``text`` behind the tokens ``before``.
 
-    Raises ModelError where ``spelled`` and no string means these tokens: a window that begins within a character, a
-    prefix whose last characters would form a token with the text's first.
+    A server that starts by itself is not sent the start token that stands for nothing of the text. Raises NoStringError
+    where ``spelled`` and no string means these tokens: a window that begins within a character, a prefix whose last
+    characters would form a token with the text's first.
     """
     start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
     ids = (*before, *start, *text.token_id[window.begin : window.end].tolist())
     endpoint = model.entry.endpoint
-    if endpoint is not None and endpoint.starts_by_itself and ids[0] in model.tokenizer.special_ids:
+    if endpoint is not None and endpoint.starts_by_itself and (_is_started(model) if before else start):
         ids = ids[1:]
     string = _spelled(model, ids, text.text_sha256) if spelled else None
     return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
+
+
+def _is_started(model: TokenizedModel) -> bool:
+    """Whether the tokenizer puts a start token in front, as it did in front of a prefix."""
+    return encode(model, ["a"])[0].start_token_id is not None
 
 
 def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> Spelled:
     string = model.tokenizer.decode(ids)
     [again] = model.tokenizer.encode([string], add_special_tokens=False)
     if tuple(again.ids) != ids:
-        raise ModelError(
-            f"{model.entry.name}: no string means the tokens of a window of the text with sha256 {sha256}, and its "
-            "server takes strings alone: leave the text out, or raise window where the text is longer than it"
+        raise NoStringError(
+            f"no string means the tokens of a window of the text with sha256 {sha256}, and the server takes strings "
+            "alone: raise window where the text is longer than it"
         )
     special = [
         (end - start) * (one in model.tokenizer.special_ids)

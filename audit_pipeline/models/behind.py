@@ -12,8 +12,8 @@ pairs that are to be audited again. Earlier states are kept, so that findings of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ LENGTH = 24
 
 _LEAST_TOLERANCE = 0.1
 _TIMES_NOISE = 3.0
+LARGEST_NOISE = 0.5
+"""Nats. A server whose two answers to one request are further apart cannot be told from one that changes its model."""
+NOISE_TO_TELL = 0.1
 
 Values = Sequence[Sequence[float]]
 
@@ -37,20 +40,19 @@ Values = Sequence[Sequence[float]]
 @dataclass(frozen=True)
 class Seen:
     """What a probe found: the log-probabilities of its texts' tokens (nats, one sequence a text), how far two answers
-    to one request were apart (nats), what the server calls itself, whether the first token has no value, and the most
-    best tokens that it gives."""
+    to one request were apart (nats), and what the server calls itself."""
 
     values: Values
     noise: float
     server: str | None
-    first_is_null: bool
-    largest_n: int
 
 
 @dataclass(frozen=True)
 class State:
-    """One model behind an address, from the first time that it was seen to the last; ``noise`` is the largest of all
-    probes."""
+    """One model behind an address, from the first time that it was seen to the last.
+
+    ``seen`` is what the first probe found, but for what the server calls itself: that is of the last one.
+    """
 
     state: str
     first_seen: str
@@ -69,6 +71,11 @@ class Behind:
         return self.states[-1] if self.states else None
 
 
+def deviation(one: Iterable[float], other: Iterable[float]) -> float:
+    """The largest difference between two sequences of one length; two infinities of one kind are equal."""
+    return max((0.0 if a == b else float(abs(a - b)) for a, b in zip(one, other, strict=True)), default=0.0)
+
+
 def differs(then: Seen, now: Seen) -> bool:
     """Whether two probes are of different models: some token's log-probability is further off than the tolerance.
 
@@ -77,13 +84,14 @@ def differs(then: Seen, now: Seen) -> bool:
     over 368 tokens of one model), while its weights at another precision (bfloat16: 2.2; four bits: 0.7), and all the
     more another model, do not: their rows must not be put together. Three times the noise, because a server that gives
     one request two answers (batches of other sizes, bfloat16) moves by as much by itself, and two probes say little of
-    how far at most. Another number of values is another model as well: the texts are cut into other tokens.
+    how far at most; that is bounded, so that no noise hides a change. Another number of values is another model as
+    well: the texts are cut into other tokens.
     """
     if [len(one) for one in then.values] != [len(one) for one in now.values]:
         return True
-    tolerance = max(_LEAST_TOLERANCE, _TIMES_NOISE * then.noise, _TIMES_NOISE * now.noise)
-    pairs = zip(then.values, now.values, strict=True)
-    return max((abs(a - b) for one, other in pairs for a, b in zip(one, other, strict=True)), default=0.0) > tolerance
+    # A probe with more noise is refused now, but files of earlier versions hold such.
+    tolerance = max(_LEAST_TOLERANCE, _TIMES_NOISE * min(LARGEST_NOISE, max(then.noise, now.noise)))
+    return any(deviation(*pair) > tolerance for pair in zip(then.values, now.values, strict=True))
 
 
 def with_probe(behind: Behind, seen: Seen, at: str) -> Behind:
@@ -93,8 +101,8 @@ def with_probe(behind: Behind, seen: Seen, at: str) -> Behind:
         name = digest(len(behind.states), seen.values)[:LENGTH]
         return Behind((*behind.states, State(name, at, at, seen)))
     # The values stay those of the first time, so that a model cannot walk away from them by small steps.
-    kept = Seen(now.seen.values, max(now.seen.noise, seen.noise), seen.server, seen.first_is_null, seen.largest_n)
-    return Behind((*behind.states[:-1], State(now.state, now.first_seen, at, kept)))
+    kept = replace(now.seen, server=seen.server)
+    return Behind((*behind.states[:-1], replace(now, last_seen=at, seen=kept)))
 
 
 def fingerprint_of(endpoint: Endpoint, tokenizer_fingerprint: str, state: str | None) -> str:
@@ -124,13 +132,18 @@ def read_behind(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths
     path = path_of(endpoint, tokenizer_fingerprint, paths)
     try:
         content = read_json(path)
-        return Behind(tuple(State(**{**one, "seen": Seen(**one["seen"])}) for one in content["states"]))
+        return Behind(tuple(State(**{**one, "seen": _seen(one["seen"])}) for one in content["states"]))
     except FileNotFoundError:
         return Behind()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} cannot be read ({one_line(error)}): remove it, and the model counts as another one from then on"
         ) from error
+
+
+def _seen(content: Mapping[str, Any]) -> Seen:
+    # Files of earlier versions hold more.
+    return Seen(content["values"], content["noise"], content["server"])
 
 
 def note(endpoint: Endpoint, tokenizer_fingerprint: str, seen: Seen, paths: DataPaths) -> bool:

@@ -81,6 +81,8 @@ class Endpoint(StrictSettings):
         address = urlsplit(self.url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError("url is the address of a server: https://host/v1")
+        if address.fragment:
+            raise ValueError("url has no part behind a '#': servers never see it")
         if address.username is not None or address.password is not None or address.query:
             raise ValueError("url holds no key and no password: name the variable that holds the key as key_env")
         if self.moments and self.dialect != "vllm":

@@ -180,7 +180,7 @@ def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPa
     said = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
     seen = now.seen
     file = path_of(endpoint, identity.tokenizer_fingerprint, paths).stem
-    found = {"endpoint": file, "server": seen.server, "noise": seen.noise, "largest_n": seen.largest_n}
+    found = {"endpoint": file, "server": seen.server, "noise": seen.noise, "largest_n": endpoint.top_logprobs}
     return {"backend": "openai", **said, "state": now.state, **found}
 
 

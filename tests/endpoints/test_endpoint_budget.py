@@ -1,9 +1,6 @@
-"""The budget: what is sent never exceeds it, whoever sends at the same time."""
+"""The budget: what is sent never exceeds it."""
 
 from __future__ import annotations
-
-import threading
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -16,34 +13,32 @@ from audit_pipeline.models.config import Endpoint
 sizes = st.lists(st.integers(1, 5000), min_size=1, max_size=40)
 
 
-@given(sizes, st.integers(1, 20_000), st.floats(0.001, 1000), st.floats(1e-6, 10), st.integers(1, 6))
-def test_the_sum_never_exceeds_a_limit(
-    requests: list[int], most: int, price: float, money: float, at_a_time: int
-) -> None:
-    budget, sent, waiting = Budget(most, price, money), list[int](), iter(requests)
-    lock = threading.Lock()
-
-    def send() -> None:
-        while True:
-            with lock:
-                tokens = next(waiting, None)
-            if tokens is None:
-                return
-            with suppress(BudgetError):
-                budget.reserve(tokens)
-                sent.append(tokens)
-
-    threads = [threading.Thread(target=send) for _ in range(at_a_time)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+@given(sizes, st.integers(1, 20_000), st.floats(0.001, 1000), st.floats(1e-6, 10))
+def test_the_sum_never_exceeds_a_limit(requests: list[int], most: int, price: float, money: float) -> None:
+    budget, sent, refused = Budget(most, price, money), list[int](), list[int]()
+    for tokens in requests:
+        try:
+            budget.reserve(tokens)
+        except BudgetError:
+            refused.append(tokens)
+        else:
+            sent.append(tokens)
     assert budget.spent == sum(sent) <= most
     assert budget.cost <= money
-    left = [tokens for tokens in requests if tokens not in sent]
-    for tokens in left:
+    for tokens in refused:
         with pytest.raises(BudgetError):
             budget.reserve(tokens)
+
+
+def test_what_is_kept_back_is_left_for_what_follows() -> None:
+    budget = Budget(100)
+    with budget.kept_back(30):
+        budget.reserve(70)
+        with pytest.raises(BudgetError, match="70 of 100 are sent, 30 are kept for checking the model and the next"):
+            budget.reserve(1)
+    budget.reserve(30)
+    with pytest.raises(BudgetError), budget.kept_back(1):
+        pytest.fail("there is nothing left")
 
 
 def test_what_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
@@ -70,6 +71,33 @@ def test_what_will_not_pass_is_not_tried_again(server: BadServer, status: int) -
     with pytest.raises(RefusedError, match=rf"answered {status} \(This is why\.\)") as refused:
         client(server).ask(ONE)
     assert (refused.value.status, refused.value.words, len(server.requests)) == (status, "This is why.", 1)
+
+
+TEXT = 'A private "text", of\na few words that nobody else may read.'
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        # FastAPI's: where and what, without pydantic's input.
+        (
+            json.dumps({"detail": [{"loc": ["body", "prompt"], "msg": "not a list", "type": "t", "input": TEXT}]}),
+            "body.prompt: not a list",
+        ),
+        (json.dumps({"error": {"message": f"cannot read {TEXT}!"}}), "cannot read …!"),
+        (f"500 at {TEXT!r}", "500 at …"),
+        (json.dumps({"input": TEXT}), '{"input": …'),
+        (json.dumps({"error": "ids [5, 19, 22, 7, 8, 100] are bad"}), "ids […] are bad"),
+        ("<html>" + "busy " * 100, ("<html>" + "busy " * 100)[:80]),
+    ],
+)
+def test_no_text_is_in_an_error(server: BadServer, body: str, expected: str) -> None:
+    server.serve("/v1/completions", Answer(body.encode(), status=422))
+    with pytest.raises(RefusedError) as refused:
+        client(server).ask(Asked("completions", {"prompt": TEXT}))
+    assert refused.value.words.startswith(expected)
+    assert "private" not in str(refused.value)
+    assert "may read" not in str(refused.value)
 
 
 def test_attempts_are_bounded(server: BadServer) -> None:
@@ -191,6 +219,19 @@ def test_a_key_that_is_not_there(server: BadServer, monkeypatch: pytest.MonkeyPa
         client(server, key_env="TINY_KEY").ask(ONE)
     assert "schl" not in str(error.value)
     assert server.requests == []
+
+
+def test_within_an_event_loop(server: BadServer) -> None:
+    """As in a notebook: one line, and no coroutine that nobody waits for. In a thread it works."""
+    server.serve("/v1/completions", FINE)
+
+    async def cell() -> bytes:
+        with pytest.raises(ModelError, match="cannot be asked from within an event loop"):
+            client(server).ask(ONE)
+        assert server.requests == []
+        return await asyncio.to_thread(client(server).ask, ONE)
+
+    assert asyncio.run(cell()) == FINE.body
 
 
 def test_redirects_are_not_followed(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,18 +28,17 @@ DIALECTS = ("vllm", "sglang", "completions", "llama_cpp")
 def test_what_is_found(dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, kept: Path) -> None:
     model = behind(dialect)
     found = probe(model, asking(model))
-    assert (found.noise, found.first_is_null, found.largest_n) == (0.0, True, 20)
+    assert found.seen.noise == 0.0
     assert found.takes_ids == (dialect != "llama_cpp")
-    assert found.server == ("vllm-0.32.0-0" if dialect == "vllm" else None)
+    assert found.seen.server == ("vllm-0.32.0-0" if dialect == "vllm" else None)
     local = tokenized(server.model.located.folder, kept, start_token="<s>", window=100)
-    for text, values in zip(TEXTS, found.values, strict=True):
+    for text, values in zip(TEXTS, found.seen.values, strict=True):
         expected = twin_statistics(local, server.forward, text)["logprob"][dialect == "llama_cpp" :]
         np.testing.assert_allclose(values, expected[: len(values)], atol=1e-4)
 
 
-def test_noise_is_the_largest_deviation_between_equal_requests(
-    server: FakeEndpoint, behind: Entry, asking: Asking
-) -> None:
+def noisy_by(deviation: float) -> Callable[[Json, Json], Json]:
+    """The second of two equal requests gets another answer."""
     seen: dict[str, int] = {}
 
     def noisy(answer: Json, body: Json) -> Json:
@@ -47,12 +46,27 @@ def test_noise_is_the_largest_deviation_between_equal_requests(
         seen[ids] = seen.get(ids, 0) + 1
         place = answer["choices"][0]["prompt_logprobs"][5]
         own = str(body["prompt"][0][5])
-        place[own]["logprob"] -= 0.25 * (seen[ids] == 2)
+        place[own]["logprob"] -= deviation * (seen[ids] == 2)
         return answer
 
-    server.bend = noisy
+    return noisy
+
+
+@pytest.mark.parametrize("deviation", [0.05, 0.25])
+def test_noise_is_the_largest_deviation_between_equal_requests(
+    deviation: float, server: FakeEndpoint, behind: Entry, asking: Asking
+) -> None:
+    server.bend, told = noisy_by(deviation), list[str]()
     model = behind(top_logprobs=0)
-    assert probe(model, asking(model)).noise == pytest.approx(0.25, abs=1e-4)
+    assert probe(model, asking(model, tell=told.append)).seen.noise == pytest.approx(deviation, abs=1e-4)
+    assert ["0.25 nats apart" in one for one in told] == [True] * (deviation > 0.1)
+
+
+def test_models_that_answer_in_turn_are_refused(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
+    server.bend = noisy_by(11.9)
+    model = behind(top_logprobs=0)
+    with pytest.raises(ModelError, match=r"two answers to one request are 12 nats apart \(0.5 at most"):
+        probe(model, asking(model))
 
 
 def ignored_echo(answer: Json, body: Json) -> Json:
@@ -138,7 +152,7 @@ def test_the_largest_number_of_best_tokens_is_told(
     with pytest.raises(ModelError, match=r"gives 7 best tokens a place at most.*set top_logprobs: 7"):
         probe(model, asking(model))
     model = behind(dialect, top_logprobs=7)
-    assert probe(model, asking(model)).largest_n == 7
+    probe(model, asking(model))
 
 
 def test_the_largest_number_is_tried_where_it_is_not_told(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,24 @@ from tiny_models import SENTENCES, tokenized
 
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors import registry
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.in_use import Endpoints
+from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import probe
+from audit_pipeline.endpoints.prompt import prompt_of
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.backends import in_memory, open_backend
-from audit_pipeline.token_statistics.encode import encode_prefix
+from audit_pipeline.token_statistics.encode import behind as behind_prefix
+from audit_pipeline.token_statistics.encode import encode, encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.kept import Kind, read_statistics
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import RunSummary, compute
+from audit_pipeline.token_statistics.windows import windows_of
 
 Entry = Callable[..., TokenizedModel]
 InProcess = Callable[..., dict[str, Any]]
@@ -143,34 +150,66 @@ def test_strings_are_sent_where_ids_are_not_taken(
     assert_same(rows_of(model, tmp_path / "remote"), in_process(), GIVEN["completions"])
 
 
-def test_a_string_that_the_server_cuts_otherwise_is_refused_by_name(
+def test_a_string_that_the_server_cuts_otherwise_is_left_out_by_name(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    """The run goes on without it, and it is tried again the next time."""
+    server.takes, told, paths = (str,), list[str](), DataPaths(tmp_path)
+    model = behind("completions")
+    client = asking(model, tell=told.append)
+    ready = EndpointBackend(model, client, probe(model, client))
+
+    def cut_otherwise(answer: Json, body: Json) -> Json:
+        """As many tokens, one of which begins a character later."""
+        if SENTENCES[1][:20] in body["prompt"]:
+            answer["choices"][0]["logprobs"]["text_offset"][4] += 1
+        return answer
+
+    server.bend = cut_otherwise
+    compute(model, TEXTS, paths, lambda: ready)
+    # The long text, of several windows, holds that sentence as well.
+    left_out = {text_sha256(text) for text in (SENTENCES[1], LONG)}
+    assert rows_of(model, tmp_path).keys() == {text_sha256(text) for text in TEXTS} - left_out
+    for sha256 in left_out:
+        assert sum(f"sha256 {sha256} is left out: it cuts the text into other tokens" in one for one in told) == 1
+    assert told[-1].endswith("no row was made for the texts left out: 2")
+    session = Session(model, registry.select(["loss"]), paths)
+    scored = session.score(["0", "1"], SENTENCES[:2]).to_pylist()
+    assert [one["status"] for one in scored] == ["ok", "failed"]
+    assert "no token statistics for the text" in scored[1]["reason"]
+    server.bend = lambda answer, body: answer
+    assert compute(model, TEXTS, paths, lambda: ready).texts_computed == 2
+    assert len(rows_of(model, tmp_path)) == len(TEXTS)
+
+
+def test_a_server_that_cuts_all_strings_otherwise_ends_the_run(
     server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
 ) -> None:
     server.takes = (str,)
     model = behind("completions")
     client = asking(model)
-    probed = probe(model, client)
+    ready = EndpointBackend(model, client, probe(model, client))
 
     def cut_otherwise(answer: Json, body: Json) -> Json:
-        """As many tokens, one of which begins a character later."""
         answer["choices"][0]["logprobs"]["text_offset"][4] += 1
         return answer
 
     server.bend = cut_otherwise
-    ready = EndpointBackend(model, client, probed)
-    with pytest.raises(ModelError, match=rf"other tokens than the entry's tokenizer.*{text_sha256(LONG)}"):
+    with pytest.raises(ModelError, match="other tokens than the entry's tokenizer"):
         compute(model, [LONG], DataPaths(tmp_path), lambda: ready)
 
 
-def test_a_window_that_no_string_means_is_refused_by_name(
+def test_a_window_that_no_string_means_is_left_out_by_name(
     server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
 ) -> None:
     """A later window of this text begins within a character."""
-    server.takes = (str,)
-    text = "漢字 " * 30
+    server.takes, told = (str,), list[str]()
+    texts = ["漢字 " * 30, SENTENCES[0]]
     model = behind("completions", {"window": 50, "stride": 16})
-    with pytest.raises(ModelError, match=f"no string means the tokens of a window.*{text_sha256(text)}"):
-        run(model, asking(model), tmp_path, [text])
+    run(model, asking(model, tell=told.append), tmp_path, texts)
+    assert rows_of(model, tmp_path, texts=texts).keys() == {text_sha256(SENTENCES[0])}
+    assert f"{text_sha256(texts[0])} is left out: no string means the tokens of a window" in told[-2]
+    assert told[-1].endswith("no row was made for the texts left out: 1")
 
 
 def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_token(
@@ -200,10 +239,26 @@ def test_llama_cpp_where_the_tokenizer_puts_the_start_token_in_front_too(
     assert_same(ours, theirs, GIVEN["llama_cpp"], skipped=1)
 
 
-def test_llama_cpp_refuses_a_text_that_spells_the_start_token(behind: Entry, asking: Asking, tmp_path: Path) -> None:
-    model = behind("llama_cpp")
-    with pytest.raises(ModelError, match=r"sha256 [0-9a-f]{64}"):
-        run(model, asking(model), tmp_path, ["It says <s>"])
+def test_llama_cpp_leaves_out_a_text_that_spells_the_start_token(behind: Entry, asking: Asking, tmp_path: Path) -> None:
+    model, told, texts = behind("llama_cpp"), list[str](), ["It says <s>", SENTENCES[0]]
+    run(model, asking(model, tell=told.append), tmp_path, texts)
+    assert rows_of(model, tmp_path, texts=texts).keys() == {text_sha256(SENTENCES[0])}
+    assert "a text that spells it cannot be scored" in told[-2]
+
+
+@pytest.mark.parametrize("which", ["counting", "starting"])
+def test_llama_cpp_is_sent_a_texts_own_first_token(which: str, counting: Loaded, starting: Loaded, kept: Path) -> None:
+    """The start token alone is left to the server."""
+    folder = {"counting": counting, "starting": starting}[which][0].located.folder
+    endpoint = {"url": "http://host/v1", "model": "tiny", "dialect": "llama_cpp"}
+    model = tokenized(folder, kept, start_token_policy="tokenizer", backend="openai", endpoint=endpoint, window=100)
+    [own] = model.tokenizer.encode(["</s> begins it"], add_special_tokens=False)
+    [text] = encode(model, ["</s> begins it"])
+    window = windows_of(0, text, 100, 50)[0]
+    assert prompt_of(model, text, window).ids == tuple(own.ids)
+    prefix = encode_prefix(model, "</s> begins it")
+    both = prompt_of(model, behind_prefix(prefix, text), replace(window, has_start_token=True), prefix.ids[:-1])
+    assert both.ids == (*own.ids, *own.ids)
 
 
 def test_texts_behind_a_prefix(behind: Entry, asking: Asking, counting: Loaded, kept: Path, tmp_path: Path) -> None:
@@ -246,20 +301,23 @@ def test_only_as_much_is_asked_for_as_is_wanted(
 ) -> None:
     model = behind()
     run(model, asking(model), tmp_path, SENTENCES[:1])
-    assert server.bodies()[-1]["prompt_logprobs"] == 1
+    assert server.bodies()[-1 - len(PROBE_TEXTS)]["prompt_logprobs"] == 1
     run(model, asking(model), tmp_path, SENTENCES[:1], ("topk",))
-    assert server.bodies()[-1]["prompt_logprobs"] == 20
+    assert server.bodies()[-1 - len(PROBE_TEXTS)]["prompt_logprobs"] == 20
 
 
 def test_the_back_end_is_chosen_by_the_entry(behind: Entry, tmp_path: Path) -> None:
     told: list[str] = []
     paths, endpoints = DataPaths(tmp_path), Endpoints()
+    with pytest.raises(ModelError, match="NO_SUCH_KEY is not set"):
+        endpoints.load(behind(key_env="NO_SUCH_KEY").entry, paths, told.append)
+    assert told == [], "nothing is sent"
     with pytest.raises(ModelError, match="changed meanwhile"):
         # Planned without asking: its rows would be of a model that nobody has seen.
         open_backend(behind(), paths)
     model = endpoints.load(behind().entry, paths, told.append)
     ready = open_backend(model, paths, tell=told.append, endpoints=endpoints)
     assert isinstance(ready, EndpointBackend)
-    assert ready.described in told[-1]
+    assert told.count(told[0]) == 1
     with pytest.raises(ModelError, match="its weights on this machine"):
         in_memory(model, lambda _: ready)

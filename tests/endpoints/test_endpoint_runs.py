@@ -15,20 +15,37 @@ from fake_endpoint import FakeEndpoint, Json
 from tiny_models import SENTENCES
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.endpoints import backend
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.probe import Probed, probe
+from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
+from audit_pipeline.endpoints.probe import Check, Probed, probe
+from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import compute
+from audit_pipeline.token_statistics.windows import Window
 
 Entry = Callable[..., TokenizedModel]
 Asking = Callable[..., Client]
 TEXTS = tuple(f"{number}: {sentence}" for number in range(3) for sentence in SENTENCES)
-PROBED = Probed(0.0, True, 20, (), None, takes_ids=True)
+
+
+@pytest.fixture
+def probed(server: FakeEndpoint, behind: Entry, asking: Asking) -> Probed:
+    model = behind()
+    found = probe(model, asking(model))
+    server.forget()
+    return found
+
+
+def asked_for(server: FakeEndpoint) -> list[Json]:
+    """Requests of the texts, without those that check whether the model is still the same."""
+    checks = {tuple(one.token_id) for one in encode(server.model, PROBE_TEXTS)}
+    return [body for body in server.bodies() if tuple(body["prompt"][0][1:]) not in checks]
 
 
 def texts_with_rows(model: TokenizedModel, data: Path) -> int:
@@ -51,13 +68,15 @@ def test_a_run_that_ends_is_taken_up_again(
     behind: Entry,
     asking: Asking,
     tmp_path: Path,
+    probed: Probed,
 ) -> None:
     model = behind(concurrency=1)
-    ready = EndpointBackend(model, asking(model), PROBED)
-    real = server.bend
+    ready = EndpointBackend(model, asking(model), probed)
+    real, ended = server.bend, list[bool]()
 
     def some_first(answer: Json, body: Json) -> Json:
-        if len(server.requests) == 7:
+        if len(asked_for(server)) == 7 and not ended:
+            ended.append(True)
             server.next = list(ending)
         return real(answer, body)
 
@@ -65,18 +84,22 @@ def test_a_run_that_ends_is_taken_up_again(
     with pytest.raises(error):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: ready)
     assert texts_with_rows(model, tmp_path) == 7
-    asked = len(server.requests)
+    asked = len(asked_for(server))
     summary = compute(model, TEXTS, DataPaths(tmp_path), lambda: ready)
     assert (summary.texts_from_cache, summary.texts_computed) == (7, len(TEXTS) - 7)
-    assert len(server.requests) - asked == len(TEXTS) - 7
+    assert len(asked_for(server)) - asked == len(TEXTS) - 7
 
 
-def test_an_interrupt_keeps_what_came(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path) -> None:
-    """Ctrl-C while answers are waited for."""
+def test_an_interrupt_keeps_what_came(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: Probed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while answers are waited for: what was checked is kept."""
+    monkeypatch.setattr(backend, "_SECONDS", 0.0)
+    monkeypatch.setattr(backend, "_TIMES_CHECK", 0.5)
     model = behind(concurrency=3)
 
     def interrupting(answer: Json, body: Json) -> Json:
-        if len(server.requests) == 8:
+        if len(asked_for(server)) == 8:
             os.kill(os.getpid(), signal.SIGINT)
             server.next = [slow(b"")] * 8
         return answer
@@ -84,36 +107,97 @@ def test_an_interrupt_keeps_what_came(server: FakeEndpoint, behind: Entry, askin
     server.bend = interrupting
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
-        compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), PROBED))
+        compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
     kept = texts_with_rows(model, tmp_path)
     assert 4 <= kept <= 8
     # Those that are left are the server's.
     assert threading.active_count() <= before + 4
     server.next = []
-    summary = compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), PROBED))
+    summary = compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
     assert (summary.texts_from_cache, summary.texts_computed) == (kept, len(TEXTS) - kept)
 
 
 def test_a_budget_ends_a_run_and_the_next_goes_on(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: Probed
 ) -> None:
     model = behind(concurrency=4)
-    cost = [len(one.token_id) + 2 for one in encode(model, TEXTS)]
+    cost = sum(len(one.token_id) + 2 for one in encode(model, TEXTS))
+    check = sum(len(one.token_id) + 2 for one in encode(model, PROBE_TEXTS))
+    most = cost // 3 + check
     runs, rows = 0, 0
     while rows < len(TEXTS):
-        budget, before = Budget(sum(cost) // 3), len(server.requests)
-        ready = EndpointBackend(model, asking(model, budget), PROBED)
+        budget, before = Budget(most), len(server.requests)
+        ready = EndpointBackend(model, asking(model, budget), probed)
         runs += 1
         try:
             compute(model, TEXTS, DataPaths(tmp_path), lambda ready=ready: ready)
         except BudgetError:
             assert texts_with_rows(model, tmp_path) > rows
         rows = texts_with_rows(model, tmp_path)
-        # What was paid for is kept.
-        assert len(server.requests) == rows
+        # What was paid for is kept: there is enough left for the check.
+        assert len(asked_for(server)) == rows
         sent = sum(len(body["prompt"][0]) + 1 for body in server.bodies()[before:])
-        assert sent == budget.spent <= sum(cost) // 3
+        assert sent == budget.spent <= most
     assert runs in (3, 4, 5)
+
+
+def another_from(request: int, server: FakeEndpoint) -> Callable[[Json, Json], Json]:
+    """From the so many-th request of a text on another model answers."""
+
+    def change(choice: dict[str, Any], entries: list[Any], body: Json) -> None:
+        if len(asked_for(server)) >= request:
+            for place in range(1, len(entries)):
+                own(entries, body, place)["logprob"] -= 0.2
+
+    return bent(change)
+
+
+def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
+    server: FakeEndpoint,
+    behind: Entry,
+    asking: Asking,
+    tmp_path: Path,
+    probed: Probed,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "_SECONDS", 0.0)
+    monkeypatch.setattr(backend, "_TIMES_CHECK", 0.5)
+    model = behind(concurrency=3)
+    server.bend = another_from(8, server)
+    ready = EndpointBackend(model, asking(model), probed)
+    with pytest.raises(ModelError, match="the model behind the endpoint changed while it was asked"):
+        compute(model, TEXTS, DataPaths(tmp_path), lambda: ready)
+    kept = {
+        one["text_sha256"]: one["logprob"] for one in read_statistics(model, TEXTS, DataPaths(tmp_path)).to_pylist()
+    }
+    assert 3 <= len(kept) <= 7
+    assert len(asked_for(server)) < len(TEXTS), "the run ends at the first check that fails"
+    server.bend = lambda answer, body: answer
+    compute(model, TEXTS, DataPaths(tmp_path / "anew"), lambda: ready)
+    anew = read_statistics(model, TEXTS, DataPaths(tmp_path / "anew")).to_pylist()
+    assert kept == {one["text_sha256"]: one["logprob"] for one in anew if one["text_sha256"] in kept}
+
+
+def test_a_model_that_changes_with_the_last_text_is_noticed(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: Probed
+) -> None:
+    model = behind(concurrency=1)
+    server.bend = another_from(len(TEXTS), server)
+    with pytest.raises(ModelError, match="changed while it was asked"):
+        compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
+    assert texts_with_rows(model, tmp_path) == 0
+
+
+def test_checks_are_less_than_a_twentieth_of_what_is_sent(behind: Entry, asking: Asking, probed: Probed) -> None:
+    model = behind()
+    check = Check(model, asking(model), probed)
+    prompt = Prompt("", (0,) * 99, 99)
+    many = iter([(Window(0, 0, 99, 0, has_start_token=True), prompt)] * 10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "_SECONDS", 0.0)
+        part = sum(one.cost for _, one in backend._until_check_is_due(many, check.cost))
+    assert check.cost / (part + check.cost) < 0.05
+    assert part < 30 * check.cost
 
 
 def bent(change: Callable[[dict[str, Any], list[Any], Json], None]) -> Callable[[Json, Json], Json]:
@@ -157,20 +241,26 @@ def test_an_answer_that_is_none_gives_no_row(
     behind: Entry,
     asking: Asking,
     tmp_path: Path,
+    probed: Probed,
 ) -> None:
     server.bend = bent(change)
     model = behind()
     with pytest.raises(ModelError, match=rf"{line}.*sha256 [0-9a-f]{{64}}") as error:
-        compute(model, TEXTS[:2], DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), PROBED))
+        compute(model, TEXTS[:2], DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
     assert "\n" not in str(error.value)
     assert read_statistics(model, TEXTS, DataPaths(tmp_path)).num_rows == 0
 
 
-def test_infinity_is_read(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path) -> None:
+def test_infinity_is_read(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: Probed) -> None:
     """vLLM writes -9999.0."""
-    server.bend = bent(lambda choice, entries, body: own(entries, body).update(logprob=-9999.0))
+
+    def change(choice: dict[str, Any], entries: list[Any], body: Json) -> None:
+        if body in asked_for(server):
+            own(entries, body).update(logprob=-9999.0)
+
+    server.bend = bent(change)
     model = behind()
-    compute(model, TEXTS[:1], DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), PROBED))
+    compute(model, TEXTS[:1], DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), probed))
     [row] = read_statistics(model, TEXTS[:1], DataPaths(tmp_path)).to_pylist()
     assert row["logprob"][1] == float("-inf")
 

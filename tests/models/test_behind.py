@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from tiny_models import save_model
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models import locate as locating
 from audit_pipeline.models.behind import Behind, Seen, differs, fingerprint_of, note, path_of, read_behind, with_probe
@@ -21,7 +22,8 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_over
 from audit_pipeline.models.version import entry_version
 from audit_pipeline.models.weights import load_weights
 
-SEEN = Seen(((-1.0, -2.0), (-3.0,)), 0.0, "vllm-1", first_is_null=False, largest_n=20)
+SEEN = Seen(((-1.0, -2.0), (-3.0,)), 0.0, "vllm-1")
+INFINITE = float("inf")
 
 
 def endpoint(**changes: Any) -> Endpoint:
@@ -64,6 +66,13 @@ def shifted(by: float, *, noise: float = 0.0) -> Seen:
         (SEEN, replace(SEEN, values=((-1.0, -2.0), (-3.0, -1.0))), True),
         (SEEN, replace(SEEN, values=((-1.0, -2.0),)), True),
         (SEEN, replace(SEEN, server="vllm-2"), False),
+        # Noise is bounded: by three times half a nat.
+        (SEEN, shifted(1.4, noise=11.9), False),
+        (SEEN, shifted(1.6, noise=11.9), True),
+        (shifted(INFINITE), shifted(INFINITE), False),
+        (SEEN, shifted(INFINITE), True),
+        # What is infinite both times hides nothing beside it.
+        (shifted(INFINITE), replace(shifted(INFINITE), values=((-7.0, -INFINITE), (-3.0,))), True),
     ],
 )
 def test_another_model_is_one_whose_log_probabilities_are_further_off_than_the_tolerance(
@@ -77,7 +86,8 @@ def test_a_state_lasts_until_another_model_is_seen_and_earlier_ones_are_kept() -
     second = with_probe(first, shifted(0.05, noise=0.02), "tuesday")
     assert [one.state for one in second.states] == [one.state for one in first.states]
     assert second.now is not None
-    assert (second.now.first_seen, second.now.last_seen, second.now.seen.noise) == ("monday", "tuesday", 0.02)
+    assert (second.now.first_seen, second.now.last_seen) == ("monday", "tuesday")
+    assert second.now.seen == SEEN, "the noise of one bad day is not kept"
     # By small steps nobody gets far: they are counted from the first time.
     third = with_probe(second, shifted(0.12), "wednesday")
     assert len(third.states) == 2
@@ -85,6 +95,11 @@ def test_a_state_lasts_until_another_model_is_seen_and_earlier_ones_are_kept() -
     # What was there before and comes back has states of its own between: it cannot be told from a third one.
     fourth = with_probe(third, SEEN, "thursday")
     assert len({one.state for one in fourth.states}) == 3
+
+
+def test_an_address_has_no_fragment() -> None:
+    with pytest.raises(ValidationError, match="url has no part behind a '#'"):
+        endpoint(url="https://host/v1#key")
 
 
 def test_what_changes_no_row_changes_no_fingerprint() -> None:
@@ -125,6 +140,12 @@ def test_what_was_seen_is_kept_and_a_damaged_file_is_named(tmp_path: Path) -> No
     assert note(endpoint(), "t", shifted(1.0), paths) is True
     assert len(read_behind(endpoint(), "t", paths).states) == 2
     assert read_behind(endpoint(), "of another tokenizer", paths).now is None
+    content = read_json(path_of(endpoint(), "t", paths))
+    for state in content["states"]:
+        state["seen"] |= {"first_is_null": True, "largest_n": 20}
+    before = read_behind(endpoint(), "t", paths)
+    write_json(path_of(endpoint(), "t", paths), content)
+    assert read_behind(endpoint(), "t", paths) == before, "earlier versions wrote more"
     path_of(endpoint(), "t", paths).write_text('{"states": [{}]}', encoding="utf-8")
     with pytest.raises(DataError, match="cannot be read"):
         read_behind(endpoint(), "t", paths)

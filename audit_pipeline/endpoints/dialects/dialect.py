@@ -32,6 +32,10 @@ class BadAnswerError(ModelError):
     """An answer that cannot be what was asked for."""
 
 
+class OtherTokensError(BadAnswerError):
+    """An answer that is about other tokens than those that were asked about: the server cuts the text otherwise."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """How many of the best tokens are wanted at every place, and whether mean and deviation are."""
@@ -57,7 +61,6 @@ class Answer:
     """
 
     values: Mapping[str, npt.NDArray[Any]]
-    first_is_null: bool
     best_given: int
     server: str | None
 
@@ -96,11 +99,12 @@ def parsed(shape: type[Shape], body: bytes) -> Shape:
 
 def require_as_many(entries: int, sent: int) -> None:
     """Raise BadAnswerError where an answer has not one entry for each token that was sent."""
-    if entries != sent:
-        what = (
-            "it ignores what is asked of the prompt" if entries <= 1 else "it cuts the text otherwise, or shortens it"
-        )
-        raise BadAnswerError(f"its answer has {entries} entries for {sent} tokens: {what}")
+    if entries == sent:
+        return
+    words = f"its answer has {entries} entries for {sent} tokens"
+    if entries <= 1:
+        raise BadAnswerError(f"{words}: it ignores what is asked of the prompt")
+    raise OtherTokensError(f"{words}: it cuts the text otherwise, or shortens it")
 
 
 def values_of(places: Sequence[Place], wanted: Wanted) -> dict[str, npt.NDArray[Any]]:

@@ -24,6 +24,7 @@ from audit_pipeline.endpoints.client import Asked
 from audit_pipeline.endpoints.dialects.dialect import (
     Answer,
     BadAnswerError,
+    OtherTokensError,
     Place,
     Wanted,
     parsed,
@@ -96,7 +97,7 @@ def read_llama_cpp(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
     require_as_many(completion.usage.prompt_tokens - 1, tokens)
     given = len(found.token_logprobs) - completion.usage.completion_tokens
     if 0 < given < tokens:
-        raise BadAnswerError(
+        raise OtherTokensError(
             f"its answer has {given} entries for {tokens} tokens: the server leaves its start token out, and a text "
             "that spells it cannot be scored"
         )
@@ -116,7 +117,7 @@ def _answer(prompt: Prompt, wanted: Wanted, completion: _Completion, found: _Log
     if prompt.spelled is not None:
         offsets = tuple((found.text_offset or [])[:tokens])
         if offsets not in prompt.spelled.starts:
-            raise BadAnswerError("it cuts the text into other tokens than the entry's tokenizer does, or does not say")
+            raise OtherTokensError("it cuts the text into other tokens than the entry's tokenizer, or does not say")
     tops = found.top_logprobs or [None] * tokens
     if len(tops) < tokens:
         require_as_many(len(tops), tokens)
@@ -124,7 +125,6 @@ def _answer(prompt: Prompt, wanted: Wanted, completion: _Completion, found: _Log
     places = [_place(own, best or {}) for own, best in zip(found.token_logprobs[scored], tops[scored], strict=True)]
     return Answer(
         values=values_of(places, wanted),
-        first_is_null=found.token_logprobs[0] is None,
         # Tokens of one spelling are one entry: how many were given cannot be told.
         best_given=wanted.best if any(tops[scored]) else 0,
         server=completion.system_fingerprint,

@@ -64,7 +64,6 @@ def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
     places = [_place(value, best or []) for (value, _, _), best in zip(own[first:], tops[first:], strict=True)]
     return Answer(
         values=values_of(places, wanted),
-        first_is_null=own[0][0] is None,
         best_given=max((len(place.best) for place in places), default=0),
         server=None,
     )

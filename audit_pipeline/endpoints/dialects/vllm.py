@@ -79,7 +79,6 @@ def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
     places = [_place(entry, token, wanted) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)]
     return Answer(
         values=values_of(places, wanted),
-        first_is_null=entries[0] is None,
         best_given=max((len(place.best) for place in places), default=0),
         server=completion.system_fingerprint,
     )
