@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.cluster import engine as engine_module
 from audit_pipeline.cluster.addresses import warning_of
+from audit_pipeline.cluster.dispatch import Failed
 from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
-from audit_pipeline.cluster.ray_pool import Room, cluster, room_for
-from audit_pipeline.errors import ClusterError, ConfigError
+from audit_pipeline.cluster.faults import WorkerError
+from audit_pipeline.cluster.ray_pool import RayPool, Room, cluster, room_for
+from audit_pipeline.cluster.worker import Assignment
+from audit_pipeline.errors import ClusterError, ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.operate.dagster.audit import AuditRequest
 from audit_pipeline.operate.dagster.resources import Models
@@ -178,3 +183,25 @@ def test_the_remote_client_is_refused_in_one_line(monkeypatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "ray://10.0.0.7:10001")
     with pytest.raises(ClusterError, match="give the head's own host:port"):
         cluster(RAY, pytest.fail)
+
+
+def test_what_ray_says_of_a_worker_that_is_gone() -> None:
+    errors = pytest.importorskip("ray").exceptions
+    pool = RayPool(Assignment(MODEL, None, {}, DataPaths(Path("data")), "cpu", 1), 0.0)  # type: ignore[arg-type]
+
+    def raised_there(error: Exception) -> Exception:
+        arrived: Exception = errors.RayTaskError("run", "the worker's traceback", error, "ray", 1, "127.0.0.1")
+        return arrived
+
+    created = pool._gone(0, errors.ActorDiedError(raised_there(ImportError("no torch"))))
+    assert isinstance(created, Failed)
+    assert isinstance(created.error, ClusterError)
+    assert "a worker cannot be created" in str(created.error)
+    assert pool._gone(0, errors.ActorDiedError()).cause == "died"  # type: ignore[union-attr]
+    assert pool._gone(0, errors.OutOfMemoryError("no memory")).cause == "memory_monitor"  # type: ignore[union-attr]
+    # What a user can act on is one line; a fault of the program shows where it was.
+    for error, shows in ((ModelError("damaged"), False), (KeyError("shape"), True)):
+        failed = pool._gone(0, raised_there(WorkerError(error)))
+        assert isinstance(failed, Failed)
+        assert failed.error is error
+        assert ("the worker's traceback" in str(failed.error.__cause__)) is shows
