@@ -149,20 +149,23 @@ def require(holds: bool, what: str) -> None:
         sys.exit(1)
 
 
-def differences(model: TokenizedModel, texts: list[str], one: DataPaths, other: DataPaths) -> np.ndarray:
-    """How far every number of one folder is off from the other's; places and tokens must be equal, numbers close."""
+def differences(
+    model: TokenizedModel, texts: list[str], one: DataPaths, other: DataPaths
+) -> tuple[np.ndarray, np.ndarray]:
+    """How far every number of one folder is off from the other's, and that as a share of the number itself (of 1 where
+    it is less); places and tokens must be equal."""
     rows, others = (
         {row["text_sha256"]: row for row in read_statistics(model, texts, paths).to_pylist()} for paths in (one, other)
     )
     assert rows.keys() == others.keys()
-    found = []
+    found, shares = [], []
     for sha256, row in rows.items():
         same = others[sha256]
         assert all(row[name] == same[name] for name in ("token_id", "char_start", "char_end"))
         for name in ("logprob", "mean", "std"):
-            np.testing.assert_allclose(same[name], row[name], rtol=CLOSE, atol=CLOSE)
             found.append(np.abs(np.subtract(row[name], same[name])))
-    return np.concatenate(found)
+            shares.append(found[-1] / np.maximum(1.0, np.abs(row[name])))
+    return np.concatenate(found), np.concatenate(shares)
 
 
 def compare(model: TokenizedModel, texts: list[str], one: DataPaths, other: DataPaths, batched: DataPaths) -> None:
@@ -170,11 +173,15 @@ def compare(model: TokenizedModel, texts: list[str], one: DataPaths, other: Data
     folder = other.token_statistics("base", model.identity.model_fingerprint)
     keys = [key for part in parts_of(folder) for key in read_part(part, ["key"]).column("key").to_pylist()]
     require(len(keys) == len(set(keys)) == len(texts), f"{len(texts)} rows, nothing lost and nothing twice")
-    floor, off = (differences(model, texts, one, paths) for paths in (batched, other))
-    for what, values in (("in process, other batches", floor), ("by workers", off)):
-        above = int((values > CLOSE).sum())
-        print(f"{what}: off by {values.max():.1e} at most, {above} of {len(values):,} numbers by more than {CLOSE:.0e}")
-    print(f"yes: all numbers are close (rtol = atol = {CLOSE:.0e})")
+    for what, paths in (("in process, other batches", batched), ("by workers", other)):
+        off, shares = differences(model, texts, one, paths)
+        for kind, values in (("off", off), ("as a share of themselves (of 1 where they are less), off", shares)):
+            above = int((values > CLOSE).sum())
+            print(
+                f"{what}: {kind} by {values.max():.1e} at most, {above} of {len(values):,} numbers by more than "
+                f"{CLOSE:.0e}"
+            )
+        require(shares.max() <= 2 * CLOSE, f"{what}: no number is off by more than {2 * CLOSE:.0e} of itself (or of 1)")
 
 
 def again(model: TokenizedModel, texts: list[str], paths: DataPaths) -> RunSummary:

@@ -43,7 +43,7 @@ WALLS = {
         "dagster",
     },
     "extraction": {*only("operate", "warehouse", "report", "scoring", "benchmarks"), "dagster"},
-    "cluster": {*ours_but("errors", "catalogue", "models", "token_statistics", "cluster"), *TORCH, "dagster"},
+    "cluster": {*ours_but("errors", "catalogue", "fetch", "models", "token_statistics", "cluster"), *TORCH, "dagster"},
     "scoring": {"audit_pipeline.operate", "audit_pipeline.warehouse", "audit_pipeline.report", "dagster"},
     "separability": {*ours_but("errors", "catalogue", "metrics", "separability"), *TORCH, "dagster"},
     "evidence": {*ours_but("errors", "catalogue", "fetch", "metrics", "separability", "evidence"), *TORCH, "dagster"},

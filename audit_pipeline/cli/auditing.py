@@ -13,7 +13,7 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs, show_audited
-from audit_pipeline.cli.sending import about, say_sending, seconds_of
+from audit_pipeline.cli.sending import about, say_sending, say_workers, seconds_of
 from audit_pipeline.cli.shared import DEVICE, MODEL, engine_options, json_option, limits_options, say_fit
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import AuditError
@@ -77,7 +77,7 @@ def audit(
         limits=limits,
     )
     if dry_run:
-        _dry_run(model, benchmark, asked)
+        _dry_run(model, benchmark, asked, engine)
     else:
         show_audited(audit_pairs(model, benchmark, asked))
 
@@ -90,7 +90,7 @@ def _kinds(given: str) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(["base", *names]))
 
 
-def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
+def _dry_run(model: str, benchmark: str, asked: AuditOptions, engine: Engine) -> None:
     entry, specs = asked_for(model, benchmark)
 
     from audit_pipeline.models.load import load_tokenizer
@@ -114,7 +114,7 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
             "tokens": plan.tokens_to_run,
             "branch_tokens": plan.branch_tokens,
             "bytes_to_write": sum(plan.bytes_to_write.values()),
-            "seconds": seconds_of(tokenized, plan.tokens_to_run + plan.branch_tokens, asked.device),
+            "seconds": seconds_of(tokenized, plan.tokens_to_run + plan.branch_tokens, asked.device, engine),
             "because": because,
         }
         for name, (plan, because) in plans.items()
@@ -125,16 +125,19 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
     show_table(
         "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
     )
-    if entry.endpoint is None:
+    if entry.endpoint is None and engine.name == "ray":
+        say_workers(engine)
+    elif entry.endpoint is None:
         say_fit(tokenized, asked.device)
     measured = (
         "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
         "loading and without the passes of a reference model."
     )
-    elsewhere = "what a reference model takes comes on top, and a server's speed is not known."
+    elsewhere = "what a reference model takes comes on top, and the time is not known."
+    is_here = entry.endpoint is None and engine.name == "in_process"
     say(
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
-        + (measured if entry.endpoint is None else elsewhere)
+        + (measured if is_here else elsewhere)
     )
     # Each pass is a request, for which the server generates a token besides.
     own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())

@@ -17,7 +17,7 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_generated import GoingOn, going_on_options, show_long_runs
 from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages, strongest_of
-from audit_pipeline.cli.sending import about, say_sending, seconds_of
+from audit_pipeline.cli.sending import about, say_sending, say_workers, seconds_of
 from audit_pipeline.cli.shared import (
     DEVICE,
     FILE,
@@ -154,7 +154,7 @@ def extract(
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
         raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
     if dry_run:
-        _dry_run(search, tokenized, reference, len(documents), device, limits)
+        _dry_run(search, tokenized, reference, len(documents), device, limits, engine)
         return
     # Fine windows and draws are run by the model that is in memory since the coarse ones.
     backend_of = one_at_a_time(loader(paths, device, endpoints, engine))
@@ -252,9 +252,10 @@ def _dry_run(
     documents: int,
     device: str | None,
     limits: Limits,
+    engine: Engine,
 ) -> None:
     windows, tokens = search.tokens()
-    seconds = seconds_of(model, tokens, device)
+    seconds = seconds_of(model, tokens, device, engine)
     say(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, time {about(seconds)}; "
         f"{'likely passages add fine windows' if search.is_coarse_to_fine else 'nothing is added'}",
@@ -263,7 +264,9 @@ def _dry_run(
         tokens=tokens,
         seconds=seconds,
     )
-    if model.entry.endpoint is None:
+    if model.entry.endpoint is None and engine.name == "ray":
+        say_workers(engine)
+    elif model.entry.endpoint is None:
         say_fit(model, device)
     # Each window is a request, for which the server generates a token besides.
     to_send = [(model, tokens + windows)]

@@ -13,20 +13,31 @@ from audit_pipeline.endpoints.limits import Limits, cost_of
 from audit_pipeline.operate.console import say
 
 if TYPE_CHECKING:
+    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.models.load import TokenizedModel
 
 _PROBES = 2
 """A command asks a server once before it plans, and its run once more before texts are sent."""
 
 
-def seconds_of(model: TokenizedModel, tokens: int, device: str | None) -> float | None:
-    """About how long ``tokens`` tokens take; None: a server's speed is not known."""
-    if model.entry.endpoint is not None:
+def seconds_of(model: TokenizedModel, tokens: int, device: str | None, engine: Engine) -> float | None:
+    """About how long ``tokens`` tokens take; None: the speed of a server, or of a Ray cluster, is not known."""
+    if model.entry.endpoint is not None or engine.name == "ray":
         return None
     from audit_pipeline.models.weights import default_device
     from audit_pipeline.token_statistics.estimate import seconds_for
 
     return seconds_for(model, tokens, device or default_device())
+
+
+def say_workers(engine: Engine) -> None:
+    """What a dry run cannot know of a Ray cluster, which it does not reach for."""
+    count = "as many workers as it has room for" if engine.workers is None else f"{engine.workers} workers"
+    say(
+        f"The model would be run by a Ray cluster, which is asked for {count}. How long it takes, and whether the "
+        "weights fit its machines, is not known here.",
+        cluster={"workers": engine.workers},
+    )
 
 
 def about(seconds: float | None) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from audit_pipeline.catalogue.data_folder import require_writable
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cluster.engine import EngineName
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.operate.console import Row, answering, say, tell
 
@@ -80,7 +81,7 @@ def engine_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--engine",
         "name",
-        type=click.Choice(["in_process", "ray"]),
+        type=click.Choice(get_args(EngineName)),
         help="What runs the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.",
     )
     @click.option(

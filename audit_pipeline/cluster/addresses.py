@@ -18,8 +18,8 @@ def warning_of(address: str) -> str | None:
     if not (public := [ip for ip in _ips_of(host) if not (ip.is_loopback or ip.is_private)]):
         return None
     return (
-        f"WARNING: the Ray cluster at {address} has the public address {public[0]}: who reaches its ports can run any "
-        "code on its machines; keep it in a private network, and set RAY_AUTH_MODE=token (docs/ray.md)"
+        f"WARNING: the Ray cluster at {address} has the public address {public[0]}: anyone who reaches its ports can "
+        "run any code on its machines. Keep it in a private network, and set RAY_AUTH_MODE=token (docs/ray.md)"
     )
 
 

@@ -7,23 +7,45 @@ does not: any of the three.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster.dispatch import Clocks, Crew
 from audit_pipeline.cluster.engine import Engine
-from audit_pipeline.cluster.ray_pool import RayPool, cluster, room_for
+from audit_pipeline.cluster.ray_pool import Cluster, RayPool, Room, cluster, room_for
 from audit_pipeline.cluster.shards import MOST_TOKENS, shards_of
 from audit_pipeline.cluster.worker import Assignment
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.load import TokenizedModel, weights_on_disk
 from audit_pipeline.token_statistics.backend import Backend, Done, Work
+
+_TOKEN_SECONDS = Clocks.token
+# Up to here a tenth of a second a token is several times what one busy core takes; a larger model takes longer.
+_SMALL_BYTES = 1e9
+
+
+@dataclass(frozen=True)
+class _Hired:
+    """What a model has of a cluster."""
+
+    cluster: Cluster
+    room: Room
+    crew: Crew
+
+    @property
+    def described(self) -> str:
+        """Where the workers are, and what each takes."""
+        gpus, cpus = self.room.gpus, self.room.cpus
+        each = f"{gpus:g} GPU{'s' if gpus > 1 else ''}" if gpus else f"{cpus} CPU{'s' if cpus > 1 else ''}"
+        return f"up to {self.room.workers} workers of {each} in the Ray cluster at {self.cluster.address}"
 
 
 class RayBackend:
     """A model that is held by workers of a Ray cluster, which write the rows themselves.
 
-    ``load`` makes the same model ready in this process. Raises ClusterError where the cluster cannot be reached.
+    ``load`` makes the same model ready in this process. The cluster is reached when the first texts go there: ``over``
+    raises ClusterError where it cannot be, or has no room for one worker.
     """
 
     def __init__(
@@ -36,40 +58,64 @@ class RayBackend:
         load: Callable[[], Backend],
     ) -> None:
         self.branch_tokens_run = 0
+        self._model = model
+        self._paths = paths
+        self._engine = engine
+        self._device = device
+        self._tell = tell
         self._load = load
-        self._cluster = cluster(engine, tell)
-        self._room = room_for(engine, self._cluster.nodes, device)
-        entry = model.entry
+
+    @cached_property
+    def _hired(self) -> _Hired:
+        return self._hire()
+
+    def _hire(self) -> _Hired:
+        """The cluster, what workers take of it, and the workers, none of which has been started."""
+        engine, entry = self._engine, self._model.entry
+        reached = cluster(engine, self._tell)
+        room = room_for(engine, reached.nodes, self._device, entry)
         if entry.path is not None:
             # A worker begins in a folder of its own.
             entry = entry.model_copy(update={"path": entry.path.expanduser().absolute()})
         assignment = Assignment(
             entry,
-            model.identity,
+            self._model.identity,
             dict(package_versions()),
-            DataPaths(paths.root.absolute()),
-            device or ("cuda" if self._room.gpus else "cpu"),
-            self._room.cpus,
+            DataPaths(self._paths.root.absolute()),
+            self._device or ("cuda" if room.gpus else "cpu"),
+            room.cpus,
         )
-        clocks = Clocks() if engine.shard_minutes is None else Clocks(shard=60.0 * engine.shard_minutes)
-        self._crew = Crew(RayPool(assignment, self._room), self._room.workers, clocks, tell)
+        if engine.shard_minutes is not None:
+            clocks = Clocks(shard=60.0 * engine.shard_minutes)
+        elif room.gpus:
+            clocks = Clocks()
+        else:
+            clocks = Clocks(token=_TOKEN_SECONDS * max(1.0, weights_on_disk(self._model) / _SMALL_BYTES))
+        hired = _Hired(reached, room, Crew(RayPool(assignment, room.gpus), room.workers, clocks, self._tell))
+        self._tell(f"{entry.name}: {hired.described}")
+        return hired
 
     @cached_property
     def here(self) -> Backend:
-        """The model in this process, for what goes through it otherwise than window by window."""
+        """The model in this process, for what goes through it otherwise than window by window.
+
+        Workers that hold it are ended first: they may have the memory that it takes.
+        """
+        if "_hired" in vars(self):
+            self._hired.crew.dismiss()
         return self._load()
 
     @property
     def described(self) -> str:
-        """Where the workers are, and what each takes."""
-        room = self._room
-        each = f"{room.gpus:g} GPU" if room.gpus else f"{room.cpus} CPU{'s' if room.cpus > 1 else ''}"
-        return f"on up to {room.workers} workers of {each} in the Ray cluster at {self._cluster.address}"
+        """Who runs the model; where, is told when the first texts go there."""
+        count = "workers" if self._engine.workers is None else f"up to {self._engine.workers} workers"
+        return f"run by {count} of a Ray cluster"
 
     def over(self, work: Work) -> Generator[Sequence[Done]]:
         """Have every window run by a worker, shard by shard: see :class:`Backend`. The rows are on disk by then."""
-        self._cluster.lend_to(self._crew)
-        most = MOST_TOKENS["cuda" if self._room.gpus else "cpu"]
-        for shard, summary in self._crew.run(shards_of(work, self._room.workers, most)):
+        hired = self._hired
+        hired.cluster.lend_to(hired.crew)
+        most = MOST_TOKENS["cuda" if hired.room.gpus else "cpu"]
+        for shard, summary in hired.crew.run(shards_of(work, hired.room.workers, most)):
             self.branch_tokens_run += summary.branch_tokens
             yield [Done(window, None, None, written=True) for window in shard.windows]

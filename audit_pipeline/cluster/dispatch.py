@@ -4,8 +4,10 @@ What belongs here: handing out, the clock of each shard, starting workers anew, 
 how workers are started and asked (ray_pool.py): all of it is reached through :class:`Pool`, and tested without Ray.
 
 A shard of a dead worker goes to whichever is free next, however often: several workers die within seconds where a
-machine does, so no number of tries would be right. What ends it is the shard's own clock, which runs from the moment
-that it is first handed out. A shard that is run twice is harmless: its rows have the same keys, and readers take one.
+machine does, so no number of tries would be right. What ends it is the shard's own clock, which counts the time that
+a worker has it, or could have it: that of loading models anew does not count. What ends a run in which workers only die
+is how many have died since a shard was last finished. A worker that dies before it is ready is started again after a
+pause, which doubles. A shard that is run twice is harmless: its rows have the same keys, and readers take one.
 """
 
 from __future__ import annotations
@@ -23,6 +25,17 @@ from audit_pipeline.token_statistics.run import RunSummary
 
 _LOOK_SECONDS = 1.0
 _TRIES = 2
+_DEATHS_A_WORKER = 10
+"""So many workers, times the number of workers, may die without a finished shard in between."""
+_LONGEST_PAUSE = 60.0
+_PATIENCE_WITH_ROOM = 60.0
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The cluster has room for a worker, whose process has begun."""
+
+    worker: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,7 @@ class Failed:
     error: Exception
 
 
-Event = Ready | Finished | Ended | Failed
+Event = Placed | Ready | Finished | Ended | Failed
 
 
 class Pool(Protocol):
@@ -86,20 +99,23 @@ class Clocks:
     """How long things may take, in seconds.
 
     ``start``: how long there may be no worker that is ready. ``shard``: how long a shard may go without a result
-    before it is given to another worker, and then to nobody; None: ten minutes and a tenth of a second a token, which
-    is several times what one busy core takes for a small model.
+    before it is given to another worker, and then to nobody; None: ten minutes and ``token`` for every token. A tenth
+    of a second a token is several times what one busy core takes for a small model.
     """
 
     shard: float | None = None
     start: float = 3600.0
+    token: float = 0.1
 
     def of(self, shard: Shard) -> float:
-        return 600.0 + 0.1 * shard.tokens if self.shard is None else self.shard
+        return 600.0 + self.token * shard.tokens if self.shard is None else self.shard
 
 
 @dataclass
 class _Clock:
-    since: float
+    """``seconds``: for how long a worker has had the shard without a result, or some worker was ready to have it."""
+
+    seconds: float = 0.0
     tries: int = 1
     deaths: int = 0
 
@@ -135,29 +151,39 @@ class Crew:
         self._now = now
         self._idle: deque[int] = deque()
         self._starting: set[int] = set()
+        self._without_room: set[int] = set()
         self._busy: dict[int, Shard] = {}
         self._absent = set(range(workers))
         self._workers = workers
-        self._none_since = now()
+        self._none_since = self._looked = now()
+        self._waiting_since: float | None = None
+        self._fruitless = 0
+        self._early_deaths: dict[int, int] = {}
+        self._again_at: dict[int, float] = {}
 
     def run(self, shards: Sequence[Shard]) -> Generator[tuple[Shard, RunSummary]]:
         """Have every shard run, and yield each with what its worker did, as it comes.
 
         Raises the AuditError (or other error) that a worker met, and ClusterError where a shard gives no result twice,
-        or no worker is ready, for longer than the clocks allow. What has been written by then stays.
+        or no worker is ready, for longer than the clocks allow, or workers do nothing but die. What has been written by
+        then stays.
         """
         run = _Run(deque(shards), len(shards))
-        self._none_since = self._now()
+        self._none_since = self._looked = self._waiting_since = self._now()
+        self._fruitless = 0
+        self._early_deaths.clear()
         for worker in sorted(self._absent):
             self._start(worker)
         try:
             while run.left:
+                self._start_again()
                 self._hand_out(run)
                 for event in self._pool.wait(_LOOK_SECONDS):
                     if isinstance(event, Finished):
                         shard = self._busy.pop(event.worker)
                         self._idle.append(event.worker)
                         run.left -= 1
+                        self._fruitless = 0
                         yield shard, event.summary
                     else:
                         self._note(event, run)
@@ -167,6 +193,7 @@ class Crew:
                 # What has happened to them since the last look may not have been read.
                 for worker in [*self._busy, *self._starting]:
                     self._stop(worker)
+            self._again_at.clear()
 
     def dismiss(self) -> None:
         """End all workers; the next run starts them anew."""
@@ -176,13 +203,17 @@ class Crew:
     def _hand_out(self, run: _Run) -> None:
         while run.waiting and self._idle:
             worker, shard = self._idle.popleft(), run.waiting.popleft()
-            run.clocks.setdefault(shard.number, _Clock(self._now()))
+            run.clocks.setdefault(shard.number, _Clock())
             self._busy[worker] = shard
             self._pool.give(worker, shard)
 
-    def _note(self, event: Ready | Ended | Failed, run: _Run) -> None:
-        if isinstance(event, Ready):
+    def _note(self, event: Placed | Ready | Ended | Failed, run: _Run) -> None:
+        if isinstance(event, Placed):
+            self._without_room.discard(event.worker)
+        elif isinstance(event, Ready):
             self._starting.discard(event.worker)
+            self._without_room.discard(event.worker)
+            self._early_deaths.pop(event.worker, None)
             self._idle.append(event.worker)
             self._tell(f"worker {event.worker + 1} of {self._workers} is ready: {event.words}")
         elif isinstance(event, Ended):
@@ -198,11 +229,19 @@ class Crew:
             raise event.error
 
     def _replace(self, event: Ended, run: _Run) -> None:
-        """Start a dead worker anew; its shard is the next to be handed out."""
+        """Start a dead worker anew, after a pause where it has never been ready; its shard is the next handed out."""
         self.deaths += 1
+        self._fruitless += 1
         self.memory_kills += event.cause == "memory_monitor"
-        shard = self._busy.get(event.worker)
-        self._start(event.worker)
+        shard, pause = self._busy.get(event.worker), 0.0
+        if event.worker in self._starting:
+            early = self._early_deaths.get(event.worker, 0)
+            self._early_deaths[event.worker] = early + 1
+            pause = min(_LONGEST_PAUSE, 2.0**early)
+            self._stop(event.worker)
+            self._again_at[event.worker] = self._now() + pause
+        else:
+            self._start(event.worker)
         if shard is not None:
             run.clocks[shard.number].deaths += 1
             run.waiting.appendleft(shard)
@@ -212,32 +251,59 @@ class Crew:
             else f"died, {self.deaths} so far"
         )
         what = f"its shard of {shard.texts} texts is run again" if shard is not None else "it had no shard"
-        self._tell(f"worker {event.worker + 1} {how}; {what}, and a new one is started ({event.words})")
+        when = f" after {pause:.0f} s" if pause else ""
+        self._tell(f"worker {event.worker + 1} {how}; {what}, and a new one is started{when} ({event.words})")
+        if self._fruitless >= _DEATHS_A_WORKER * self._workers:
+            raise ClusterError(
+                f"{self._fruitless} workers in a row died, and no shard was finished in between. The last one: "
+                f"{event.words}. What is done is kept, and the same command goes on from there"
+            )
+
+    def _start_again(self) -> None:
+        now = self._now()
+        for worker in [worker for worker, at in self._again_at.items() if at <= now]:
+            self._start(worker)
+
+    def _tell_of_waiting(self, now: float) -> None:
+        """Say once, after a minute, how many workers have no room; again when that has been otherwise."""
+        if not (waiting := len(self._without_room)):
+            self._waiting_since = now
+        elif self._waiting_since is not None and now - self._waiting_since >= _PATIENCE_WITH_ROOM:
+            self._waiting_since = None
+            self._tell(f"{waiting} of {self._workers} workers wait for room in the cluster")
 
     def _look_at_clocks(self, run: _Run) -> None:
         now = self._now()
-        if self._idle or self._busy:
+        passed, self._looked = now - self._looked, now
+        self._tell_of_waiting(now)
+        is_one_ready = bool(self._idle or self._busy)
+        if is_one_ready:
             self._none_since = now
         elif now - self._none_since > self._clocks.start:
             raise ClusterError(
-                f"none of {self._workers} workers has been ready for {self._clocks.start / 60:.0f} min "
-                f"({self._deaths_in_words()}): look whether the cluster has room for them; what is done is kept"
+                f"none of the {self._workers} workers was ready within {self._clocks.start / 60:.0f} minutes "
+                f"({self._deaths_in_words()}). Look whether the cluster has room for them. What is done is kept"
             )
         pending = {shard.number for shard in run.waiting}
         for shard in [*run.waiting, *self._busy.values()]:
             clock, allowed = run.clocks.get(shard.number), self._clocks.of(shard)
-            if clock is None or now - clock.since <= allowed:
+            if clock is None:
+                continue
+            # A shard that is busy has a worker; one that waits could have one where any is ready.
+            clock.seconds += passed if is_one_ready else 0.0
+            if clock.seconds <= allowed:
                 continue
             if clock.tries == _TRIES:
                 raise ClusterError(
-                    f"a shard of {shard.texts} texts gave no result for {allowed / 60:.0f} min, {_TRIES} times "
-                    f"({clock.deaths} of its workers died; {self._deaths_in_words()}); what is done is kept, "
-                    "and the same command goes on from there"
+                    f"a shard of {shard.texts} texts was tried twice and gave no result within {allowed / 60:.0f} "
+                    f"minutes each time. {clock.deaths} of its workers died; {self._deaths_in_words()}. What is done "
+                    "is kept, and the same command goes on from there"
                 )
             self._tell(
-                f"a shard of {shard.texts} texts gave no result for {allowed / 60:.0f} min: another worker gets it"
+                f"a shard of {shard.texts} texts gave no result within {allowed / 60:.0f} minutes; "
+                "another worker gets it"
             )
-            clock.since, clock.tries = now, clock.tries + 1
+            clock.seconds, clock.tries = 0.0, clock.tries + 1
             if shard.number not in pending:
                 [worker] = [worker for worker, own in self._busy.items() if own is shard]
                 self._start(worker)
@@ -249,7 +315,9 @@ class Crew:
     def _start(self, worker: int) -> None:
         self._leave(worker)
         self._absent.discard(worker)
+        self._again_at.pop(worker, None)
         self._starting.add(worker)
+        self._without_room.add(worker)
         self._pool.start(worker)
 
     def _stop(self, worker: int) -> None:
@@ -259,6 +327,7 @@ class Crew:
     def _leave(self, worker: int) -> None:
         """Take the worker out of whatever it is in."""
         self._starting.discard(worker)
+        self._without_room.discard(worker)
         self._busy.pop(worker, None)
         with suppress(ValueError):
             self._idle.remove(worker)

@@ -16,17 +16,19 @@ import sys
 import textwrap
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import joblib
 
 from audit_pipeline.cluster.addresses import warning_of
-from audit_pipeline.cluster.dispatch import Crew, Ended, Event, Failed, Finished, Ready
+from audit_pipeline.cluster.dispatch import Crew, Ended, Event, Failed, Finished, Placed, Ready
 from audit_pipeline.cluster.engine import Engine
+from audit_pipeline.cluster.faults import as_raised_there
 from audit_pipeline.cluster.shards import Shard
 from audit_pipeline.cluster.worker import Assignment, Worker
 from audit_pipeline.errors import ClusterError, one_line
+from audit_pipeline.models.config import ModelEntry
 
 if TYPE_CHECKING:
     import ray
@@ -126,41 +128,80 @@ def _start_here(engine: Engine, tell: Callable[[str], None]) -> None:
         raise ClusterError(f"Ray cannot be started on this machine: {one_line(error)}") from error
 
 
-def room_for(engine: Engine, nodes: Sequence[dict[str, float]], device: str | None) -> Room:
-    """How many workers, and what each takes: one a GPU where the cluster has some, else one a node.
+def room_for(engine: Engine, nodes: Sequence[dict[str, float]], device: str | None, entry: ModelEntry) -> Room:
+    """How many workers, and what each takes: one a GPU (or as many as the model is divided over) where the cluster has
+    some, else one a node.
 
-    A worker on CPUs takes OMP_NUM_THREADS of them, else its share of the smallest node. Raises ClusterError where
-    GPUs are asked for and there are none.
+    A worker on CPUs takes OMP_NUM_THREADS of them, else its share of the smallest node. Raises ClusterError where no
+    node has room for one worker, and where a model that is to lie on several devices would get none.
     """
     of_nodes = [node.get("GPU", 0.0) for node in nodes]
-    if device == "cuda" and not any(of_nodes):
-        raise ClusterError("the Ray cluster has no GPU: leave --device out or give --device cpu")
+    divided = entry.tensor_parallel or 1
     gpus = engine.gpus_per_worker
-    if gpus is None:
-        gpus = 1.0 if any(of_nodes) and device != "cpu" else 0.0
+    if device == "cpu":
+        gpus = 0.0
+    elif gpus is None:
+        gpus = float(divided) if any(of_nodes) or device == "cuda" else 0.0
     if gpus:
-        fitting = sum(math.floor(own / gpus) for own in of_nodes)
-        return Room(engine.workers or max(1, fitting), 1, gpus)
-    working = [node["CPU"] for node in nodes if node.get("CPU")]
-    if not working:
-        raise ClusterError("no node of the Ray cluster offers CPUs")
-    workers = engine.workers or len(working)
-    share = math.floor(min(working)) // math.ceil(workers / len(working))
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    return Room(workers, int(threads) if threads.isdigit() else max(1, share), 0.0)
+        fitting = _workers_with(gpus, of_nodes)
+        if divided > 1 and gpus < divided:
+            raise ClusterError(
+                f"{entry.name} is divided over {divided} GPUs (tensor_parallel), and a worker is to have {gpus:g}: "
+                "set gpus_per_worker to as many"
+            )
+        return Room(engine.workers or fitting, 1, gpus)
+    if device == "cuda":
+        raise ClusterError("--device cuda with gpus_per_worker 0: give the workers GPUs, or give --device cpu")
+    if entry.division is not None:
+        raise ClusterError(
+            f"{entry.name} is to lie on several devices ({entry.division}), and workers on CPUs have one each: "
+            "leave that out of its entry, or use a cluster with GPUs"
+        )
+    return _on_cpus(engine, [node["CPU"] for node in nodes if node.get("CPU")])
+
+
+def _workers_with(gpus: float, of_nodes: Sequence[float]) -> int:
+    """How many workers with so many GPUs each fit the nodes; raises ClusterError where it is none."""
+    if not any(of_nodes):
+        raise ClusterError(
+            "workers are to have GPUs, and the Ray cluster has no GPU: leave --device cuda and gpus_per_worker out, or "
+            "give --device cpu"
+        )
+    if not (fitting := sum(math.floor(own / gpus) for own in of_nodes)):
+        raise ClusterError(
+            f"a worker is to have {gpus:g} GPUs, and no node of the Ray cluster has more than {max(of_nodes):g}: set "
+            "gpus_per_worker (or the model's tensor_parallel) to fewer"
+        )
+    return fitting
+
+
+def _on_cpus(engine: Engine, of_nodes: Sequence[float]) -> Room:
+    if not of_nodes or max(of_nodes) < 1:
+        raise ClusterError("no node of the Ray cluster offers a CPU")
+    workers = engine.workers or len(of_nodes)
+    threads = os.environ.get("OMP_NUM_THREADS", "").strip()
+    if not threads.isdecimal():
+        share = math.floor(min(of_nodes)) // math.ceil(workers / len(of_nodes))
+        return Room(workers, max(1, share), 0.0)
+    if not 1 <= int(threads) <= max(of_nodes):
+        raise ClusterError(
+            f"OMP_NUM_THREADS is {threads}, and a worker takes as many CPUs of one node: the largest node of the Ray "
+            f"cluster offers {max(of_nodes):g}. Set it to a number from 1 to that, or leave it out"
+        )
+    return Room(workers, int(threads), 0.0)
 
 
 class RayPool:
     """Workers as actors of Ray, one call of each under way at a time (dispatch.Pool)."""
 
-    def __init__(self, assignment: Assignment, room: Room) -> None:
+    def __init__(self, assignment: Assignment, gpus: float) -> None:
         import ray  # noqa: PLC0415
 
         self._ray = ray
-        self._assignment = replace(assignment, threads=room.cpus)
+        self._assignment = assignment
         self._remote: Any = ray.remote(
-            num_cpus=room.cpus,
-            num_gpus=room.gpus,
+            num_cpus=assignment.threads,
+            num_gpus=gpus,
             max_restarts=0,
             max_task_retries=0,
             scheduling_strategy="SPREAD",
@@ -172,12 +213,14 @@ class RayPool:
         """See dispatch.Pool."""
         self.stop(worker)
         self._actors[worker] = self._remote.remote(self._assignment)
+        # An actor's calls are answered in their order; the first as soon as it has a process.
+        self._calls[self._actors[worker].placed.remote()] = worker, lambda worker, _: Placed(worker)
         self._calls[self._actors[worker].prepare.remote()] = worker, Ready
 
     def stop(self, worker: int) -> None:
         """See dispatch.Pool."""
         if (actor := self._actors.pop(worker, None)) is not None:
-            self._calls = {call: own for call, own in self._calls.items() if own[0] != worker}
+            self._forget_calls(worker)
             self._ray.kill(actor)
 
     def give(self, worker: int, shard: Shard) -> None:
@@ -190,21 +233,35 @@ class RayPool:
             return []
         first, others = self._ray.wait(list(self._calls), timeout=seconds)
         more = self._ray.wait(others, num_returns=len(others), timeout=0)[0] if first and others else []
-        return [self._event(call) for call in (*first, *more)]
+        # What has ended one call of a worker has ended the others, and is told once.
+        return [self._event(call) for call in (*first, *more) if call in self._calls]
+
+    def _forget_calls(self, worker: int) -> None:
+        self._calls = {call: own for call, own in self._calls.items() if own[0] != worker}
 
     def _event(self, call: Any) -> Event:
         worker, made = self._calls.pop(call)
         errors = self._ray.exceptions
         try:
             return made(worker, self._ray.get(call))
-        except errors.RayTaskError as error:
-            return Failed(worker, error.cause)
-        except errors.OutOfMemoryError as error:
-            return Ended(worker, "memory_monitor", _in_short(error))
-        except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError) as error:
-            return Ended(worker, "died", _in_short(error))
         except errors.RayError as error:
-            return Failed(worker, ClusterError(f"Ray: {one_line(error)}"))
+            self._forget_calls(worker)
+            return self._gone(worker, error)
+
+    def _gone(self, worker: int, raised: Exception) -> Ended | Failed:
+        """What an error of Ray's says of a worker."""
+        errors = self._ray.exceptions
+        if isinstance(raised, errors.RayTaskError):
+            return Failed(worker, as_raised_there(raised.cause, raised))
+        if isinstance(raised, errors.OutOfMemoryError):
+            return Ended(worker, "memory_monitor", _in_short(raised))
+        if isinstance(raised, errors.RayActorError) and raised.actor_init_failed:
+            return Failed(worker, ClusterError(f"a worker cannot be created: {_in_short(raised)}"))
+        if isinstance(
+            raised, errors.RayActorError | errors.WorkerCrashedError | errors.NodeDiedError | errors.ObjectLostError
+        ):
+            return Ended(worker, "died", _in_short(raised))
+        return Failed(worker, ClusterError(f"Ray: {one_line(raised)}"))
 
 
 def _in_short(error: Exception) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cluster.faults import kept_whole
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
@@ -36,7 +37,7 @@ class Assignment:
     identity: ModelIdentity
     versions: Mapping[str, str]
     paths: DataPaths
-    device: str | None
+    device: str
     threads: int
 
 
@@ -47,11 +48,19 @@ class Worker:
         self._assignment = assignment
         self._held: tuple[TokenizedModel, Backend] | None = None
 
+    def placed(self) -> None:
+        """Answer: a process that can has been given room."""
+
     def prepare(self) -> str:
         """Load the model; where it is and what it runs on, in words.
 
-        Raises ModelError where it cannot be had here, or is not the one meant.
+        Raises WorkerError, as :meth:`run` does, with the ModelError where it cannot be had here, or is not the one
+        meant.
         """
+        with kept_whole():
+            return self._prepare()
+
+    def _prepare(self) -> str:
         asked = self._assignment
         # Read when torch is loaded, which nothing has done in this process yet.
         os.environ["OMP_NUM_THREADS"] = str(asked.threads)
@@ -69,6 +78,10 @@ class Worker:
 
         The cache is neither read nor compacted: what is missing has been found out, and is given.
         """
+        with kept_whole():
+            return self._run(work)
+
+    def _run(self, work: Work) -> RunSummary:
         from audit_pipeline.token_statistics.kept import caches_of  # noqa: PLC0415
         from audit_pipeline.token_statistics.run import run_prepared  # noqa: PLC0415
 

@@ -136,6 +136,13 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     )
 
 
+def weights_on_disk(tokenized: TokenizedModel) -> int:
+    """The bytes of the files that hold the model's weights here; 0 where there is none yet."""
+    gguf = tokenized.located.gguf
+    files = [gguf] if gguf is not None else [*tokenized.weights_folder.glob("*.safetensors")]
+    return sum(file.stat().st_size for file in files)
+
+
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:
     """Record what the fingerprint stands for (data/models/<fingerprint>.json); a second load changes nothing but
     what was not known before.

@@ -35,6 +35,8 @@ def open_backend(
     if model.entry.endpoint is not None:
         from audit_pipeline.endpoints.in_use import Endpoints  # noqa: PLC0415
 
+        if engine.name == "ray":
+            tell(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")
         return (endpoints or Endpoints()).open(model, paths, tell)
     if engine.name == "ray":
         from audit_pipeline.cluster.backend import RayBackend  # noqa: PLC0415

@@ -173,3 +173,12 @@ def test_a_damaged_part_of_the_cache_is_told(extract: Extract, tmp_path: Path) -
     again = extract("--json")
     assert "1 damaged part(s) of the cache were set aside" in again.stderr
     assert json.loads(again.stdout) == first
+
+
+def test_a_dry_run_with_workers_says_what_is_not_known_here(extract: Extract) -> None:
+    pytest.importorskip("ray")
+    planned = extract("--dry-run", "--engine", "ray", "--workers", "3", "--device", "cuda")
+    assert planned.exit_code == 0, planned.stderr
+    assert "time not known" in planned.stdout
+    assert "by a Ray cluster, which is asked for 3 workers. How long it takes" in planned.stdout
+    assert "The weights take" not in planned.stdout

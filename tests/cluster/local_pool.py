@@ -16,10 +16,10 @@ from audit_pipeline.cluster import backend as backend_module
 from audit_pipeline.cluster.backend import RayBackend
 from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Ready
 from audit_pipeline.cluster.engine import Engine
-from audit_pipeline.cluster.ray_pool import Cluster, Room
+from audit_pipeline.cluster.faults import WorkerError, as_raised_there
+from audit_pipeline.cluster.ray_pool import Cluster
 from audit_pipeline.cluster.shards import Shard
 from audit_pipeline.cluster.worker import Assignment, Worker
-from audit_pipeline.errors import AuditError
 from audit_pipeline.models.load import TokenizedModel
 
 NODES = [{"CPU": 1.0}, {"CPU": 1.0}]
@@ -34,7 +34,7 @@ class LocalPool:
     """
 
     assignment: Assignment
-    room: Room
+    gpus: float
     deaths: dict[int, str] = field(default_factory=dict)
     given: list[int] = field(default_factory=list)
     _workers: dict[int, Worker] = field(default_factory=dict)
@@ -68,17 +68,24 @@ class LocalPool:
         event = self._events.pop(worker)
         try:
             return [event()]
-        except AuditError as error:
-            return [Failed(worker, pickle.loads(pickle.dumps(error)))]
+        except WorkerError as error:
+            return [Failed(worker, as_raised_there(pickle.loads(pickle.dumps(error))))]
 
 
 @dataclass
 class Stood:
-    """A back end of local workers, its pool, and what it told."""
+    """A back end of local workers, its pools, and what it told."""
 
     backend: RayBackend
-    pool: LocalPool
+    pools: list[LocalPool]
     told: list[str]
+    make_pool: Callable[[Assignment, float], LocalPool]
+
+    @property
+    def pool(self) -> LocalPool:
+        """Its pool, which is there once the first texts have gone to workers."""
+        [pool] = self.pools
+        return pool
 
 
 def stand_in(
@@ -87,8 +94,8 @@ def stand_in(
     """The back end of two workers, with the stand-in in the place of Ray."""
     pools: list[LocalPool] = []
 
-    def pool(assignment: Assignment, room: Room) -> LocalPool:
-        pools.append(LocalPool(assignment, room, deaths or {}))
+    def pool(assignment: Assignment, gpus: float) -> LocalPool:
+        pools.append(LocalPool(assignment, gpus, deaths or {}))
         return pools[-1]
 
     monkeypatch.setattr(backend_module, "RayPool", pool)
@@ -98,4 +105,4 @@ def stand_in(
     backend = RayBackend(
         model, paths, Engine(name="ray", workers=2), "cpu", told.append, lambda: pytest.fail("loaded here")
     )
-    return Stood(backend, pools[0], told)
+    return Stood(backend, pools, told, pool)

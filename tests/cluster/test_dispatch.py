@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from test_shards import work_of
 
-from audit_pipeline.cluster.dispatch import Clocks, Crew, Ended, Event, Failed, Finished, Ready
+from audit_pipeline.cluster.dispatch import Clocks, Crew, Ended, Event, Failed, Finished, Placed, Ready
 from audit_pipeline.cluster.shards import Shard, shards_of
 from audit_pipeline.errors import ClusterError, ModelError
 from audit_pipeline.token_statistics.run import RunSummary
@@ -53,8 +53,9 @@ class Scripted:
             for worker, shard in self._at.items()
         }
         events = {worker: event for worker, event in found.items() if event is not None}
-        for worker in events:
-            del self._at[worker]
+        for worker, event in events.items():
+            if not isinstance(event, Placed):
+                del self._at[worker]
         return [*events.values()]
 
 
@@ -100,9 +101,12 @@ def test_the_shard_of_a_dead_worker_is_the_next_however_often(cause) -> None:
 
 
 def test_a_shard_whose_workers_always_die_ends_with_its_clock() -> None:
-    pool = Scripted(lambda pool, worker, shard: Ended(worker, "died", "gone"))
-    crew, told = crew_of(pool, shard=300.0)
-    with pytest.raises(ClusterError, match=r"gave no result for 5 min, 2 times.*what is done is kept"):
+    def deadly(pool: Scripted, worker: int, shard: Shard) -> Event | None:
+        return Ended(worker, "died", "gone") if shard.number == 0 else Finished(worker, SUMMARY)
+
+    pool = Scripted(deadly)
+    crew, told = crew_of(pool, workers=8, shard=300.0)
+    with pytest.raises(ClusterError, match=r"gave no result within 5 minutes each time.*What is done is kept"):
         list(crew.run(SHARDS))
     assert 600 < pool.seconds < 700
     assert any("another worker gets it" in line for line in told)
@@ -141,11 +145,59 @@ def test_the_clock_grows_with_the_tokens() -> None:
 
 
 def test_without_a_worker_that_is_ready_the_run_ends() -> None:
-    pool = Scripted(done, ready=lambda worker: Ended(worker, "died", "no room"))
-    crew, _ = crew_of(pool, start=1200.0)
-    with pytest.raises(ClusterError, match="none of 2 workers has been ready for 20 min"):
+    pool = Scripted(done, ready=lambda worker: None)
+    crew, told = crew_of(pool, start=1200.0)
+    with pytest.raises(ClusterError, match="none of the 2 workers was ready within 20 minutes"):
         list(crew.run(SHARDS))
     assert pool.seconds == pytest.approx(1200, abs=20)
+    assert told == ["2 of 2 workers wait for room in the cluster"]
+
+
+def test_workers_that_load_do_not_wait_for_room() -> None:
+    def slow(worker: int) -> Event | None:
+        return Ready(worker, "here") if pool.seconds >= 300 else Placed(worker) if not pool.seconds > 10 else None
+
+    pool = Scripted(done, ready=slow)
+    crew, told = crew_of(pool)
+    assert len(list(crew.run(SHARDS))) == 6
+    assert not any("wait for room" in line for line in told)
+
+
+def test_workers_that_die_before_they_are_ready_are_started_after_a_pause_and_not_for_ever() -> None:
+    pool = Scripted(done, ready=lambda worker: Ended(worker, "died", "no such library"))
+    crew, told = crew_of(pool, workers=1)
+    with pytest.raises(ClusterError, match=r"10 workers in a row died, and no shard was finished in between.*library"):
+        list(crew.run(SHARDS))
+    assert len(pool.starts) == 10
+    # 1 + 2 + … + 32 + 3 times 60 s of pauses.
+    assert pool.seconds > 243
+    pauses = [int(line.split(" after ")[1].split(" s ")[0]) for line in told]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
+
+
+def test_workers_that_die_over_their_shards_do_not_go_on_for_ever() -> None:
+    pool = Scripted(lambda pool, worker, shard: Ended(worker, "died", "gone"))
+    crew, _ = crew_of(pool)
+    with pytest.raises(ClusterError, match="20 workers in a row died"):
+        list(crew.run(SHARDS))
+    assert crew.deaths == 20
+    # The next run counts anew.
+    pool.answer = done
+    assert len(list(crew.run(SHARDS))) == 6
+
+
+def test_the_clock_of_a_shard_stands_still_while_no_worker_is_ready() -> None:
+    def late(worker: int) -> Event | None:
+        return Ready(worker, "here") if pool.seconds < 20 or pool.seconds > 900 else None
+
+    def early(pool: Scripted, worker: int, shard: Shard) -> Event | None:
+        return Ended(worker, "died", "gone") if pool.seconds < 30 else Finished(worker, SUMMARY)
+
+    pool = Scripted(early, ready=late)
+    crew, told = crew_of(pool, shard=60.0)
+    assert len(list(crew.run(SHARDS))) == 6
+    assert crew.deaths == 2
+    assert not any("gave no result" in line for line in told)
 
 
 def test_one_worker_is_enough() -> None:

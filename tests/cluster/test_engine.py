@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.cluster import engine as engine_module
 from audit_pipeline.cluster.addresses import warning_of
+from audit_pipeline.cluster.dispatch import Failed
 from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
-from audit_pipeline.cluster.ray_pool import Room, cluster, room_for
-from audit_pipeline.errors import ClusterError, ConfigError
+from audit_pipeline.cluster.faults import WorkerError
+from audit_pipeline.cluster.ray_pool import RayPool, Room, cluster, room_for
+from audit_pipeline.cluster.worker import Assignment
+from audit_pipeline.errors import ClusterError, ConfigError, ModelError
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.operate.dagster.audit import AuditRequest
 from audit_pipeline.operate.dagster.resources import Models
 
 GPUS = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}]
 CORES = [{"CPU": 8.0}, {"CPU": 6.0}, {"memory": 1.0}]
 RAY = Engine(name="ray")
+MODEL = ModelEntry(name="m", hub="some/model")
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +77,7 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch) -> None:
         (RAY, GPUS, None, Room(6, 1, 1.0)),
         (RAY, GPUS, "cuda", Room(6, 1, 1.0)),
         (RAY, GPUS, "cpu", Room(3, 4, 0.0)),
+        (Engine(name="ray", gpus_per_worker=2), GPUS, "cpu", Room(3, 4, 0.0)),
         (Engine(name="ray", gpus_per_worker=0.5), GPUS, None, Room(12, 1, 0.5)),
         (Engine(name="ray", gpus_per_worker=4), GPUS, None, Room(1, 1, 4.0)),
         (Engine(name="ray", workers=2), GPUS, None, Room(2, 1, 1.0)),
@@ -79,17 +87,49 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch) -> None:
     ],
 )
 def test_workers_take_a_gpu_each_or_share_the_cores(engine, nodes, device, room) -> None:
-    assert room_for(engine, nodes, device) == room
+    assert room_for(engine, nodes, device, MODEL) == room
+
+
+@pytest.mark.parametrize(("ranks", "room"), [(2, Room(3, 1, 2.0)), (4, Room(1, 1, 4.0))])
+def test_a_divided_model_has_as_many_gpus_a_worker(ranks, room) -> None:
+    assert room_for(RAY, GPUS, None, MODEL.model_copy(update={"tensor_parallel": ranks})) == room
+
+
+@pytest.mark.parametrize(
+    ("engine", "nodes", "device", "of_model", "says"),
+    [
+        (RAY, CORES, "cuda", {}, "has no GPU"),
+        (Engine(name="ray", gpus_per_worker=1), CORES, None, {}, "has no GPU"),
+        (
+            Engine(name="ray", gpus_per_worker=5),
+            GPUS,
+            None,
+            {},
+            r"5 GPUs, and no node of .* has more than 4",
+        ),
+        (Engine(name="ray", gpus_per_worker=0), GPUS, "cuda", {}, "cuda with gpus_per_worker 0"),
+        (RAY, GPUS, None, {"tensor_parallel": 8}, "8 GPUs, and no node"),
+        (Engine(name="ray", gpus_per_worker=1), GPUS, None, {"tensor_parallel": 2}, "divided over 2 GPUs"),
+        (RAY, CORES, None, {"tensor_parallel": 2}, "workers on CPUs have one each"),
+        (RAY, GPUS, "cpu", {"devices": "auto"}, "workers on CPUs have one each"),
+        (RAY, [{"CPU": 0.0}], None, {}, "no node of the Ray cluster offers a CPU"),
+    ],
+)
+def test_room_that_can_never_be_had_is_one_line(engine, nodes, device, of_model, says) -> None:
+    with pytest.raises(ClusterError, match=says):
+        room_for(engine, nodes, device, MODEL.model_copy(update=of_model))
+
+
+@pytest.mark.parametrize("threads", ["0", "9"])
+def test_more_threads_than_a_node_has_cpus_are_one_line(monkeypatch, threads) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    with pytest.raises(ClusterError, match=f"OMP_NUM_THREADS is {threads}.*offers 8"):
+        room_for(RAY, CORES, None, MODEL)
 
 
 def test_what_the_user_says_of_threads_stands(monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert room_for(RAY, CORES, None) == Room(2, 3, 0.0)
-
-
-def test_a_gpu_that_is_not_there_is_one_line() -> None:
-    with pytest.raises(ClusterError, match="has no GPU"):
-        room_for(RAY, CORES, "cuda")
+    assert room_for(RAY, CORES, None, MODEL) == Room(2, 3, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -143,3 +183,25 @@ def test_the_remote_client_is_refused_in_one_line(monkeypatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "ray://10.0.0.7:10001")
     with pytest.raises(ClusterError, match="give the head's own host:port"):
         cluster(RAY, pytest.fail)
+
+
+def test_what_ray_says_of_a_worker_that_is_gone() -> None:
+    errors = pytest.importorskip("ray").exceptions
+    pool = RayPool(Assignment(MODEL, None, {}, DataPaths(Path("data")), "cpu", 1), 0.0)  # type: ignore[arg-type]
+
+    def raised_there(error: Exception) -> Exception:
+        arrived: Exception = errors.RayTaskError("run", "the worker's traceback", error, "ray", 1, "127.0.0.1")
+        return arrived
+
+    created = pool._gone(0, errors.ActorDiedError(raised_there(ImportError("no torch"))))
+    assert isinstance(created, Failed)
+    assert isinstance(created.error, ClusterError)
+    assert "a worker cannot be created" in str(created.error)
+    assert pool._gone(0, errors.ActorDiedError()).cause == "died"  # type: ignore[union-attr]
+    assert pool._gone(0, errors.OutOfMemoryError("no memory")).cause == "memory_monitor"  # type: ignore[union-attr]
+    # What a user can act on is one line; a fault of the program shows where it was.
+    for error, shows in ((ModelError("damaged"), False), (KeyError("shape"), True)):
+        failed = pool._gone(0, raised_there(WorkerError(error)))
+        assert isinstance(failed, Failed)
+        assert failed.error is error
+        assert ("the worker's traceback" in str(failed.error.__cause__)) is shows

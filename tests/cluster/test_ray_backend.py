@@ -5,29 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from local_pool import Stood, stand_in
+from local_pool import NODES, Stood, stand_in
 from tiny_models import SENTENCES, tokenized
 
+from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cluster import backend as backend_module
 from audit_pipeline.cluster import worker as worker_module
-from audit_pipeline.cluster.backend import RayBackend
+from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster
 from audit_pipeline.cluster.worker import Worker
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
+from audit_pipeline.fetch.retry import may_pass
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import run as run_module
 from audit_pipeline.token_statistics.backends import in_memory, open_backend
 from audit_pipeline.token_statistics.cache import PartCache, parts_of, read_part
 from audit_pipeline.token_statistics.encode import encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import KINDS, Kind, read_branches, read_statistics
+from audit_pipeline.token_statistics.kept import Kind, read_branches, read_statistics
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
@@ -187,7 +191,7 @@ def test_a_worker_that_has_another_model_refuses(monkeypatch, llama, changed) ->
 def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
     model, paths = llama("there")
     stood = stand_in(monkeypatch, model, paths)
-    monkeypatch.setattr(worker_module, "package_versions", lambda: {**stood.pool.assignment.versions, "torch": "1.0"})
+    monkeypatch.setattr(worker_module, "package_versions", lambda: {**package_versions(), "torch": "1.0"})
     with pytest.raises(ModelError, match=r"has other packages.*torch is 1\.0 there"):
         compute(model, TEXTS, paths, lambda: stood.backend)
 
@@ -219,10 +223,12 @@ def test_what_needs_the_weights_here_loads_them_here(monkeypatch, llama, tiny) -
 
 def test_the_room_is_lent_to_one_model_at_a_time(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    shared = Cluster("127.0.0.1:6379", [{"CPU": 1.0}, {"CPU": 1.0}])
+    shared = Cluster("127.0.0.1:6379", NODES)
     first, second = (stand_in(monkeypatch, model, paths) for _ in range(2))
     for one in (first, second):
-        one.backend._cluster = shared
+        monkeypatch.setattr(backend_module, "RayPool", one.make_pool)
+        monkeypatch.setattr(backend_module, "cluster", lambda engine, tell: shared)
+        assert one.backend._hired.cluster is shared
     compute(model, TEXTS[:2], paths, lambda: first.backend)
     assert first.pool._workers
     compute(model, TEXTS[2:4], paths, lambda: second.backend)
@@ -233,7 +239,69 @@ def test_the_room_is_lent_to_one_model_at_a_time(monkeypatch, llama) -> None:
 
 
 def test_what_is_said_of_the_workers(monkeypatch, llama) -> None:
-    stood = stand_in(monkeypatch, *llama("there"))
-    assert isinstance(stood.backend, RayBackend)
-    assert stood.backend.described == "on up to 2 workers of 1 CPU in the Ray cluster at 127.0.0.1:6379"
-    assert set(KINDS_OF_PASS) < set(KINDS)
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths)
+    assert stood.backend.described == "run by up to 2 workers of a Ray cluster"
+    compute(model, TEXTS[:2], paths, lambda: stood.backend)
+    assert stood.told[0] == "llama: up to 2 workers of 1 CPU in the Ray cluster at 127.0.0.1:6379"
+
+
+def test_a_model_that_is_only_needed_here_reaches_for_no_cluster(monkeypatch, llama, tiny) -> None:
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths)
+    monkeypatch.setattr(backend_module, "cluster", lambda engine, tell: pytest.fail("Ray is started"))
+    monkeypatch.setattr(stood.backend, "_load", lambda: tiny("llama")[1])
+    assert stood.backend.here is stood.backend.here
+    assert not stood.pools
+
+
+def test_the_workers_go_before_the_model_is_loaded_here(monkeypatch, llama, tiny) -> None:
+    model, paths = llama("there")
+    stood = stand_in(monkeypatch, model, paths)
+    compute(model, TEXTS[:2], paths, lambda: stood.backend)
+    assert stood.pool._workers
+    at_loading: list[int] = []
+
+    def load() -> ForwardPass:
+        at_loading.append(len(stood.pool._workers))
+        forward: ForwardPass = tiny("llama")[1]
+        return forward
+
+    monkeypatch.setattr(stood.backend, "_load", load)
+    assert stood.backend.here is not None
+    assert at_loading == [0]
+    compute(model, TEXTS[2:4], paths, lambda: stood.backend)
+    assert len(read_statistics(model, TEXTS[:4], paths)) == 4
+
+
+def test_a_large_model_has_more_time_on_cpus(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    given: list[float] = []
+    for size in (5e8, 14e9):
+        stood = stand_in(monkeypatch, model, paths)
+        monkeypatch.setattr(backend_module, "weights_on_disk", lambda model, size=size: size)
+        given.append(stood.backend._hired.crew._clocks.token)
+    assert given == pytest.approx([0.1, 1.4])
+
+
+def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+    asked = replace(model, located=replace(model.located, entry=model.entry.model_copy(update={"endpoint": object()})))
+    endpoints = SimpleNamespace(open=lambda *given: "the server")
+    told: list[str] = []
+    opened = open_backend(asked, paths, None, told.append, endpoints, Engine(name="ray"))  # type: ignore[arg-type]
+    assert opened == "the server"
+    assert told == ["llama is behind an interface: it is asked from this process, and Ray is not used"]
+
+
+def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, llama) -> None:
+    model, paths = llama("there")
+
+    def unreachable(*given: object) -> TokenizedModel:
+        raise ModelError("the hub does not answer") from ConnectionError("no route")
+
+    stood = stand_in(monkeypatch, model, paths)
+    monkeypatch.setattr(worker_module, "load_tokenizer", unreachable)
+    with pytest.raises(ModelError, match="the hub does not answer") as raised:
+        compute(model, TEXTS[:2], paths, lambda: stood.backend)
+    assert may_pass(raised.value)
