@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster.faults import kept_whole
-from audit_pipeline.errors import ModelError
+from audit_pipeline.errors import ClusterError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
@@ -101,7 +101,7 @@ class Worker:
 def _require_same(what: str, meant: Mapping[str, object], found: Mapping[str, object]) -> None:
     if differing := sorted(name for name in {*meant, *found} if meant.get(name) != found.get(name)):
         first = differing[0]
-        raise ModelError(
+        raise ClusterError(
             f"a worker on {socket.gethostname()} has other {what} than the process that asks: {first} is "
             f"{found.get(first)} there and {meant.get(first)} here; install and share the same everywhere"
         )

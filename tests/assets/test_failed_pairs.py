@@ -15,7 +15,15 @@ from audit_pipeline.catalogue.outcomes import latest_outcome
 from audit_pipeline.definitions import defs
 from audit_pipeline.endpoints.client import RefusedError, UnansweredError
 from audit_pipeline.endpoints.dialects.dialect import BadAnswerError
-from audit_pipeline.errors import BudgetError, ConfigError, DataError, ModelError, PairsFailedError, TransientError
+from audit_pipeline.errors import (
+    BudgetError,
+    ClusterError,
+    ConfigError,
+    DataError,
+    ModelError,
+    PairsFailedError,
+    TransientError,
+)
 from audit_pipeline.operate.dagster import pairs, retries
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
@@ -174,9 +182,10 @@ def test_bad_input_is_not_tried_again_and_fails_no_range(
         RefusedError("the key is not accepted", 401, ""),
         BadAnswerError("no log-probabilities"),
         UnansweredError("no answer", 503),
+        ClusterError("the Ray cluster cannot be reached"),
     ],
 )
-def test_what_is_being_edited_a_limit_and_a_server_fail_pairs_and_condemn_none(
+def test_what_is_being_edited_a_limit_a_server_and_a_cluster_fail_pairs_and_condemn_none(
     error: Exception, built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
     met = fail_with(error, 1)

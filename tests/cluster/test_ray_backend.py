@@ -22,7 +22,7 @@ from audit_pipeline.cluster import worker as worker_module
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster
 from audit_pipeline.cluster.worker import Worker
-from audit_pipeline.errors import ModelError
+from audit_pipeline.errors import ClusterError, ModelError
 from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
 from audit_pipeline.fetch.retry import may_pass
 from audit_pipeline.models.load import TokenizedModel
@@ -183,7 +183,7 @@ def test_a_worker_that_has_another_model_refuses(monkeypatch, llama, changed) ->
     model, paths = llama("there")
     other = replace(model, identity=replace(model.identity, **{changed: "0" * 24}))
     stood = stand_in(monkeypatch, other, paths)
-    with pytest.raises(ModelError, match=f"has other files of llama than the process that asks: {changed} is"):
+    with pytest.raises(ClusterError, match=f"has other files of llama than the process that asks: {changed} is"):
         compute(other, TEXTS, paths, lambda: stood.backend)
     assert keys_of(model, paths, "base") == []
 
@@ -192,7 +192,7 @@ def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
     model, paths = llama("there")
     stood = stand_in(monkeypatch, model, paths)
     monkeypatch.setattr(worker_module, "package_versions", lambda: {**package_versions(), "torch": "1.0"})
-    with pytest.raises(ModelError, match=r"has other packages.*torch is 1\.0 there"):
+    with pytest.raises(ClusterError, match=r"has other packages.*torch is 1\.0 there"):
         compute(model, TEXTS, paths, lambda: stood.backend)
 
 

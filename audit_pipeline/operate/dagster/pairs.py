@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.outcomes import PairOutcome, Status, outcome_of_ru
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.client import RefusedError
 from audit_pipeline.endpoints.dialects.dialect import BadAnswerError
-from audit_pipeline.errors import AuditError, BudgetError, ConfigError, PairsFailedError
+from audit_pipeline.errors import AuditError, BudgetError, ClusterError, ConfigError, PairsFailedError
 from audit_pipeline.operate.dagster.partitions import by_model
 from audit_pipeline.operate.dagster.retries import is_transient, with_retries
 from audit_pipeline.operate.facts import EXTRACTION
@@ -110,10 +110,10 @@ def for_each_pair(
 def _is_of_the_input(error: Exception) -> bool:
     """Whether what a pair is made of cannot be used, so that running it again as it is comes to the same.
 
-    A file of the configuration that is being edited, a limit that is reached and a server that refuses or answers
-    nonsense are no faults of the pair's: the audit applies, and is run again.
+    A file of the configuration that is being edited, a limit that is reached, machines that do not run the model and a
+    server that refuses or answers nonsense are no faults of the pair's: the audit applies, and is run again.
     """
-    others = ConfigError | BudgetError | RefusedError | BadAnswerError
+    others = ConfigError | BudgetError | ClusterError | RefusedError | BadAnswerError
     return isinstance(error, AuditError) and not isinstance(error, others) and not is_transient(error)
 
 
