@@ -7,6 +7,7 @@ it was, and what is told of it. What does not: what is asked (probe.py), what co
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -124,7 +125,11 @@ class Endpoints:
     @property
     def sent(self) -> Mapping[str, int]:
         """The tokens that were sent, by endpoint in words."""
-        return {endpoint.described: one.spent for endpoint, one in self._budgets.items() if one.spent}
+        found: Counter[str] = Counter()
+        for endpoint, one in self._budgets.items():
+            # Two entries may name one endpoint.
+            found[endpoint.described] += one.spent
+        return {words: tokens for words, tokens in found.items() if tokens}
 
     @property
     def tokens(self) -> int:
