@@ -58,14 +58,14 @@ def prompt_of(
     start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
     ids = (*before, *start, *text.token_id[window.begin : window.end].tolist())
     endpoint = model.entry.endpoint
-    if endpoint is not None and endpoint.starts_by_itself and (_is_started(model) if before else start):
+    if endpoint is not None and endpoint.starts_by_itself and (before or start) and _is_started(model):
         ids = ids[1:]
     string = _spelled(model, ids, text.text_sha256) if spelled else None
     return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
 
 
 def _is_started(model: TokenizedModel) -> bool:
-    """Whether the tokenizer puts a start token in front, as it did in front of a prefix."""
+    """Whether the tokenizer puts a start token in front of every text, and of every prefix."""
     return encode(model, ["a"])[0].start_token_id is not None
 
 

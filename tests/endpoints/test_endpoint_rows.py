@@ -259,6 +259,10 @@ def test_llama_cpp_is_sent_a_texts_own_first_token(which: str, counting: Loaded,
     prefix = encode_prefix(model, "</s> begins it")
     both = prompt_of(model, behind_prefix(prefix, text), replace(window, has_start_token=True), prefix.ids[:-1])
     assert both.ids == (*own.ids, *own.ids)
+    # A prefix of one token stands where the start token else does.
+    last = replace(text, start_token_id=own.ids[0], first_scored=0)
+    alone = prompt_of(model, last, replace(window, has_start_token=True)).ids
+    assert alone == ((own.ids[0], *own.ids) if which == "counting" else tuple(own.ids))
 
 
 def test_texts_behind_a_prefix(behind: Entry, asking: Asking, counting: Loaded, kept: Path, tmp_path: Path) -> None:
