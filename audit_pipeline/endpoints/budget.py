@@ -1,54 +1,61 @@
-"""What one run may send to an endpoint, in tokens and in money.
+"""What one command, or run, may send to endpoints, in tokens and in money.
 
-What belongs here: counting, and refusing what would be too much. What does not: estimates before a run
-(token_statistics/prepare.py), sending (client.py).
+What belongs here: counting, and refusing what would be too much. What does not: which limits hold (limits.py),
+estimates before a run (token_statistics/prepare.py), sending (client.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Self
 
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import BudgetError
-from audit_pipeline.models.config import Endpoint
 
 MILLION = 1_000_000
 
 
 @dataclass
-class Budget:
-    """Counts the tokens of every request before it is sent; None is no limit.
+class Together:
+    """What all endpoints that a command, or run, asks may be sent together."""
 
-    A request's tokens are those of its prompt and the one that the server generates. A request that is sent again
-    counts again: the server may have worked on it the first time.
+    limits: Limits = field(default_factory=Limits)
+    budgets: list[Budget] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that were sent, to all endpoints."""
+        return sum(one.spent for one in self.budgets)
+
+    @property
+    def cost(self) -> float:
+        """What they cost, where prices are known."""
+        return sum(one.cost for one in self.budgets)
+
+
+@dataclass
+class Budget:
+    """Counts the tokens of every request to one endpoint before it is sent.
+
+    ``limits`` are the endpoint's own, ``together`` is what it shares with others. A request's tokens are those of its
+    prompt and the one that the server generates. A request that is sent again counts again: the server may have worked
+    on it the first time.
     """
 
-    max_tokens: int | None = None
+    limits: Limits = field(default_factory=Limits)
     price_per_million: float | None = None
-    max_cost: float | None = None
+    together: Together = field(default_factory=Together, repr=False, compare=False)
     spent: int = field(default=0, init=False)
-    _back: int = field(default=0, init=False, repr=False, compare=False)
+    back: int = field(default=0, init=False, repr=False, compare=False)
 
-    @classmethod
-    def of(cls, endpoint: Endpoint, max_tokens: int | None = None, max_cost: float | None = None) -> Self:
-        """The limits of an endpoint's entry, unless others are given.
-
-        Raises BudgetError for a limit in money where the entry has no price.
-        """
-        if max_cost is not None and endpoint.price_per_million is None:
-            raise BudgetError("a limit in money needs price_per_million in the endpoint's entry in config/models.yaml")
-        return cls(
-            endpoint.max_tokens if max_tokens is None else max_tokens,
-            endpoint.price_per_million,
-            endpoint.max_cost if max_cost is None else max_cost,
-        )
+    def __post_init__(self) -> None:
+        self.together.budgets.append(self)
 
     @property
     def cost(self) -> float:
         """What the tokens that were sent cost, by the price; 0 without one."""
-        return self._cost_of(self.spent)
+        return self.cost_of(self.spent)
 
     def reserve(self, tokens: int) -> None:
         """Count ``tokens`` that are about to be sent; raises BudgetError where they are too many."""
@@ -59,28 +66,38 @@ class Budget:
     def kept_back(self, tokens: int) -> Iterator[None]:
         """Let ``tokens`` be left for what follows; raises BudgetError where there are not so many."""
         self._require(tokens)
-        self._back += tokens
+        self.back += tokens
         try:
             yield
         finally:
-            self._back -= tokens
+            self.back -= tokens
 
-    def _require(self, tokens: int) -> None:
-        after = self.spent + self._back + tokens
-        back = f", {self._back:,} are kept for checking the model" if self._back else ""
-        if self.max_tokens is not None and after > self.max_tokens:
-            raise BudgetError(
-                f"the limit of tokens is reached: {self.spent:,} of {self.max_tokens:,} are sent{back} and the next "
-                f"request has {tokens:,}; {_WHAT_NOW.format('max_tokens')}"
-            )
-        if self.max_cost is not None and self._cost_of(after) > self.max_cost:
-            raise BudgetError(
-                f"the limit of costs is reached: {self.cost:.4f} of {self.max_cost:.4f} are spent{back} and the next "
-                f"request costs {self._cost_of(tokens):.4f}; {_WHAT_NOW.format('max_cost')}"
-            )
-
-    def _cost_of(self, tokens: int) -> float:
+    def cost_of(self, tokens: int) -> float:
+        """What so many tokens cost, by the price; 0 without one."""
         return tokens * (self.price_per_million or 0.0) / MILLION
 
+    def _require(self, tokens: int) -> None:
+        self._require_within([self], self.limits, tokens, "{} in the endpoint's entry")
+        self._require_within(self.together.budgets, self.together.limits, tokens, "--{}")
 
-_WHAT_NOW = "what was computed is kept: raise {}, or audit fewer texts"
+    def _require_within(self, budgets: Sequence[Budget], limits: Limits, tokens: int, option: str) -> None:
+        """Raise BudgetError where so much more than ``budgets`` have spent, or keep back, would exceed ``limits``."""
+        sent, spent = sum(one.spent for one in budgets), sum(one.cost for one in budgets)
+        back = sum(one.back for one in budgets)
+        kept = f", {back:,} are kept for checking the model" if back else ""
+        if limits.max_tokens is not None and sent + back + tokens > limits.max_tokens:
+            raise BudgetError(
+                f"the limit of tokens is reached: {sent:,} of {limits.max_tokens:,} are sent{kept} and the next "
+                f"request has {tokens:,}; {_what_now(option, 'max_tokens')}"
+            )
+        money = sum(one.cost_of(one.spent + one.back + (tokens if one is self else 0)) for one in budgets)
+        if limits.max_cost is not None and money > limits.max_cost:
+            raise BudgetError(
+                f"the limit of costs is reached: {spent:.4f} of {limits.max_cost:.4f} are spent{kept} and the next "
+                f"request costs {self.cost_of(tokens):.4f}; {_what_now(option, 'max_cost')}"
+            )
+
+
+def _what_now(option: str, limit: str) -> str:
+    name = option.format(limit.replace("_", "-") if option.startswith("--") else limit)
+    return f"what was computed is kept: raise {name}, or audit fewer texts"

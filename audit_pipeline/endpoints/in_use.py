@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.endpoints.budget import Budget, Together
 from audit_pipeline.endpoints.limits import Limits, behind_interfaces, cost_of
-from audit_pipeline.endpoints.together import SharingBudget, Together
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.behind import note
 from audit_pipeline.models.config import Endpoint, ModelEntry
@@ -23,7 +23,6 @@ from audit_pipeline.token_statistics.encode import encode, window_and_stride
 
 if TYPE_CHECKING:
     from audit_pipeline.endpoints.backend import EndpointBackend
-    from audit_pipeline.endpoints.budget import Budget
     from audit_pipeline.endpoints.probe import Probed
 
 Tell = Callable[[str], None]
@@ -56,7 +55,7 @@ class Endpoints:
     def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
         self._together = Together(limits or Limits())
         self._sent_before = sent or {}
-        self._budgets: dict[Endpoint, SharingBudget] = {}
+        self._budgets: dict[Endpoint, Budget] = {}
         self._probed: dict[Endpoint, Probed] = {}
         self._unasked: dict[Endpoint, AuditError] = {}
 
@@ -116,10 +115,7 @@ class Endpoints:
                 raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
             before = self._sent_before.get(endpoint.described, 0)
             left = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, cost_of(before, endpoint))
-            budget = SharingBudget.of(endpoint, left.max_tokens, left.max_cost)
-            budget.together = self._together
-            self._together.budgets.append(budget)
-            self._budgets[endpoint] = budget
+            self._budgets[endpoint] = Budget(left, endpoint.price_per_million, self._together)
         return self._budgets[endpoint]
 
     @property

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.endpoints.budget import Budget
+from audit_pipeline.endpoints.budget import Budget, Together
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import BudgetError
-from audit_pipeline.models.config import Endpoint
 
 sizes = st.lists(st.integers(1, 5000), min_size=1, max_size=40)
 
 
 @given(sizes, st.integers(1, 20_000), st.floats(0.001, 1000), st.floats(1e-6, 10))
 def test_the_sum_never_exceeds_a_limit(requests: list[int], most: int, price: float, money: float) -> None:
-    budget, sent, refused = Budget(most, price, money), list[int](), list[int]()
+    budget, sent, refused = Budget(Limits(most, money), price), list[int](), list[int]()
     for tokens in requests:
         try:
             budget.reserve(tokens)
@@ -31,7 +31,7 @@ def test_the_sum_never_exceeds_a_limit(requests: list[int], most: int, price: fl
 
 
 def test_what_is_kept_back_is_left_for_what_follows() -> None:
-    budget = Budget(100)
+    budget = Budget(Limits(100))
     with budget.kept_back(30):
         budget.reserve(70)
         with pytest.raises(BudgetError, match="70 of 100 are sent, 30 are kept for checking the model and the next"):
@@ -42,7 +42,7 @@ def test_what_is_kept_back_is_left_for_what_follows() -> None:
 
 
 def test_what_is_told() -> None:
-    budget = Budget(1000, 2.0, 0.0018)
+    budget = Budget(Limits(1000, 0.0018), 2.0)
     budget.reserve(800)
     assert budget.cost == pytest.approx(0.0016)
     with pytest.raises(BudgetError, match=r"800 of 1,000 are sent and the next request has 201; .* raise max_tokens"):
@@ -52,13 +52,20 @@ def test_what_is_told() -> None:
     budget.reserve(100)
 
 
-def test_limits_are_the_entrys_unless_others_are_given() -> None:
-    endpoint = Endpoint(
-        url="https://host/v1", model="m", dialect="vllm", price_per_million=2.0, max_tokens=500, max_cost=1.0
-    )
-    assert Budget.of(endpoint) == Budget(500, 2.0, 1.0)
-    assert Budget.of(endpoint, 7, 0.5) == Budget(7, 2.0, 0.5)
-    priceless = endpoint.model_copy(update={"price_per_million": None, "max_cost": None})
-    with pytest.raises(BudgetError, match="price_per_million"):
-        Budget.of(priceless, max_cost=1.0)
-    assert Budget.of(priceless).cost == 0.0
+def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None:
+    together = Together(Limits(max_tokens=100, max_cost=1.0))
+    one, other = Budget(Limits(80), 10_000.0, together), Budget(Limits(), 1_000.0, together)
+    one.reserve(60)
+    with pytest.raises(BudgetError, match=r"60 of 80 are sent .* raise max_tokens in the endpoint's entry"):
+        one.reserve(21)
+    with other.kept_back(30):
+        with pytest.raises(BudgetError, match=r"60 of 100 are sent, 30 are kept .* raise --max-tokens, or audit"):
+            one.reserve(11)
+        one.reserve(10)
+    assert (together.tokens, together.cost) == (70, pytest.approx(0.7))
+    with pytest.raises(BudgetError, match="raise --max-tokens"):
+        other.reserve(31)
+    dear = Budget(Limits(), 20_000.0, together)
+    with pytest.raises(BudgetError, match=r"0.7000 of 1.0000 are spent .* raise --max-cost"):
+        dear.reserve(16)
+    dear.reserve(15)

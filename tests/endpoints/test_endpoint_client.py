@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Asked, Client, RefusedError, UnansweredError
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import Endpoint
@@ -255,7 +256,7 @@ def test_the_budget_is_never_exceeded(tokens: list[int], most: int, at_a_time: i
     """Whatever fails and is sent again, and however many are under way."""
     with BadServer() as server:
         server.serve("/v1/completions", *(fault(500) if fails else FINE for fails in [*failing, False]))
-        budget = Budget(most)
+        budget = Budget(Limits(most))
         found: list[int] = []
         asking = client(server, budget, tell=lambda words: None, concurrency=at_a_time)
         try:

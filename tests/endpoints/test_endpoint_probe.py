@@ -15,6 +15,7 @@ from tiny_models import tokenized, twin_statistics
 
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.endpoints.probe import TEXTS, probe
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
@@ -255,4 +256,4 @@ def test_the_probe_counts_too(server: FakeEndpoint, behind: Entry, asking: Askin
     probe(model, asking(model, budget))
     assert budget.spent == sum(len(body["prompt"][0]) + 1 for body in server.bodies())
     with pytest.raises(BudgetError):
-        probe(model, asking(model, Budget(max_tokens=50)))
+        probe(model, asking(model, Budget(Limits(max_tokens=50))))

@@ -19,6 +19,7 @@ from audit_pipeline.endpoints import backend
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import Check, Probed, probe
 from audit_pipeline.endpoints.prompt import Prompt
@@ -126,7 +127,7 @@ def test_a_budget_ends_a_run_and_the_next_goes_on(
     most = cost // 3 + check
     runs, rows = 0, 0
     while rows < len(TEXTS):
-        budget, before = Budget(most), len(server.requests)
+        budget, before = Budget(Limits(most)), len(server.requests)
         ready = EndpointBackend(model, asking(model, budget), probed)
         runs += 1
         try:
