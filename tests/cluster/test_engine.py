@@ -208,7 +208,7 @@ def test_what_ray_says_of_a_worker_that_is_gone() -> None:
         assert ("the worker's traceback" in str(failed.error.__cause__)) is shows
 
 
-def test_a_death_that_ends_several_calls_of_a_worker_is_told_once() -> None:
+def test_a_death_that_ends_several_calls_of_a_worker_is_told_once(monkeypatch) -> None:
     ray = pytest.importorskip("ray")
     pool = RayPool(Assignment(MODEL, None, {}, DataPaths(Path("data")), "cpu", 1), 0.0)  # type: ignore[arg-type]
 
@@ -222,4 +222,7 @@ def test_a_death_that_ends_several_calls_of_a_worker_is_told_once() -> None:
     )
     pool._calls = {"placed": (0, Ready), "prepare": (0, Ready), "other": (1, Ready)}  # type: ignore[dict-item]
     assert [(type(event), event.worker) for event in pool.wait(0)] == [(Ended, 0), (Ended, 1)]
-    assert list(pool.wait(0)) == []
+    # Whoever asks again while all workers pause does not do so without end.
+    slept: list[float] = []
+    monkeypatch.setattr("audit_pipeline.cluster.ray_pool.time.sleep", slept.append)
+    assert (list(pool.wait(1.0)), slept) == ([], [1.0])
