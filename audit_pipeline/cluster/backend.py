@@ -67,9 +67,6 @@ class RayBackend:
 
     @cached_property
     def _hired(self) -> _Hired:
-        return self._hire()
-
-    def _hire(self) -> _Hired:
         """The cluster, what workers take of it, and the workers, none of which has been started."""
         engine, entry = self._engine, self._model.entry
         reached = cluster(engine, self._tell)

@@ -28,9 +28,9 @@ _VARIABLES = {
 class Engine(BaseModel, frozen=True, extra="forbid"):
     """What runs models. All but the name is of Ray's workers, and left to the cluster where it is None.
 
-    ``workers``: how many hold the model; None: one a GPU, else one a node. ``gpus_per_worker``: None: 1 where the
-    cluster has GPUs, else 0. ``shard_minutes``: how long a shard may go without a result before it is given to another
-    worker; None: by its tokens (dispatch.py).
+    ``workers``: how many hold the model; None: one a GPU, else one a node. ``gpus_per_worker``: None: what the
+    model is divided over, else 1, where the cluster has GPUs, else 0; on the device cpu none. ``shard_minutes``: how
+    long a shard may go without a result before it is given to another worker; None: by its tokens (dispatch.py).
     """
 
     name: EngineName = "in_process"

@@ -14,6 +14,7 @@ import os
 import secrets
 import sys
 import textwrap
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -230,6 +231,8 @@ class RayPool:
     def wait(self, seconds: float) -> Sequence[Event]:
         """See dispatch.Pool."""
         if not self._calls:
+            # All workers pause after their deaths.
+            time.sleep(seconds)
             return []
         first, others = self._ray.wait(list(self._calls), timeout=seconds)
         more = self._ray.wait(others, num_returns=len(others), timeout=0)[0] if first and others else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.cluster import engine as engine_module
 from audit_pipeline.cluster.addresses import warning_of
-from audit_pipeline.cluster.dispatch import Failed
+from audit_pipeline.cluster.dispatch import Ended, Failed, Ready
 from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
 from audit_pipeline.cluster.faults import WorkerError
 from audit_pipeline.cluster.ray_pool import RayPool, Room, cluster, room_for
@@ -205,3 +206,23 @@ def test_what_ray_says_of_a_worker_that_is_gone() -> None:
         assert isinstance(failed, Failed)
         assert failed.error is error
         assert ("the worker's traceback" in str(failed.error.__cause__)) is shows
+
+
+def test_a_death_that_ends_several_calls_of_a_worker_is_told_once(monkeypatch) -> None:
+    ray = pytest.importorskip("ray")
+    pool = RayPool(Assignment(MODEL, None, {}, DataPaths(Path("data")), "cpu", 1), 0.0)  # type: ignore[arg-type]
+
+    def get(call: object) -> object:
+        raise ray.exceptions.ActorDiedError
+
+    pool._ray = SimpleNamespace(  # type: ignore[assignment]
+        exceptions=ray.exceptions,
+        get=get,
+        wait=lambda calls, num_returns=1, timeout=0: (calls[:num_returns], calls[num_returns:]),
+    )
+    pool._calls = {"placed": (0, Ready), "prepare": (0, Ready), "other": (1, Ready)}  # type: ignore[dict-item]
+    assert [(type(event), event.worker) for event in pool.wait(0)] == [(Ended, 0), (Ended, 1)]
+    # Whoever asks again while all workers pause does not do so without end.
+    slept: list[float] = []
+    monkeypatch.setattr("audit_pipeline.cluster.ray_pool.time.sleep", slept.append)
+    assert (list(pool.wait(1.0)), slept) == ([], [1.0])
