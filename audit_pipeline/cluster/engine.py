@@ -41,7 +41,9 @@ class Engine(BaseModel, frozen=True, extra="forbid"):
     @property
     def run_config(self) -> dict[str, object]:
         """The same as the configuration of the resource ``models`` of a Dagster run."""
-        return {"engine": self.name, **self.model_dump(exclude={"name"}, exclude_none=True)}
+        # What the environment says of workers is of no meaning where there are none.
+        of_workers = self.model_dump(exclude={"name"}, exclude_none=True) if self.name == "ray" else {}
+        return {"engine": self.name, **of_workers}
 
 
 IN_PROCESS = Engine()

@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import chain
 from typing import TypeVar
 
-from audit_pipeline.endpoints.client import Asked, Client
+from audit_pipeline.endpoints.client import Client, ServerRequest
 from audit_pipeline.endpoints.dialects import DIALECTS
 from audit_pipeline.endpoints.dialects.dialect import Answer, BadAnswerError, OtherTokensError, Wanted
 from audit_pipeline.endpoints.prompt import Prompt
@@ -34,7 +34,7 @@ def answers(
     """
     dialect = DIALECTS[client.endpoint.dialect]
 
-    def ask(one: tuple[K, Prompt]) -> Asked:
+    def ask(one: tuple[K, Prompt]) -> ServerRequest:
         return dialect.ask(client.endpoint, one[1], wanted)
 
     def read(one: tuple[K, Prompt], body: bytes) -> list[tuple[K, Answer]]:

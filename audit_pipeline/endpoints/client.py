@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServerRequest:
     """One request: ``path`` below the endpoint's address, ``body`` to be posted as JSON (None: a GET request).
 
     ``root``: the path is below the server's root instead, for servers whose own routes are not among OpenAI's.
@@ -110,7 +110,7 @@ class Client:
         self.tell = tell
         self.patience = patience
 
-    def ask(self, asked: Asked, *, patience: RetryPolicy | None = None) -> bytes:
+    def ask(self, asked: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
         """The body of the answer to one request. Raises as :meth:`each` does."""
         with closing(self.each([asked], lambda one: one, lambda _, body: body, patience=patience)) as answers:
             return next(answers)[0]
@@ -118,7 +118,7 @@ class Client:
     def each(
         self,
         requests: Iterable[R],
-        ask: Callable[[R], Asked],
+        ask: Callable[[R], ServerRequest],
         read: Callable[[R, bytes], T],
         *,
         patience: RetryPolicy | None = None,
@@ -166,7 +166,9 @@ class _Session:
     def ended(self) -> bool:
         return not self._under_way and (self._exhausted or self.fault is not None)
 
-    async def some(self, waiting: Iterator[R], ask: Callable[[R], Asked], read: Callable[[R, bytes], T]) -> list[T]:
+    async def some(
+        self, waiting: Iterator[R], ask: Callable[[R], ServerRequest], read: Callable[[R, bytes], T]
+    ) -> list[T]:
         """Keep as many requests under way as may be, and what the next ones have brought; empty at the end."""
         while True:
             self._fill(waiting, ask, read)
@@ -185,7 +187,7 @@ class _Session:
         if self._http is not None:
             await self._http.aclose()
 
-    def _fill(self, waiting: Iterator[R], ask: Callable[[R], Asked], read: Callable[[R, bytes], T]) -> None:
+    def _fill(self, waiting: Iterator[R], ask: Callable[[R], ServerRequest], read: Callable[[R, bytes], T]) -> None:
         while len(self._under_way) < self._client.endpoint.concurrency and not self._exhausted and self.fault is None:
             try:
                 request = next(waiting)
@@ -209,7 +211,7 @@ class _Session:
         self.fault = self.fault or error
         self._stopping.set()
 
-    async def _answered(self, request: R, asked: Asked, read: Callable[[R, bytes], T]) -> T:
+    async def _answered(self, request: R, asked: ServerRequest, read: Callable[[R, bytes], T]) -> T:
         again = retrying_async(
             self._patience,
             lambda error: isinstance(error, _PassingError),
@@ -233,7 +235,7 @@ class _Session:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    async def _attempt(self, asked: Asked) -> bytes:
+    async def _attempt(self, asked: ServerRequest) -> bytes:
         loop = asyncio.get_running_loop()
         # Whom the server asks to wait, all wait for: each of the others would only meet the same refusal, and pay.
         while not self._stopping.is_set() and (left := self._not_before - loop.time()) > 0:
@@ -255,7 +257,7 @@ class _Session:
         except httpx2.DecodingError as error:
             raise _PassingError("its compressed answer is damaged") from error
 
-    async def _exchange(self, asked: Asked) -> bytes:
+    async def _exchange(self, asked: ServerRequest) -> bytes:
         if self._http is None:
             # The time limit is for a request as a whole, above.
             self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(max_connections=None))
@@ -286,7 +288,7 @@ class _Session:
             self._refuse(response, body, asked)
         return body
 
-    def _refuse(self, response: httpx2.Response, body: bytes, asked: Asked) -> NoReturn:
+    def _refuse(self, response: httpx2.Response, body: bytes, asked: ServerRequest) -> NoReturn:
         status, words = response.status_code, _without(asked, self._public(_words_of(self._less_key(body))))
         what = f"the server answered {status}" + (f" ({words})" if words else "")
         if status == _CONFLICT or status_may_pass(status):
@@ -346,7 +348,7 @@ def key_of(endpoint: Endpoint) -> str | None:
     return key
 
 
-def _address(endpoint: Endpoint, asked: Asked) -> str:
+def _address(endpoint: Endpoint, asked: ServerRequest) -> str:
     base = endpoint.url.rstrip("/")
     return f"{base.removesuffix('/v1') if asked.root else base}/{asked.path}"
 
@@ -369,7 +371,7 @@ def _words_of(body: bytes) -> str:
     return said if isinstance(said, str) else json.dumps(said)[:_FEW_WORDS]
 
 
-def _without(asked: Asked, words: str) -> str:
+def _without(asked: ServerRequest, words: str) -> str:
     """``words`` without what they quote of the prompt, as a string or as ids."""
     words = _IDS.sub("…", words)
     prompt = (asked.body or {}).get("prompt")

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from audit_pipeline.endpoints.asking import answers
 from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.endpoints.client import Asked, Client, RefusedError, UnansweredError
+from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
 from audit_pipeline.endpoints.dialects.dialect import WHOLE, Answer, BadAnswerError, Wanted, parsed
 from audit_pipeline.endpoints.prompt import Prompt, prompt_of
 from audit_pipeline.errors import ModelError
@@ -151,7 +151,7 @@ class _Models(BaseModel):
 def _require_room(model: TokenizedModel, client: Client) -> None:
     """Refuse a window that the server has no room for, where the server says how much it has (vLLM, SGLang)."""
     try:
-        listed = parsed(_Models, client.ask(Asked("models")))
+        listed = parsed(_Models, client.ask(ServerRequest("models")))
     except (RefusedError, BadAnswerError):
         return
     rooms = [one.max_model_len for one in listed.data if one.id == client.endpoint.model and one.max_model_len]

@@ -20,7 +20,7 @@ import psutil
 import torch
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.token_statistics.rank import Answer, Failed, NoMemory, Ready
+from audit_pipeline.token_statistics.rank import NoMemory, RankAnswer, RankFailed, RankReady
 
 # Ranks wait for each other in every layer, so they are done at the same time; and where one has failed, another may
 # say better what the cause was.
@@ -72,7 +72,7 @@ def answers_of(started: Sequence[Process], *, in_step: bool) -> dict[int, Any]:
         spoken = wait(list(waiting), min(until - now, _LOOK_SECONDS))
         for one in [waiting.pop(connection) for connection in list(waiting) if connection in spoken]:
             answers[one.rank] = _received(one)
-            is_well = isinstance(answers[one.rank], Answer | Ready)
+            is_well = isinstance(answers[one.rank], RankAnswer | RankReady)
             patience = (_IN_STEP_SECONDS if in_step else math.inf) if is_well else _LAST_WORDS_SECONDS
             until = min(until, time.monotonic() + patience)
         if in_step and not spoken and (hung := idle.hung(waiting.values())):
@@ -121,7 +121,7 @@ def error_in(answers: dict[int, Any], ranks: int, name: str) -> Exception | None
         if isinstance(answer, NoMemory):
             return torch.OutOfMemoryError(f"rank {rank}: {answer.words}")
     for answer in answers.values():
-        if isinstance(answer, Failed) and answer.is_told:
+        if isinstance(answer, RankFailed) and answer.is_told:
             return ModelError(answer.words)
     for rank, answer in answers.items():
         if isinstance(answer, _Gone):
@@ -135,7 +135,7 @@ def error_in(answers: dict[int, Any], ranks: int, name: str) -> Exception | None
                 f"what is computed is kept: run it again{f' (it said last: {answer.words})' if answer.words else ''}"
             )
     for rank, answer in answers.items():
-        if isinstance(answer, Failed):
+        if isinstance(answer, RankFailed):
             return RuntimeError(f"rank {rank} of {name} failed:\n{answer.words}")
     hung = {rank: answer.is_stopped for rank, answer in answers.items() if isinstance(answer, _Hung)}
     silent = sorted(set(range(ranks)) - set(answers))

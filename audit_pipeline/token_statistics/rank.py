@@ -63,7 +63,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Ready:
+class RankReady:
     """What is known of the model once it is loaded."""
 
     checked: LoadCheck
@@ -72,7 +72,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RankAnswer:
     """What was found (None from every rank but the first) for the call of this ``number``, and how many tokens were run
     for it."""
 
@@ -90,7 +90,7 @@ class NoMemory:
 
 
 @dataclass(frozen=True)
-class Failed:
+class RankFailed:
     """An error, in words for a user where ``is_told``, else with its traceback."""
 
     words: str
@@ -110,7 +110,9 @@ def serve() -> None:
             if message is None:
                 forward = _loaded(start)
                 connection.send(
-                    Ready(forward.checked, forward.length_step, sum(one.numel() for one in forward.model.parameters()))
+                    RankReady(
+                        forward.checked, forward.length_step, sum(one.numel() for one in forward.model.parameters())
+                    )
                 )
             else:
                 assert forward is not None
@@ -119,9 +121,9 @@ def serve() -> None:
         except torch.OutOfMemoryError as error:
             connection.send(NoMemory(str(error)))
         except AuditError as error:
-            connection.send(Failed(str(error), is_told=True))
+            connection.send(RankFailed(str(error), is_told=True))
         except Exception:  # noqa: BLE001  (told to the process that writes, which raises it)
-            connection.send(Failed(traceback.format_exc(), is_told=False))
+            connection.send(RankFailed(traceback.format_exc(), is_told=False))
         message = inbox.get()
 
 
@@ -156,10 +158,10 @@ def _loaded(start: Start) -> ForwardPass:
     return forward
 
 
-def _answer(forward: ForwardPass, call: Call, rank: int) -> Answer:
+def _answer(forward: ForwardPass, call: Call, rank: int) -> RankAnswer:
     tokens, branch_tokens = forward.tokens_run, forward.branch_tokens_run
     found = call.function(forward, *call.given, **call.named)
-    return Answer(
+    return RankAnswer(
         call.number,
         found if rank == 0 else None,
         forward.tokens_run - tokens,

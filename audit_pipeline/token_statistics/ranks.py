@@ -41,7 +41,7 @@ from audit_pipeline.token_statistics.forward import (
     LoadCheck,
     branches_in_words,
 )
-from audit_pipeline.token_statistics.rank import Answer, Call, Ready, Start, serve
+from audit_pipeline.token_statistics.rank import Call, RankAnswer, RankReady, Start, serve
 from audit_pipeline.token_statistics.windows import Window
 
 _FEWEST_BRANCH_TOKENS = 512
@@ -165,7 +165,7 @@ class RankedPass:
                 if len(batch) > 1 or not halvable:
                     raise
 
-    def _start(self) -> Ready:
+    def _start(self) -> RankReady:
         folder = Path(tempfile.mkdtemp(prefix="corpus-audit-ranks-"))
         started: list[Process] = []
         self._end = weakref.finalize(self, _end, started, folder)
@@ -178,7 +178,7 @@ class RankedPass:
                     self._model, one.rank, self._ranks, self.device.type, folder, self._known, self._branch_tokens
                 )
                 _send(one, start)
-            ready: Ready = self._first_answer(in_step=False)
+            ready: RankReady = self._first_answer(in_step=False)
         return ready
 
     def _ask(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
@@ -188,7 +188,7 @@ class RankedPass:
         with self._ended_by_errors():
             for one in self._started:
                 _send(one, Call(self._asked, function, given, named))
-            answer: Answer = self._first_answer(in_step=True)
+            answer: RankAnswer = self._first_answer(in_step=True)
             if answer.number != self._asked:
                 raise RuntimeError(f"the ranks answered question {answer.number} where {self._asked} was asked")
         self.tokens_run += answer.tokens

@@ -51,6 +51,12 @@ def test_the_environment_says_what_is_not_given(monkeypatch) -> None:
     assert chosen_engine({"workers": 2}).run_config == {"engine": "ray", "workers": 2, "shard_minutes": 7.5}
 
 
+def test_workers_that_the_environment_speaks_of_are_none_of_this_process(monkeypatch) -> None:
+    monkeypatch.setenv("CORPUS_AUDIT_WORKERS", "3")
+    assert chosen_engine().run_config == {"engine": "in_process"}
+    assert chosen_engine({"name": "ray"}).run_config == {"engine": "ray", "workers": 3}
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("CORPUS_AUDIT_ENGINE", "dask"), ("CORPUS_AUDIT_WORKERS", "0"), ("CORPUS_AUDIT_SHARD_MINUTES", "soon")],

@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.endpoints.client import Asked, Client, RefusedError, UnansweredError
+from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import Endpoint
 
 KEY = "sk-very-secret-0123456789"
-ONE = Asked("completions", {"prompt": "x"}, tokens=3)
+ONE = ServerRequest("completions", {"prompt": "x"}, tokens=3)
 FINE = Answer(b'{"fine": 1}', media_type="application/json")
 
 
@@ -43,8 +43,8 @@ def client(
     return Client("tiny", endpoint, budget or Budget(), tell=tell, patience=patience)
 
 
-def one_path(number: int) -> Asked:
-    return Asked(f"completions/{number}", {}, 1)
+def one_path(number: int) -> ServerRequest:
+    return ServerRequest(f"completions/{number}", {}, 1)
 
 
 def ask_all(asking: Client, requests: Sequence[int]) -> list[int]:
@@ -95,7 +95,7 @@ TEXT = 'A private "text", of\na few words that nobody else may read.'
 def test_no_text_is_in_an_error(server: BadServer, body: str, expected: str) -> None:
     server.serve("/v1/completions", Answer(body.encode(), status=422))
     with pytest.raises(RefusedError) as refused:
-        client(server).ask(Asked("completions", {"prompt": TEXT}))
+        client(server).ask(ServerRequest("completions", {"prompt": TEXT}))
     assert refused.value.words.startswith(expected)
     assert "private" not in str(refused.value)
     assert "may read" not in str(refused.value)
@@ -145,12 +145,12 @@ def test_as_many_requests_at_a_time_as_the_entry_says(server: BadServer) -> None
         now -= 1
         return one
 
-    def ask(one: int) -> Asked:
+    def ask(one: int) -> ServerRequest:
         nonlocal now, most
         with lock:
             now += 1
             most = max(most, now)
-        return Asked("completions", {})
+        return ServerRequest("completions", {})
 
     server.serve("/v1/completions", Answer(FINE.body, pause=0.05))
     found = [one for some in client(server, concurrency=4).each(range(12), ask, read) for one in some]
@@ -262,7 +262,7 @@ def test_the_budget_is_never_exceeded(tokens: list[int], most: int, at_a_time: i
         try:
             for some in asking.each(
                 range(len(tokens)),
-                lambda one: Asked("completions", {"tokens": tokens[one]}, tokens[one]),
+                lambda one: ServerRequest("completions", {"tokens": tokens[one]}, tokens[one]),
                 lambda one, body: one,
             ):
                 found.extend(some)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from audit_pipeline.endpoints.client import Asked
+from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint
@@ -69,7 +69,7 @@ class Answer:
 class Dialect:
     """How a kind of server is asked about a prompt, and how its answer to it is read (raises BadAnswerError)."""
 
-    ask: Callable[[Endpoint, Prompt, Wanted], Asked]
+    ask: Callable[[Endpoint, Prompt, Wanted], ServerRequest]
     read: Callable[[Prompt, Wanted, bytes], Answer]
 
 

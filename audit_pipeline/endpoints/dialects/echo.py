@@ -20,7 +20,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, FiniteFloat
 
-from audit_pipeline.endpoints.client import Asked
+from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.dialects.dialect import (
     Answer,
     BadAnswerError,
@@ -56,7 +56,7 @@ class _Completion(BaseModel):
     system_fingerprint: str | None = None
 
 
-def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> Asked:
+def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> ServerRequest:
     """A request for the log-probabilities of ``prompt``.
 
     One token is generated: some servers take 0 for "until the context is full".
@@ -69,7 +69,7 @@ def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> Asked:
         "max_tokens": 1,
         "temperature": 0,
     }
-    return Asked("completions", body, prompt.cost)
+    return ServerRequest("completions", body, prompt.cost)
 
 
 def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, FiniteFloat
 
-from audit_pipeline.endpoints.client import Asked
+from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.dialects.dialect import (
     Answer,
     BadAnswerError,
@@ -38,7 +38,7 @@ class _Generated(BaseModel):
     meta_info: _Meta
 
 
-def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> Asked:
+def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> ServerRequest:
     """A request for the log-probabilities of ``prompt``. The server has one model: its name is not asked for."""
     body = {
         "input_ids": prompt.ids,
@@ -48,7 +48,7 @@ def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> Asked:
         "logprob_start_len": 0,
         "top_logprobs_num": wanted.best,
     }
-    return Asked("generate", body, prompt.cost, root=True)
+    return ServerRequest("generate", body, prompt.cost, root=True)
 
 
 def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:

@@ -17,7 +17,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, Field, FiniteFloat
 
-from audit_pipeline.endpoints.client import Asked
+from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.dialects.dialect import (
     WHOLE,
     Answer,
@@ -54,7 +54,7 @@ class _Completion(BaseModel):
     system_fingerprint: str | None = None
 
 
-def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> Asked:
+def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> ServerRequest:
     """A request for the log-probabilities of ``prompt``; at least one token has to be generated."""
     body = {
         "model": endpoint.model,
@@ -64,7 +64,7 @@ def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> Asked:
         "temperature": 0,
         "return_token_ids": True,
     }
-    return Asked("completions", body, prompt.cost)
+    return ServerRequest("completions", body, prompt.cost)
 
 
 def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
