@@ -3,10 +3,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 export DAGSTER_DISABLE_TELEMETRY := yes
+export NO_MKDOCS_2_WARNING := 1
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all check docs install dev lock clean
+.PHONY: demo test test-all test-tutorials check docs install dev lock clean
 
 demo: $(STAMP)
 	$(BIN)/corpus-audit demo
@@ -18,7 +19,7 @@ demo: $(STAMP)
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) check
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not tutorial"
 
 # Those tests, and the ones that are slow by nature: kills, full disks, weeks of scheduled audits, every golden score,
 # the embedded model's batches and tokenizer, PostgreSQL, a fresh installation. `dg check defs` loads the definitions as
@@ -27,15 +28,24 @@ test-all: test
 	$(PYTEST) -m slow
 	$(BIN)/dg check defs
 
+# The four tutorials, typed from the pages with the real model: an hour on two cores, so apart from the others.
+test-tutorials: $(STAMP)
+	$(PYTEST) -m tutorial tests/docs
+
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/dagster definitions validate -w workspace.yaml
+	$(SITE)
 
-# The pages of docs/detectors.md and the tables of docs/backends.md, from the declarations. Tests hold that they are written.
+# What pages hold of the declarations is written anew (tests hold that it is), then the site is built into site/: a link
+# or an anchor that leads nowhere, and a page that mkdocs.yml does not list, fail it. (With --quiet nothing fails it.)
+SITE := $(BIN)/mkdocs build --strict
 docs: $(STAMP)
-	$(BIN)/python docs/write_pages.py
+	$(BIN)/python -m docs.write_pages
+	$(SITE)
+	@echo "The site is built: open site/index.html"
 
 dev: $(STAMP)
 	$(BIN)/corpus-audit dev

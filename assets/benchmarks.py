@@ -14,6 +14,7 @@ from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
+from audit_pipeline.operate.dagster.groups import BENCHMARKS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.partitions import benchmark_partitions
 from audit_pipeline.operate.dagster.resources import AuditData
@@ -33,9 +34,10 @@ CODE_VERSION = "1"
 
 
 @dg.asset(
-    group_name="benchmarks",
-    description="Labelled examples of one length: members published before the model could be trained, non-members "
-    "after, in windows of exactly so many words, balanced over the projects of a source; or a published data set.",
+    group_name=BENCHMARKS,
+    description="The texts that models are audited on: members, which the model may have read, and non-members, "
+    "which it cannot have read. Cut into windows of so many words, as many of each project on both "
+    "sides; or a published data set as it is.",
     kinds={"python", "parquet"},
     owners=OWNERS,
     code_version=CODE_VERSION,
@@ -90,9 +92,10 @@ class AssessmentConfig(dg.Config):
 
 
 @dg.asset(
-    group_name="benchmarks",
-    description="How far the two sides of a benchmark differ in anything but membership: classifiers that see no "
-    "model, overlap, near-duplicates, balance, dates, lengths, languages. It is assessed with every build.",
+    group_name=BENCHMARKS,
+    description="How far the two sides of a benchmark can be told apart without any model: by their words, "
+    "length, dates, language. Where they can, no audit on it says anything about training. It is made "
+    "with every build.",
     kinds={"scikitlearn", "parquet"},
     owners=OWNERS,
     code_version=SPLIT_VERSION,

@@ -14,8 +14,11 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
 from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.operate.console import tell_progress
+from audit_pipeline.operate.dagster.groups import CONTROLS_ON_REQUEST
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData, Models
+from audit_pipeline.operate.progress import logged
 from audit_pipeline.operate.stages.shown_controls import shown_of_control, shown_of_convergence, shown_of_study
 
 if TYPE_CHECKING:
@@ -44,10 +47,10 @@ def _documents() -> list[dg.AssetKey]:
 
 
 @dg.asset(
-    group_name="controls",
-    description="Two models trained here on texts that are known (config/controls.yaml): one on members drawn at "
-    "random from a corpus, its control model on others; the held-out texts neither saw. What a detector can do is seen "
-    "on them.",
+    group_name=CONTROLS_ON_REQUEST,
+    description="Two models that are trained here, on texts that are known: one has read the members, the other "
+    "has not. They show what a detector finds where there is something to be found, and where there "
+    "is nothing.",
     kinds={"torch", "transformers", "parquet"},
     owners=OWNERS,
     code_version=CODE_VERSION,
@@ -87,17 +90,20 @@ def controlled_contamination(
 
 def _logged(context: dg.AssetExecutionContext, control: str) -> "OnControlStep":
     def tell(role: Role, done: int, steps: int, loss: float) -> None:
+        words = f"{control}, {role}: step {done} of {steps}, loss {loss:.3f}"
+        tell_progress(words)
         if done % _LOG_STEPS == 0 or done == steps:
-            context.log.info(f"{control}, {role}: step {done} of {steps}, loss {loss:.3f}")
+            context.log.info(words)
 
     return tell
 
 
 @dg.asset(
-    group_name="controls",
-    description="A control trained again with one setting at each of its values (config/studies.yaml): AUROC against "
-    "occurrences, learning rate, corpus size and model size (Shi et al. 2024, tables 3 and 4, figure 5).",
-    kinds={"torch", "parquet"},
+    group_name=CONTROLS_ON_REQUEST,
+    description="What makes members easier to find: a control is trained again and again with one setting "
+    "changed, such as how often it reads a text (config/studies.yaml; Shi et al. 2024, tables 3 and "
+    "4, figure 5).",
+    kinds={"torch", "transformers", "parquet"},
     owners=OWNERS,
     code_version=CODE_VERSION,
     partitions_def=dg.StaticPartitionsDefinition(_names("study")),
@@ -112,5 +118,5 @@ def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Mo
     study = load_studies().named(context.partition_key)
     control = load_controls().named(study.control)
     step = LineageStep.now(context.run.run_id, "control_study", CODE_VERSION)
-    table = run_study(study, control, data.paths, step, device=models.device, tell=context.log.info)
+    table = run_study(study, control, data.paths, step, device=models.device, tell=logged(context.log))
     return dg.MaterializeResult(metadata=metadata_of(shown_of_study(study.name, table, data.paths)))

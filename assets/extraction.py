@@ -14,6 +14,7 @@ from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.extraction.search import COARSE_TO_FINE, asked_for
 from audit_pipeline.extraction.windows import PREFIX, SUFFIX
+from audit_pipeline.operate.dagster.groups import FINDINGS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
 from audit_pipeline.operate.dagster.partitions import pair_partitions
@@ -40,10 +41,10 @@ class ExtractionConfig(dg.Config):
 
 
 @dg.asset(
-    group_name="extraction",
-    description="How likely the model gives each passage of a benchmark's documents word for word, behind the words "
-    "before it: windows, documents, and shares by group and collection, beside held-out documents. Where the benchmark "
-    "says extraction: true, or on request (job extract). Append-only.",
+    group_name=FINDINGS,
+    description="The passages of a benchmark's documents that the model gives word for word, and how likely it is "
+    "to do so, beside documents that it cannot have read. Every audit looks for them where the "
+    "benchmark says extraction: true; else the job extract does.",
     kinds={"torch", "transformers", "parquet"},
     owners=OWNERS,
     code_version=EXTRACTION_VERSION,

@@ -13,10 +13,12 @@ from assets import OWNERS
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.errors import AuditError, ConfigError
+from audit_pipeline.operate.dagster.groups import MODEL_RUNS
 from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.operate.dagster.partitions import MODEL, PairPartitions, model_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.dagster.retries import with_retries
+from audit_pipeline.operate.progress import logged
 from audit_pipeline.references.build import FrequencyReport, build_frequencies
 from audit_pipeline.references.config import DEFAULT, load_references
 from audit_pipeline.references.count import CorpusCount
@@ -41,9 +43,10 @@ corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(_corpo
 
 
 @dg.asset(
-    group_name="references",
-    description="How often each token of a model's tokenizer occurs in a reference corpus (config/references.yaml): "
-    "every occurrence, special tokens left out. Models with one tokenizer share one table; a killed count resumes.",
+    group_name=MODEL_RUNS,
+    description="How often each token occurs in a corpus of everyday texts (config/references.yaml); the detector "
+    "dc_pdd compares with it. Models with one tokenizer share one table; a count that is stopped goes "
+    "on where it was.",
     kinds={"numpy", "parquet"},
     owners=OWNERS,
     code_version=CODE_VERSION,
@@ -109,10 +112,7 @@ def _checks(done: Mapping[str, FrequencyReport], left_out: Mapping[str, str]) ->
 
 
 def _tell(context: dg.AssetExecutionContext, key: str, count: CorpusCount) -> None:
-    context.log.info(
-        f"{key}: {count.documents:,} documents, {count.bytes / 1e6:,.0f} MB, {count.tokens:,} tokens, "
-        f"{count.megabytes_per_second:.1f} MB/s"
-    )
+    logged(context.log)(f"{key}: {count.in_words}")
 
 
 def _metadata(report: FrequencyReport) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pydantic import Field
 from assets import OWNERS
 from audit_pipeline.catalogue.paths import texts_are_quoted
 from audit_pipeline.operate.dagster.automation import FOLLOWS, REBUILT, WEEKLY
+from audit_pipeline.operate.dagster.groups import REPORTS
 from audit_pipeline.operate.dagster.metadata import metadata_of
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.published import note_published
@@ -36,10 +37,19 @@ class QuotingConfig(dg.Config):
     )
 
 
+class WarehouseConfig(QuotingConfig):
+    """What of the warehouse is built."""
+
+    everything: bool = Field(
+        default=False,
+        description="load every file again and compare it with its digest, not only the files that have changed",
+    )
+
+
 @dg.asset(
-    group_name="reports",
-    description="data/audit.duckdb: every table and the views an analyst wants first, rebuilt from Parquet beside the "
-    "old file and swapped in, so that readers are never disturbed.",
+    group_name=REPORTS,
+    description="All results in one DuckDB file, data/audit.duckdb, for queries in SQL. A copy of it is "
+    "brought up to date beside the old file and then takes its place, so nobody who reads it is disturbed.",
     kinds={"duckdb", "sql"},
     owners=OWNERS,
     code_version=CODE_VERSION,
@@ -66,9 +76,9 @@ class QuotingConfig(dg.Config):
         ),
     ],
 )
-def warehouse(context: dg.AssetExecutionContext, config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """Rebuild the warehouse."""
-    made = rebuild(data.paths, include_text=config.include_text)
+def warehouse(context: dg.AssetExecutionContext, config: WarehouseConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Bring the warehouse up to date."""
+    made = rebuild(data.paths, include_text=config.include_text, everything=config.everything)
     if made.report.moved_wal is not None:
         context.log.warning(
             f"the log of somebody's read-write session was in the way and was moved to {made.report.moved_wal}"
@@ -95,9 +105,10 @@ def _checks(made: RebuiltWarehouse) -> Iterator[dg.AssetCheckResult]:
 
 
 @dg.asset(
-    group_name="reports",
-    description="The findings as self-contained HTML pages, one per model and one across models, all with a JSON copy: "
-    "the answer in words with its claim level, the evidence, limits, and the lineage of every number.",
+    group_name=REPORTS,
+    description="The report: a page for each model and one across models, which say what was asked, the answer, "
+    "how sure it is and what would change it; the evidence behind it, its limits, and where every "
+    "number comes from.",
     kinds={"html"},
     owners=OWNERS,
     code_version=CODE_VERSION,

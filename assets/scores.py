@@ -9,6 +9,7 @@ from assets import OWNERS
 from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.automation import QUARTERLY
+from audit_pipeline.operate.dagster.groups import FINDINGS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
 from audit_pipeline.operate.dagster.partitions import pair_partitions
@@ -19,9 +20,10 @@ from audit_pipeline.operate.stages.shown import shown_of_findings, shown_of_scor
 
 
 @dg.asset(
-    group_name="scores",
-    description="Every detector at every setting of its grid, as pure functions of the cached token statistics; "
-    "higher means more likely a member. Append-only: one file per run.",
+    group_name=FINDINGS,
+    description="The score of every text by every detector, at every setting. The higher, the likelier the model "
+    "has read the text. No model is run: scores are computed from the token statistics. Earlier "
+    "scores are kept.",
     kinds={"numpy", "parquet"},
     owners=OWNERS,
     code_version=SCORES_VERSION,
@@ -65,10 +67,10 @@ def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -
 
 
 @dg.asset(
-    group_name="scores",
-    description="What the scores allow to say: AUROC and TPR at low FPR of every detector with 95% intervals by group, "
-    "the blind control, claim level; paired comparisons; thresholds of known error; p- and q-values per document; "
-    "contamination rates; tests of the corpus. Append-only.",
+    group_name=FINDINGS,
+    description="What the scores allow to say of one model on one benchmark: the answer, how sure it is, and what "
+    "would change it; behind it the numbers with 95% intervals, the control that never sees the "
+    "model, thresholds, and p-values of documents. Earlier findings are kept.",
     kinds={"scikitlearn", "parquet"},
     owners=OWNERS,
     code_version=EVALUATIONS_VERSION,

@@ -12,6 +12,7 @@ from assets import OWNERS
 from audit_pipeline.catalogue.contracts import DOCUMENTS
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.automation import WEEKLY
+from audit_pipeline.operate.dagster.groups import SOURCES, SOURCES_ON_REQUEST
 from audit_pipeline.operate.dagster.metadata import metadata_of, rows, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
@@ -30,7 +31,7 @@ def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
     @dg.asset(
         key=key,
         name=None,
-        group_name="sources",
+        group_name=SOURCES_ON_REQUEST if source.on_request else SOURCES,
         description=source.description,
         kinds={"python", "parquet"},
         owners=OWNERS,

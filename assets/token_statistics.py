@@ -12,6 +12,7 @@ from pydantic import Field
 from assets import OWNERS
 from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.operate.dagster.groups import MODEL_RUNS
 from audit_pipeline.operate.dagster.metadata import rows, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, for_each_pair
 from audit_pipeline.operate.dagster.partitions import by_model, pair_partitions
@@ -45,9 +46,10 @@ class PassConfig(dg.Config):
 
 
 @dg.asset(
-    group_name="token_statistics",
-    description="One forward pass a text, cached by content: log-probability, mean, deviation, mode and rank of every "
-    "scored token. A text cached for one benchmark serves all; a killed run resumes.",
+    group_name=MODEL_RUNS,
+    description="What the model makes of every text: it reads each text once, and for every token is kept how "
+    "likely it was, and what was likelier. A text that was read for one benchmark is never read "
+    "again; a run that is stopped goes on where it was.",
     kinds={"torch", "transformers", "parquet"},
     owners=OWNERS,
     code_version=CODE_VERSION,
@@ -76,7 +78,8 @@ def token_statistics(
 
     def run(pair: Pair) -> Metadata:
         model = models.to_run(pair.model, paths, log)
-        other_models.run_for(pair.model, model)
+        with progress.telling(f"other models that detectors of {pair.model} need", log) as tell:
+            other_models.run_for(pair.model, model, tell)
         step = LineageStep.now(context.run.run_id, "token_statistics", CODE_VERSION)
         backend, budget = partial(backend_of, model), config.logits_budget
         with progress.telling(f"{pair.model} on {pair.benchmark}", log) as tell:

@@ -47,6 +47,10 @@ class MadeAgainWarning(UserWarning):
     """Something that was kept is damaged, or cannot be read, and is made again."""
 
 
+class LeftOutWarning(UserWarning):
+    """Something that an installed package brings, and that cannot be used."""
+
+
 def one_line(error: Exception | str) -> str:
     """What an error says, in one line."""
     return " ".join(str(error).split())

@@ -1,14 +1,43 @@
-"""Writes the pages of docs/detectors.md and the tables of docs/backends.md anew from the declarations: make docs."""
+"""Writes what pages hold of the code anew, and the figures that are drawn by it: make docs.
 
+What belongs here: which file holds what. What does not: how a page is made (docs/writers, and beside the declarations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
 from pathlib import Path
 
+from audit_pipeline.cli import main
 from audit_pipeline.detectors.page import between_marks, written_into
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.scoring.backends_page import tables
+from audit_pipeline.scoring.backends_page import tables as tables_of_backends
+from docs.writers.benchmarks import benchmarks_page
+from docs.writers.commands import commands_page
+from docs.writers.configuration import configuration_page
+from docs.writers.figures import figures
+from docs.writers.tables import tables_page
+
+DOCS = Path(__file__).parent
+
+
+def pages() -> Mapping[Path, str]:
+    """What every page that is written from the code, in whole or in part, should hold now, by its file."""
+    detectors = list(REGISTRY.values())
+    of_detectors, of_backends = DOCS / "detectors.md", DOCS / "backends.md"
+    reference = DOCS / "reference"
+    return {
+        of_detectors: written_into(of_detectors.read_text(encoding="utf-8"), detectors),
+        of_backends: between_marks(of_backends.read_text(encoding="utf-8"), tables_of_backends(detectors)),
+        reference / "commands.md": commands_page(main),
+        reference / "configuration.md": configuration_page(),
+        reference / "tables.md": tables_page(),
+        reference / "benchmarks.md": benchmarks_page(),
+    }
+
 
 if __name__ == "__main__":
-    detectors = list(REGISTRY.values())
-    page = Path(__file__).with_name("detectors.md")
-    page.write_text(written_into(page.read_text(encoding="utf-8"), detectors), encoding="utf-8")
-    page = Path(__file__).with_name("backends.md")
-    page.write_text(between_marks(page.read_text(encoding="utf-8"), tables(detectors)), encoding="utf-8")
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")
+    for name, content in figures().items():
+        (DOCS / "figures" / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""A hub on the loopback interface: what huggingface_hub, `datasets` and HfFileSystem ask of HF_ENDPOINT.
+"""A hub on the loopback interface: what huggingface_hub, `datasets` and HfFileSystem ask of HF_ENDPOINT and send.
 
 What belongs here: repositories and the answers about them, in the hub's own forms, and faults on cue. What does not:
 what a repository holds (hub/made_repositories.py), and what is expected of our commands.
@@ -17,6 +17,7 @@ Xet header is ever sent, so clients fetch over plain HTTP.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -34,6 +35,7 @@ TOKEN = "hf_made_up_token"
 STRANGER = "hf_token_of_a_stranger"
 _LARGE = (".safetensors", ".parquet", ".gz", ".bin")
 _API = re.compile(r"/api/(model|dataset)s/([^/]+/[^/]+)(?:/(revision|tree|paths-info)/([^/]+)(?:/(.+))?)?")
+_WRITTEN = re.compile(r"/api/dataset(s)/([^/]+/[^/]+)/(preupload|commit)/main")
 _RESOLVE = re.compile(r"/(datasets/)?([^/]+/[^/]+)/resolve/(refs/[^/]+/[^/]+|[^/]+)/(.+)")
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 _PAGE = 100
@@ -160,7 +162,11 @@ class HubServer:
             return self._listed(request)
         if path.startswith("/api/collections/"):
             return self._collection(path.removeprefix("/api/collections/"))
-        for pattern, answer in ((_API, self._described), (_RESOLVE, self._file)):
+        if request.method == "POST" and path == "/api/repos/create":
+            return self._made(request)
+        if request.method == "POST" and path == "/api/validate-yaml":
+            return _json({"errors": [], "warnings": []})
+        for pattern, answer in ((_WRITTEN, self._written), (_API, self._described), (_RESOLVE, self._file)):
             if match := pattern.fullmatch(path):
                 return answer(request, *match.groups())
         self.unknown.append(f"{request.method} {request.path}")
@@ -260,6 +266,44 @@ class HubServer:
         of_file = quote(f"{name}/{unquote(path)}")
         address = f"{self._storage.url}/{digest}?response-content-disposition={of_file}"
         return Answer(b"", status=302, headers={**headers, **linked, "Location": address})
+
+    # --- what is written to it: small files of data sets, to the branch main -----------------------------------------
+
+    def _made(self, request: Request) -> Answer:
+        asked = json.loads(request.body)
+        if (request.header("Authorization") or "") != f"Bearer {TOKEN}":
+            return _refusal(401, None, "Invalid username or password.")
+        name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else f"maker/{asked['name']}"
+        there = (asked["type"], name) in self._repositories
+        if not there:
+            made = self.add(asked["type"], name, {".gitattributes": b""}, private=asked.get("visibility") == "private")
+            made.kind = asked["type"]
+        address = {"url": f"{self.url}/datasets/{name}", "name": name}
+        return replace(_json(address), status=409) if there else _json(address)
+
+    def _written(self, request: Request, kinds: str, name: str, what: str) -> Answer:
+        found = self._opened(request, "dataset", name, reading=False)
+        if isinstance(found, Answer):
+            return found
+        if (request.header("Authorization") or "") != f"Bearer {TOKEN}":
+            return _refusal(403, None, "You do not have write access to this repository.")
+        if what == "preupload":
+            files = json.loads(request.body)["files"]
+            plain = [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in files]
+            return _json({"files": plain})
+        files = dict(found.commits[found.refs["main"]])
+        for line in map(json.loads, request.body.decode().splitlines()):
+            value = line["value"]
+            if line["key"] == "file":
+                assert value["encoding"] == "base64"
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
+            else:
+                assert line["key"] == "header", f"a line of another kind: {line['key']}"
+        commit = found.commit(files)
+        address = f"{self.url}/datasets/{name}/commit/{commit}"
+        return _json({"success": True, "commitOid": commit, "commitUrl": address, "hookOutput": ""})
 
     # --- its storage -------------------------------------------------------------------------------------------------
 

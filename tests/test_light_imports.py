@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PARSERS = ("bs4", "datasets", "defusedxml", "docutils", "lxml", "mwparserfromhell", "protego", "pypi_simple", "warcio")
+PARSERS = (
+    *("bs4", "datasets", "defusedxml", "docutils", "lxml", "mammoth", "mwparserfromhell", "protego", "pypdfium2"),
+    *("pypi_simple", "warcio"),
+)
 EVERYTHING = """\
 import {module}
 from audit_pipeline.config.whole import load_configuration

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.builder import BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
+from audit_pipeline.benchmarks.content import CONTENT_DIGEST, content_digest
 from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.registry import BUILDERS
 from audit_pipeline.benchmarks.row_settings import RowsSettings
@@ -34,6 +35,7 @@ MAX_NAMED = 20
 # What changes no example: words about the benchmark, the words that a date was given in (the date itself is in), and
 # where rows lie (their version says what they are).
 _NOT_IN_DIGEST = (
+    "title",
     "description",
     "licence",
     "date_kind",
@@ -189,6 +191,7 @@ def _manifest(
         "design_stated_by": spec.design_stated_by,
         "words": spec.words,
         "digest": benchmark_digest(spec, inputs.source_versions),
+        CONTENT_DIGEST: content_digest(drawn.examples),
         "spec": spec.described(),
         "builder_version": BUILDERS[spec.settings.builder].version,
         "source_versions": dict(inputs.source_versions),

@@ -64,7 +64,8 @@ class BuiltBenchmark:
 
     @property
     def matched(self) -> Mapping[str, Any] | None:
-        """What matching achieved, where members and non-members were chosen to be hard to tell apart."""
+        """What matching achieved, where members and non-members were chosen to be hard to tell apart; empty where
+        others chose them."""
         return self.manifest.get(MATCHED)
 
     @cached_property

@@ -60,20 +60,33 @@ class FamilySettings(StrictSettings):
     # Keys that name a source, a control or the like.
     leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("combined",), "one-pass detector"),)
     # Fields that came later: left out of an entry's description at their default, so that digests stay.
-    added: ClassVar[frozenset[str]] = frozenset({"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction"})
+    added: ClassVar[frozenset[str]] = frozenset(
+        {"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction", "title"}
+    )
 
-    builder: str
-    design: Design
-    description: Text
+    builder: str = Field(description="how the benchmark is built; the other keys depend on it")
+    design: Design = Field(description="how the two sides came about; what may be claimed depends on it")
+    title: Text | None = Field(default=None, description="its name for people, in reports; None: the entry's own")
+    description: Text = Field(description="what the benchmark is, for people; changing it rebuilds nothing")
     words: Annotated[
         Annotated[tuple[Length, ...], Field(min_length=1)] | None,
         BeforeValidator(_listed_or_any),
-    ]
-    unit: UnitName = "whitespace"
-    seed: Seed
-    calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    near_duplicate_threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
-    licence: Text | None = None
+    ] = Field(
+        description="lengths of a text in words, one benchmark each; or any: one benchmark of texts as long as they are"
+    )
+    unit: UnitName = Field(
+        default="whitespace",
+        description="what counts as a word: whitespace divides words; jieba, for Chinese, segments the text",
+    )
+    seed: Seed = Field(description="every random choice follows from it")
+    calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.2,
+        description="share of the groups that thresholds and detectors may be chosen on; the rest is evaluated",
+    )
+    near_duplicate_threshold: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.5, description="Jaccard similarity of 5-word sequences from which on two texts are near-duplicates"
+    )
+    licence: Text | None = Field(default=None, description="of the texts")
     on_request: bool = Field(
         default=False, description="built and audited only where it is named: not by sensors, the weekly audit or all"
     )
@@ -136,8 +149,10 @@ class DocumentsSettings(FamilySettings):
 
     leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("sources",), "source"),)
 
-    sources: Annotated[tuple[Text, ...], Field(min_length=1)]
-    windows_per_document: Count
+    sources: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
+        description="sources (config/sources.yaml) whose documents the texts are taken from"
+    )
+    windows_per_document: Count = Field(description="at most so many texts are taken from one document")
     language: Language | None = Field(default=None, description="only documents in this language; None: all")
 
     @property

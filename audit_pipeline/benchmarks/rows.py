@@ -17,7 +17,7 @@ from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSett
 from audit_pipeline.benchmarks.row_values import day_of, is_value, label_of, name_of
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.catalogue.contracts import MEMBER, digest, text_sha256
+from audit_pipeline.catalogue.contracts import MEMBER, Split, digest, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped, column_names
 
@@ -42,15 +42,30 @@ class LabelledRows:
 
 
 @dataclass(frozen=True)
+class Place:
+    """What a row itself says of where its text belongs; None: what the benchmark's entry says holds of all rows."""
+
+    context: str | None = None
+    split: Split | None = None
+    collection: str | None = None
+    language: str | None = None
+
+
+_NOWHERE = Place()
+
+
+@dataclass(frozen=True)
 class Reading:
     """How a builder reads a row: its text, its label, and what else must be true.
 
-    ``columns`` are those that some row must have. ``lengths`` are the accepted numbers of words, None: any.
-    ``beginning`` is the number of words that say which document a row without an id is of; None: all of them.
+    ``place`` None: no row says where it belongs. ``columns`` are those that some row must have. ``lengths`` are the
+    accepted numbers of words, None: any. ``beginning`` is the number of words that say which document a row without an
+    id is of; None: all of them.
     """
 
     text: Callable[[Row], tuple[str, str | None]]
     label: Callable[[Row], tuple[int | None, str | None]]
+    place: Callable[[Row], tuple[Place, str | None]] | None = None
     columns: tuple[str | None, ...] = ()
     lengths: Sequence[int] | None = None
     most_words: int | None = None
@@ -72,7 +87,7 @@ def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """The examples of ``spec``: every usable row once.
 
     Raises DataError where all labelled rows have the same label: no metric would be defined. Rows of which none is
-    labelled are fine, and so are unlabelled ones among labelled ones.
+    labelled are fine, and so are unlabelled ones among labelled ones, or beside ones that are only for calibration.
     """
     refuse_one_class(rows, spec)
     reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
@@ -80,8 +95,14 @@ def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
 
 
 def refuse_one_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
-    """Raise DataError where some rows are labelled, and all of them the same."""
-    labels = Counter(text.label for text in rows.texts if text.label is not None)
+    """Raise DataError where some rows are labelled, and all of them the same.
+
+    Known texts that are kept for calibration, beside unlabelled ones, are what those are compared with: a shelf's.
+    """
+    labelled = [text for text in rows.texts if text.label is not None]
+    if len(labelled) < len(rows.texts) and all(text.split == "calibration" for text in labelled):
+        return
+    labels = Counter(text.label for text in labelled)
     if len(labels) == 1:
         ((label, count),) = labels.items()
         side = "members" if label == MEMBER else "non-members"
@@ -98,8 +119,8 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
 
     Without an id column, texts that begin with the same 32 words are of one document, and without a group column a
     document is a group of its own: so rows of different lengths that were cut from one article share it. A text that
-    stands twice with one label is kept once, one that has different labels not at all. Which of two is kept depends on
-    nothing but what they say, and where they say the same on their order.
+    stands twice (behind the same context) with one label is kept once, one that has different labels not at all. Which
+    of two is kept depends on nothing but what they say, and where they say the same on their order.
 
     Raises DataError where a column is missing altogether, and where no row can be used.
     """
@@ -127,6 +148,8 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
     says: list[object] = [[[text.text, text.label] for text in texts], [[one.index, one.reason] for one in skipped]]
     if any(name is not None for name in names):
         says.append([[text.document_id, text.group, str(text.published)] for text in texts])
+    if reading.place is not None:
+        says.append([[text.context, text.split, text.collection, text.language] for text in texts])
     return LabelledRows(tuple(texts), tuple(skipped), origin, digest(*says), left_out)
 
 
@@ -148,21 +171,21 @@ def _each_once(
     rows: Sequence[Row], found: Sequence[LabelledText | Skipped]
 ) -> tuple[list[LabelledText], list[Skipped]]:
     """The texts in their order, each once, and the rows that fall away for it."""
-    labels: dict[str, set[int | None]] = defaultdict(set)
-    kept: dict[str, tuple[tuple[str, str, str, int], LabelledText]] = {}
+    labels: dict[tuple[str | None, str], set[int | None]] = defaultdict(set)
+    kept: dict[tuple[str | None, str], tuple[str, str, str, int]] = {}
     for row, text in zip(rows, found, strict=True):
         if isinstance(text, LabelledText):
-            labels[text.text].add(text.label)
+            read = (text.context, text.text)
+            labels[read].add(text.label)
             rank = (text.document_id, text.group, str(text.published), row.index)
-            if text.text not in kept or rank < kept[text.text][0]:
-                kept[text.text] = (rank, text)
+            kept[read] = min(kept.get(read, rank), rank)
     texts: list[LabelledText] = []
     twice: list[Skipped] = []
     for row, text in zip(rows, found, strict=True):
         if isinstance(text, Skipped):
             continue
-        (*_, index), _text = kept[text.text]
-        if len(labels[text.text]) > 1:
+        *_, index = kept[text.context, text.text]
+        if len(labels[text.context, text.text]) > 1:
             twice.append(Skipped(row.location, row.index, "the same text stands elsewhere with another label"))
         elif index == row.index:
             texts.append(text)
@@ -180,25 +203,37 @@ def _labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUn
     if problem is not None:
         return skipped(problem)
     words = unit.split(text)
-    if reading.lengths is not None and len(words) not in reading.lengths:
-        return skipped(f"has {len(words)} words, not {' or '.join(map(str, reading.lengths))}")
-    if reading.most_words is not None and len(words) > reading.most_words:
-        return skipped(f"has {len(words)} words, more than {reading.most_words}")
+    problem = _length_problem(len(words), reading)
+    if problem is not None:
+        return skipped(problem)
     label, problem = reading.label(row)
     if problem is not None:
         return skipped(problem)
     identity, problem = _identity(row, spec, words, unit, reading.beginning)
     if problem is not None:
         return skipped(problem)
+    place, problem = (_NOWHERE, None) if reading.place is None else reading.place(row)
+    if problem is not None:
+        return skipped(problem)
     return LabelledText(
         document_id=identity.document_id,
         group=identity.group,
-        collection=spec.family,
+        collection=spec.family if place.collection is None else place.collection,
         text=text,
         label=label,
         published=identity.published,
-        language=row_settings(spec).language,
+        language=row_settings(spec).language if place.language is None else place.language,
+        context=place.context,
+        split=place.split,
     )
+
+
+def _length_problem(words: int, reading: Reading) -> str | None:
+    if reading.lengths is not None and words not in reading.lengths:
+        return f"has {words} words, not {' or '.join(map(str, reading.lengths))}"
+    if reading.most_words is not None and words > reading.most_words:
+        return f"has {words} words, more than {reading.most_words}"
+    return None
 
 
 @dataclass(frozen=True)

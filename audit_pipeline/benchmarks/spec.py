@@ -38,6 +38,14 @@ class BenchmarkSpec:
     def name(self) -> str:
         return name_of(self.family, self.words)
 
+    @property
+    def title(self) -> str | None:
+        """What people call it, with its length where the family has several; None where its entry has no title."""
+        lengths = self.settings.words
+        if self.settings.title is None or lengths is None or len(lengths) == 1:
+            return self.settings.title
+        return f"{self.settings.title} ({self.words} words a text)"
+
     def settings_of(self, kind: type[F]) -> F:
         """The settings as those of one builder, or of one kind of builders; raises TypeError where they are others'."""
         if not isinstance(self.settings, kind):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,15 @@ def digests_of_folder(folder: Path) -> dict[str, str]:
     """sha256 of every file below ``folder``, by its path from there; hidden ones are somebody's temporary files."""
     files = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
     return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
+
+
+def digest_of_files(folder: Path, files: Iterable[Path]) -> str:
+    """sha256 (hex) of files below ``folder`` in the given order: of their names and their bytes."""
+    known = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        known.update(f"{file.relative_to(folder)}:{len(content)}:".encode() + content)
+    return known.hexdigest()
 
 
 def require_folder(folder: Path, digests: Mapping[str, str], what: str) -> None:

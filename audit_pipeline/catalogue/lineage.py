@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import LINEAGE, TABLES, Pair, canonical_json, digest_of_items
-from audit_pipeline.catalogue.integrity import known_sha256, with_row_sha256
+from audit_pipeline.catalogue.integrity import digest_of_files, known_sha256, with_row_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import read_rows, table_from_rows, write_table
@@ -39,6 +39,8 @@ _PACKAGES = (
     "transformers",
 )
 
+_PACKAGE = Path(__file__).parents[1]
+_OF_CODE = {".py", ".sql", ".j2", ".css", ".js"}
 _ROWS_AT_ONCE = 4096
 
 
@@ -46,6 +48,11 @@ _ROWS_AT_ONCE = 4096
 def package_versions() -> Mapping[str, str]:
     """The installed versions of the packages that can change a number; read once a process."""
     return MappingProxyType({name: importlib.metadata.version(name) for name in _PACKAGES})
+
+
+def code_digest() -> str:
+    """A digest of this package's own files, as they lie there now."""
+    return digest_of_files(_PACKAGE, sorted(path for path in _PACKAGE.rglob("*") if path.suffix in _OF_CODE))
 
 
 def table_version(table: pa.Table, *, without: tuple[str, ...] = ("run_id",)) -> str:

@@ -7,12 +7,16 @@ What does not: reading or writing (see catalogue/tables.py), and what the files 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from platformdirs import user_data_path
+
+from audit_pipeline.catalogue.working_copy import data_root
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The folder that this package lies in: the checkout, or where packages are installed."""
@@ -71,7 +75,7 @@ def workspace() -> Path | None:
 
     A workspace holds a workspace.yaml that names this project's code location, and a config/ beside it.
     """
-    return next((folder for folder in (*_around(), PROJECT_ROOT) if _is_workspace(folder)), None)
+    return next((folder for folder in (*_around(), PROJECT_ROOT) if is_workspace(folder)), None)
 
 
 def _around() -> tuple[Path, ...]:
@@ -83,7 +87,8 @@ def _around() -> tuple[Path, ...]:
     return (here, *here.parents)
 
 
-def _is_workspace(folder: Path) -> bool:
+def is_workspace(folder: Path) -> bool:
+    """Whether ``folder`` holds a workspace.yaml that names this project's code location, and a config/ beside it."""
     try:
         named = _CODE_LOCATION in (folder / WORKSPACE_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -105,6 +110,22 @@ def workspace_file() -> Path:
     return (workspace() or SHIPPED) / WORKSPACE_FILE
 
 
+@contextmanager
+def within(folder: Path) -> Iterator[None]:
+    """Within the block the configuration and data of the workspace in ``folder`` are used, wherever the process runs.
+
+    A data folder that the environment names is used all the same. In the end the environment is as it was.
+    """
+    before = dict(os.environ)
+    os.environ["CORPUS_AUDIT_CONFIG"] = str(folder / "config")
+    os.environ.setdefault("CORPUS_AUDIT_DATA", str(DataPaths.of_workspace(folder).root))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audit init` lays out one of your own"
 
 
@@ -120,15 +141,21 @@ class DataPaths:
     root: Path
 
     @classmethod
+    def of_workspace(cls, folder: Path) -> DataPaths:
+        """The data folder of a workspace."""
+        return cls(folder / "data")
+
+    @classmethod
     def from_environment(cls) -> DataPaths:
         """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of the :func:`workspace`, else the user's own.
 
-        The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit.
+        The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit. Of a bucket
+        (s3://…) it is the working copy on this machine, brought up to date; raises BucketError where that cannot be.
         """
         if given := os.environ.get("CORPUS_AUDIT_DATA"):
-            return cls(Path(given).expanduser().resolve())
+            return cls(data_root(given))
         root = workspace()
-        return cls(root / "data" if root is not None else user_data_path("corpus-audit", appauthor=False))
+        return cls.of_workspace(root) if root is not None else cls(user_data_path("corpus-audit", appauthor=False))
 
     @property
     def downloads(self) -> Path:
@@ -216,6 +243,11 @@ class DataPaths:
     @property
     def warehouse(self) -> Path:
         return self.root / "audit.duckdb"
+
+    @property
+    def warehouse_record(self) -> Path:
+        """What the warehouse was built with, by which the next build knows it again (warehouse/carry.py)."""
+        return self.root / "audit.duckdb.json"
 
     @property
     def reports(self) -> Path:

@@ -27,6 +27,7 @@ from audit_pipeline.catalogue.lineage import (
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import checked, read_table, write_atomically, write_parquet
+from audit_pipeline.catalogue.working_copy import bring, brought_again, remove
 
 
 def write(
@@ -64,7 +65,7 @@ def write(
     except BaseException:
         moved = path.exists() and file_sha256(path) in digests
         if not there_before and not moved:
-            entry.unlink(missing_ok=True)
+            remove(entry)
         raise
     return version
 
@@ -86,15 +87,14 @@ def require_as_written(paths: DataPaths, table: Table, of: str | Pair, *, what: 
     """
     partition = partition_of(of)
     path = file_of(paths, table, partition, run_id)
+    digests = {entry.get("file_sha256") for entry in entries_of(paths, table.name, partition)}
+    named = digests - {None}
     try:
-        digest, named = known_sha256(path), False
+        if known_sha256(path) in named or (named and brought_again(path) and known_sha256(path) in named):
+            return
     except OSError:
         # Whoever reads it says why it cannot be had.
         return
-    for entry in entries_of(paths, table.name, partition):
-        if entry.get("file_sha256") == digest:
-            return
-        named = named or entry.get("file_sha256") is not None
     if named:
         raise DamagedError(
             f"{what} is damaged: {path} is not as it was written (its sha256 is none that the lineage of "
@@ -111,4 +111,6 @@ def partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Path]]:
 
 def cache_folders(paths: DataPaths) -> list[Path]:
     """The folder of every kind of token statistics and every model in the cache, in order."""
-    return sorted(path for path in paths.table(TOKEN_STATISTICS.name).glob("kind=*/model=*") if path.is_dir())
+    folder = paths.table(TOKEN_STATISTICS.name)
+    bring(folder)
+    return sorted(path for path in folder.glob("kind=*/model=*") if path.is_dir())

@@ -136,6 +136,15 @@ class Table:
         """Whether every partition has files of its own in Parquet."""
         return self.kept in ("runs", "rewritten") and bool(self.columns)
 
+    @property
+    def told_by(self) -> tuple[str, ...]:
+        """The warehouse's columns, of text, that say which partition a row is of, and which run where each adds a file:
+        what rows of one file have in common."""
+        if self.kept == "cache":
+            return ("model_fingerprint",)
+        of_partition = {"pair": ("benchmark", "model"), "entry": ("table", "partition")}.get(self.per, (self.per,))
+        return (*of_partition, "run_id") if self.append_only else of_partition
+
     def texts(self, rows: pa.Table) -> list[str]:
         """The text that each of ``rows`` holds: the columns ``holds_text`` one behind the other, null as no text."""
         columns = [rows.column(name).to_pylist() for name in self.holds_text]

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.integrity import as_json, require_row, sealed, unsealed
 from audit_pipeline.catalogue.table import Table, is_later
+from audit_pipeline.catalogue.working_copy import put_in_place
 from audit_pipeline.errors import DataError, MadeAgainWarning
 
 Columns: TypeAlias = Table | pa.Schema
@@ -51,7 +52,9 @@ def write_then_name(folder: Path, prefix: str, write: Callable[[Path], object], 
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
-        return temporary.replace(folder / name_of(temporary))
+        path = folder / name_of(temporary)
+        put_in_place(temporary, path)
+        return path
     finally:
         temporary.unlink(missing_ok=True)
 

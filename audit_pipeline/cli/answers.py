@@ -17,22 +17,18 @@ _NAMED = 5
 
 def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
     """What the report's first screen says of a model on some benchmarks, and of tests of whole sets of them."""
-    from audit_pipeline.report.page import answers_of, plain, prepare, tests_of
+    from audit_pipeline.report.page import conclusions_of
     from audit_pipeline.report.summary import is_shown_first
-    from audit_pipeline.warehouse.query import open_read_only
 
-    with open_read_only(paths.warehouse) as connection:
-        prepare(connection)
-        answers = {answer["benchmark"]: answer for answer in answers_of(connection, model)}
-        tests = tests_of(connection, model)
+    answers, tests = conclusions_of(paths.warehouse, model)
     for benchmark in benchmarks:
         answer = answers.get(benchmark)
         if answer is not None:
-            say(visible("\n" + "\n".join(_lines(answer))), answers=[plain(answer)])
+            say(visible("\n" + "\n".join(_lines(answer))), answers=[answer])
         for test in tests:
             if test["benchmark"] == benchmark and is_shown_first(test):
                 words = test["headline"] if test["refused"] is None else f"{test['headline']} Why: {test['refused']}"
-                say(visible(words), corpus_tests=[plain(test)])
+                say(visible(words), corpus_tests=[test])
 
 
 def tell_left_out(paths: DataPaths) -> None:

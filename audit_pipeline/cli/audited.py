@@ -1,6 +1,6 @@
-"""An audit as the commands ask for it, and how they show what it came to.
+"""How commands tell of an audit, and show what it came to.
 
-What belongs here: what demo, audit and control share: bringing pairs up to date, publishing, and the table of findings.
+What belongs here: what demo, audit and control share: telling of the pairs, publishing, and the table of findings.
 What does not: the commands and their options (demo.py, auditing.py, controls.py), and the work itself (operate/).
 
 Heavy packages are imported where they are needed, so that `--help` and an audit with nothing to do answer at once.
@@ -10,32 +10,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import say_conclusions, tell_left_out
 from audit_pipeline.cli.shared import (
-    data_to_write,
+    dagster_definitions,
     detector_and_setting,
+    rate_with_interval,
     sides,
     tell_problems,
-    tell_step,
-    whole_configuration,
     with_interval,
 )
-from audit_pipeline.endpoints.limits import Limits
-from audit_pipeline.operate.console import Columns, Row, say, show_table, tell
+from audit_pipeline.operate.asked import Audited, AuditOptions, audit_as_asked, named_pairs
+from audit_pipeline.operate.console import (
+    Columns,
+    Row,
+    answers_in_json,
+    mention,
+    say,
+    show_table,
+    tell,
+    tell_step,
+    visible,
+)
 
 if TYPE_CHECKING:
-    from audit_pipeline.benchmarks.config import BenchmarkSpec
-    from audit_pipeline.cluster.engine import Engine
-    from audit_pipeline.errors import PairsFailedError
-    from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.operate.dagster.audit import AuditOutcome
 
-ALL = "all"
 _METRICS = {
     "auroc": "AUROC [95% interval]",
     "tpr_at_5_fpr": "TPR at 5% FPR",
@@ -48,84 +50,24 @@ _SHOWN = (
 )
 
 
-@dataclass(frozen=True)
-class AuditOptions:
-    """What is asked of an audit beside its model and benchmarks."""
-
-    refresh: bool = False
-    again: bool = False
-    device: str | None = None
-    engine: Engine | None = None
-    kinds: tuple[Any, ...] = ("base",)
-    logits_budget_gb: float | None = None
-    limits: Limits = field(default_factory=Limits)
-    publish: bool = True
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing is asked that is done whatever is there."""
-        return not (self.refresh or self.again) and self.kinds == ("base",)
-
-
-@dataclass(frozen=True)
-class Audited:
-    """What an audit came to: the benchmarks that were not left out, and the error where some pairs met a fault and the
-    others are done."""
-
-    model: ModelEntry
-    benchmarks: Sequence[BenchmarkSpec]
-    failed: PairsFailedError | None = None
-
-    @property
-    def pairs(self) -> list[Pair]:
-        return [Pair(spec.name, self.model.name) for spec in self.benchmarks]
-
-
 def audit_pairs(model: str, benchmark: str, asked: AuditOptions) -> Audited:
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
     # Before the heavy packages: what is wrong with it is told at once.
-    entry, specs = asked_for(model, benchmark)
-
-    from audit_pipeline.operate.situation import steps_at_a_glance
-
-    paths = DataPaths.from_environment()
-    up_to_date = f"{entry.name} on {', '.join(spec.name for spec in specs)}: everything is up to date, nothing is run"
-    if asked.is_plain and steps_at_a_glance(entry, specs, paths, publish=asked.publish) == ():
-        tell_step(up_to_date)
-        return Audited(entry, specs)
-    data_to_write()
-
-    from audit_pipeline.definitions import defs
-    from audit_pipeline.operate.dagster.audit import AuditRequest
-    from audit_pipeline.operate.dagster.audit import audit as run_audit
-
-    request = AuditRequest(entry.name, specs, **vars(asked), terminal=True, leave_out=benchmark == ALL)
-    outcome = run_audit(request, defs(), paths, tell_step)
-    _tell_outcome(outcome)
-    if not outcome.runs and not outcome.failed and not outcome.left_out:
-        tell_step(up_to_date)
-    return Audited(entry, [spec for spec in specs if spec.name not in outcome.left_out], outcome.failed)
+    named = named_pairs(model, benchmark)
+    tell_problems(named.problems)
+    audited = audit_as_asked(named, asked, dagster_definitions, tell_step)
+    if audited.outcome is not None:
+        _tell_outcome(audited.outcome)
+    return audited
 
 
 def _tell_outcome(outcome: AuditOutcome) -> None:
     if outcome.dead_runs:
         tell(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
-        tell(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
+        mention(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_applicable.items():
         tell(f"{partition} could not run: {reason}", style="red")
-
-
-def asked_for(model: str, benchmark: str) -> tuple[ModelEntry, Sequence[BenchmarkSpec]]:
-    """The model, and the benchmarks that a user named: one, a family, or all there are; other problems are told."""
-    from audit_pipeline.benchmarks.config import standing
-    from audit_pipeline.models.config import resolve_model
-
-    config = whole_configuration()
-    specs = list(standing(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)
-    entry = resolve_model(model, config.models)
-    tell_problems(config.problems)
-    return entry, specs
 
 
 def publish_audited(audited: Sequence[Audited]) -> None:
@@ -136,11 +78,11 @@ def publish_audited(audited: Sequence[Audited]) -> None:
     if not steps_to_publish([pair for one in audited for pair in one.pairs], paths):
         return
 
-    from audit_pipeline.definitions import defs
+    definitions = dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
 
     tell_step("rebuilding warehouse and report")
-    publish(defs(), paths, tell_step, include_text=texts_are_quoted())
+    publish(definitions, paths, tell_step, include_text=texts_are_quoted())
 
 
 def show_audited(audited: Audited) -> None:
@@ -158,25 +100,39 @@ def interval_of(metric: str) -> Callable[[Row], str]:
     return lambda row: with_interval(row, metric)
 
 
+def rate_of(metric: str) -> Callable[[Row], str]:
+    """What shows a rate of a row with its interval, in percent."""
+    return lambda row: rate_with_interval(row, metric)
+
+
 _FINDINGS: Columns = (
-    ("benchmark", "benchmark"),
     ("detector", detector_and_setting),
-    *((head, interval_of(metric)) for metric, head in _METRICS.items()),
-    ("texts", sides),
+    *((head, (interval_of if metric == "auroc" else rate_of)(metric)) for metric, head in _METRICS.items()),
 )
 
 
 def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
-    from audit_pipeline.warehouse.query import open_read_only
+    from audit_pipeline.warehouse.leaderboard import findings_of
 
-    with open_read_only(paths.warehouse) as connection:
-        statement = "SELECT * FROM leaderboard WHERE model = $model AND list_contains($benchmarks, benchmark)"
-        rows = connection.sql(statement, params={"model": model, "benchmarks": list(benchmarks)})
-        found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()
-    say("")
+    found: list[dict[str, Any]] = findings_of(paths.warehouse, model, benchmarks).to_pylist()
     shown = [{"model": model, **{name: row[name] for name in _SHOWN}, **setting_of(row)} for row in found]
-    show_table("findings", shown, _FINDINGS)
+    if answers_in_json():
+        show_table("findings", shown, _FINDINGS)
+    else:
+        _show_by_benchmark(shown)
     say_conclusions(paths, model, benchmarks)
+
+
+def _show_by_benchmark(findings: Sequence[Row]) -> None:
+    """A table a benchmark, because one of all does not fit a terminal of 80 columns."""
+    for benchmark in dict.fromkeys(row["benchmark"] for row in findings):
+        rows = [row for row in findings if row["benchmark"] == benchmark]
+        most = max(rows, key=lambda row: row["n_members"] + row["n_nonmembers"])
+        say(visible(f"\n{benchmark}: {most['n_members']:,} members, {most['n_nonmembers']:,} non-members"))
+        show_table("findings", rows, _FINDINGS)
+        for row in rows:
+            if sides(row) != sides(most):
+                say(visible(f"{detector_and_setting(row)} scored {sides(row)} of them"))
 
 
 def setting_of(row: Row) -> dict[str, Any]:

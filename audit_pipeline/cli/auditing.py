@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audited import ALL, AuditOptions, asked_for, audit_pairs, show_audited
+from audit_pipeline.cli.audited import audit_pairs, show_audited
 from audit_pipeline.cli.sending import about, say_sending, say_workers, seconds_of
-from audit_pipeline.cli.shared import DEVICE, MODEL, engine_options, json_option, limits_options, say_fit
+from audit_pipeline.cli.shared import DEVICE, MODEL, engine_options, json_option, limits_options, say_fit, tell_problems
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import AuditError
+from audit_pipeline.operate.asked import AuditOptions, named_pairs
 from audit_pipeline.operate.console import Row, say, show_table, tell
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def _kinds(given: str) -> tuple[Any, ...]:
 
 
 def _dry_run(model: str, benchmark: str, asked: AuditOptions, engine: Engine) -> None:
-    entry, specs = asked_for(model, benchmark)
+    named = named_pairs(model, benchmark)
+    entry, specs = named.model, named.benchmarks
+    tell_problems(named.problems)
 
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
@@ -99,7 +102,7 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions, engine: Engine) ->
     paths = DataPaths.from_environment()
     tokenized = load_tokenizer(entry, paths)
     limits = asked.limits.for_model(entry)
-    request = AuditRequest(entry.name, specs, again=asked.again, kinds=asked.kinds, leave_out=benchmark == ALL)
+    request = AuditRequest(entry.name, specs, again=asked.again, kinds=asked.kinds, leave_out=named.leave_out)
     plans = dry_run(request, tokenized, paths)
     for spec in specs:
         if spec.name not in plans:

@@ -13,26 +13,19 @@ from typing import Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audited import (
-    Audited,
-    AuditOptions,
-    audit_pairs,
-    interval_of,
-    publish_audited,
-    setting_of,
-    show_audited,
-)
+from audit_pipeline.cli.audited import audit_pairs, interval_of, publish_audited, setting_of, show_audited
 from audit_pipeline.cli.shared import (
     DEVICE,
+    dagster_definitions,
     data_to_write,
     detector_and_setting,
     json_option,
     tell_problems,
-    tell_step,
     whole_configuration,
 )
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.console import say, show_table
+from audit_pipeline.operate.asked import Audited, AuditOptions
+from audit_pipeline.operate.console import say, show_table, tell_step
 
 INSTRUMENT_CHECK = "instrument_check"
 MEMORISATION_CHECK = "memorisation_check"
@@ -91,11 +84,11 @@ def study(name: str) -> None:
     tell_problems(config.problems)
     paths = data_to_write()
 
-    from audit_pipeline.definitions import defs
+    definitions = dagster_definitions()
     from audit_pipeline.operate.dagster.audit import study as run_study
     from audit_pipeline.warehouse.query import open_read_only
 
-    run_study(name, defs(), paths, tell_step)
+    run_study(name, definitions, paths, tell_step)
     with open_read_only(paths.warehouse) as connection:
         rows = connection.sql("SELECT * FROM control_studies WHERE study = $study", params={"study": name})
         found: list[dict[str, Any]] = rows.to_arrow_table().to_pylist()

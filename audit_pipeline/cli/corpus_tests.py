@@ -20,14 +20,13 @@ from audit_pipeline.cli.shared import (
     MODEL,
     PATH,
     TEXT_COLUMN,
+    dagster_definitions,
     data_to_write,
     limits_options,
-    loader,
     model_named,
-    model_to_run,
-    tell_step,
+    ready_to_run,
 )
-from audit_pipeline.operate.console import say, tell, tell_skipped
+from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 
 if TYPE_CHECKING:
     from audit_pipeline.endpoints.limits import Limits
@@ -91,8 +90,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
     from audit_pipeline.scoring.corpus_tests import canary_test
 
     paths = data_to_write()
-    tokenized, endpoints = model_to_run(model_named(model), paths, limits)
-    backend_of = loader(paths, device, endpoints)
+    tokenized, backend_of = ready_to_run(model_named(model), paths, limits, device)
     with terminal_bar(model) as on_progress:
         result = canary_test(
             tokenized, file, paths, backend_of, detector=detector, alpha=alpha, on_progress=on_progress
@@ -149,8 +147,7 @@ def test_ordered(
         tell(items.rows.note)
     texts = [item.text for item in items]
     tell_skipped(items.skipped.first, items.skipped.count)
-    tokenized, endpoints = model_to_run(model_named(model), paths, limits)
-    backend_of = loader(paths, device, endpoints)
+    tokenized, backend_of = ready_to_run(model_named(model), paths, limits, device)
     with terminal_bar(model) as on_progress:
         result = ordered_test(
             tokenized,
@@ -169,13 +166,13 @@ def test_ordered(
 
 def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
     """Write the result with its lineage, rebuild warehouse and report, and say it."""
-    from audit_pipeline.definitions import defs
+    definitions = dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
     from audit_pipeline.scoring.corpus_test_record import keep_corpus_test
 
     keep_corpus_test(result, model, paths, run_id=f"test-{uuid.uuid4()}")
     publish(
-        defs(),
+        definitions,
         paths,
         tell_step,
         include_text=texts_are_quoted(),

@@ -5,14 +5,10 @@ What belongs here: their order, and what to do next in words. What does not: eit
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audited import Audited, AuditOptions, audit_pairs, publish_audited, show_audited
+from audit_pipeline.cli.audited import audit_pairs, publish_audited, show_audited
 from audit_pipeline.cli.controls import (
     INSTRUMENT_CHECK,
     MEMORISATION_CHECK,
@@ -21,6 +17,8 @@ from audit_pipeline.cli.controls import (
     show_memorisation,
 )
 from audit_pipeline.cli.shared import json_option, whole_configuration
+from audit_pipeline.cli.start import say_commands
+from audit_pipeline.operate.asked import Audited, AuditOptions
 from audit_pipeline.operate.console import say, tell
 
 
@@ -39,15 +37,16 @@ def demo(model: str) -> None:
     show_memorisation(memorised)
     show_audited(audited)
     paths = DataPaths.from_environment()
-    say("\nNext:")
-    for command, what in (
-        ("corpus-audit dev", "the same in the Dagster UI"),
-        ("corpus-audit report --open", "the report in a browser"),
-        ('corpus-audit sql "SELECT * FROM leaderboard"', "the findings in SQL"),
-        (f"corpus-audit audit --model {model} --benchmark release_notes", "the whole benchmark"),
-        (f"corpus-audit score --model {model} --texts FILE --out scores.parquet", "texts of your own"),
-    ):
-        say(f"  {_program()}{command:<72} {what}")
+    say_commands(
+        "Next:",
+        [
+            ("dev", "the same in the Dagster UI"),
+            ("report --open", "the report in a browser"),
+            ('sql "SELECT * FROM leaderboard"', "the findings in SQL"),
+            (f"audit --model {model} --benchmark release_notes", "the whole benchmark"),
+            (f"score --model {model} --texts FILE --out scores.parquet", "texts of your own"),
+        ],
+    )
     say(f"\nEverything lies under {paths.root}")
 
 
@@ -57,11 +56,3 @@ def _controlled(name: str) -> list[Audited]:
         return audit_control(name, None)
     tell(f"config/controls.yaml has no control '{name}': its check is left out")
     return []
-
-
-def _program() -> str:
-    """What to type before the command's name where its folder is not on the PATH."""
-    folder = Path(sys.argv[0]).resolve().parent
-    if str(folder) in os.environ.get("PATH", "").split(os.pathsep):
-        return ""
-    return f"{os.path.relpath(folder)}/" if folder.is_relative_to(Path.cwd()) else f"{folder}/"

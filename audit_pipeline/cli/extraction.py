@@ -24,24 +24,21 @@ from audit_pipeline.cli.shared import (
     MODEL,
     PATH,
     TEXT_COLUMN,
+    dagster_definitions,
     data_to_write,
     engine_options,
     json_option,
     limits_options,
-    loader,
     model_named,
-    model_to_run,
-    one_at_a_time,
+    ready_to_run,
     say_fit,
-    tell_step,
     whole_configuration,
 )
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.operate.console import say, tell, tell_skipped
+from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
-    from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Search
@@ -111,7 +108,7 @@ def extract(
     limits: Limits,
     engine: Engine,
 ) -> None:
-    """Find out which passages of documents a model gives word for word.
+    """Find the passages of documents that a model gives word for word.
 
     For windows of a document, the probability that the model, given the prefix, goes on with exactly the suffix:
     computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same
@@ -148,7 +145,9 @@ def extract(
         documents = _with_held_out([_of_source(document, paths)], unread)
     else:
         documents = _with_held_out(given, unread)
-    tokenized, endpoints = _model(entry, paths, limits, ask=not dry_run and benchmark is None)
+    # Of a benchmark its server was asked by then.
+    ask = not dry_run and benchmark is None
+    tokenized, backend_of = ready_to_run(entry, paths, limits, device, engine, ask=ask)
     reference = reference_of(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
@@ -156,8 +155,6 @@ def extract(
     if dry_run:
         _dry_run(search, tokenized, reference, len(documents), device, limits, engine)
         return
-    # Fine windows and draws are run by the model that is in memory since the coarse ones.
-    backend_of = one_at_a_time(loader(paths, device, endpoints, engine))
     with terminal_bar(tokenized.entry.name) as on_progress:
         found = search.run(backend_of, on_progress)
     if search.unreadable_parts:
@@ -177,16 +174,6 @@ def extract(
     show_claims(found)
     if out is not None:
         say(f"{sum(len(one.windows) for one in audited):,} windows in {out}", out=out)
-
-
-def _model(entry: ModelEntry, paths: DataPaths, limits: Limits, *, ask: bool) -> tuple[TokenizedModel, Endpoints]:
-    """The model; its server, where it has one, is asked which it is, unless that was done or nothing is run."""
-    from audit_pipeline.endpoints.in_use import Endpoints
-    from audit_pipeline.models.load import load_tokenizer
-
-    if ask:
-        return model_to_run(entry, paths, limits)
-    return load_tokenizer(entry, paths), Endpoints(limits.for_model(entry))
 
 
 def _of_benchmark(
@@ -213,12 +200,12 @@ def _of_benchmark(
         )
     [spec] = specs
     if not dry_run:
-        from audit_pipeline.definitions import defs
+        definitions = dagster_definitions()
         from audit_pipeline.operate.dagster.audit import AuditRequest
         from audit_pipeline.operate.dagster.audit import extract as run_extraction
 
         request = AuditRequest(model.name, [spec], device=device, engine=engine, limits=limits, terminal=True)
-        run_extraction(request, asked, defs(), paths, tell_step)
+        run_extraction(request, asked, definitions, paths, tell_step)
     return documents_of(spec.name, model, paths)
 
 

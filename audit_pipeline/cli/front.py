@@ -1,22 +1,25 @@
-"""The command itself: how errors reach the terminal, and which commands there are.
+"""The command itself: how errors reach the terminal, which commands there are, and what all of them take.
 
 What belongs here: the group of all commands. What does not: any command.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
 
+from audit_pipeline.catalogue.bucket import BucketError
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 from audit_pipeline.cli import (
     auditing,
+    check,
     conclusions,
     controls,
     corpus_tests,
@@ -25,19 +28,31 @@ from audit_pipeline.cli import (
     listing,
     published,
     scoring,
+    start,
     unlearning,
     upkeep,
 )
 from audit_pipeline.cli.library_output import held_back
-from audit_pipeline.errors import AuditError, MadeAgainWarning, one_line
-from audit_pipeline.operate.console import tell
+from audit_pipeline.errors import AuditError, LeftOutWarning, MadeAgainWarning, one_line
+from audit_pipeline.operate.console import end_step, quietly, tell
 
 
 class _Front(click.Group):
-    """Errors that a user can act on become one line and exit code 2, without a traceback."""
+    """Commands by section; errors that a user can act on become one line and exit code 2, without a traceback."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(len(name) for name in self.commands)
+        for section, commands in _SECTIONS.items():
+            with formatter.section(section):
+                room = formatter.width - width - 6
+                formatter.write_dl([(f"{one.name:<{width}}", one.get_short_help_str(room)) for one in commands])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl(_EXIT_CODES)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with held_back() as libraries, _damage_reported():
+        with held_back() as libraries, _warnings_told():
             try:
                 return super().invoke(ctx)
             except BrokenPipeError:
@@ -45,8 +60,13 @@ class _Front(click.Group):
                 raise
             except KeyboardInterrupt:
                 libraries.release()
+                end_step()
                 tell("stopped; what was finished is kept")
                 sys.exit(130)
+            except BucketError as error:
+                # Of the data folder itself, which the look at a full disk would ask for once more.
+                libraries.release()
+                _fail(error)
             except Exception as error:
                 from audit_pipeline.cli.full_disk import full_disk
 
@@ -61,25 +81,29 @@ class _Front(click.Group):
                 if isinstance(error, AuditError | OSError):
                     _fail(error)
                 raise
+            finally:
+                end_step()
 
 
 @contextmanager
-def _damage_reported() -> Iterator[None]:
-    """What is damaged and made again is reported at once, in one line."""
+def _warnings_told() -> Iterator[None]:
+    """What is damaged and made again, or cannot be used and is left out, is reported at once, in one line."""
     with warnings.catch_warnings():
+        warnings.simplefilter("always", LeftOutWarning)
         shown = warnings.showwarning
 
-        def tell_damage(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
-            if issubclass(category, MadeAgainWarning):
+        def tell_in_one_line(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
+            if issubclass(category, MadeAgainWarning | LeftOutWarning):
                 tell(str(message), style="yellow")
             else:
                 shown(message, category, *where, **options)
 
-        warnings.showwarning = tell_damage
+        warnings.showwarning = tell_in_one_line
         yield
 
 
 def _fail(error: AuditError | OSError) -> NoReturn:
+    end_step()
     tell(f"Error: {one_line(error)}{_hint(str(error))}", style="red")
     sys.exit(2)
 
@@ -91,36 +115,63 @@ def _hint(message: str) -> str:
     return f"; {OWN_CONFIGURATION}"
 
 
-@click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})
+_EXIT_CODES: Sequence[tuple[str, str]] = (
+    ("0", "done; of a text or pair that could not be scored, the output says why"),
+    ("1", "`doctor` found something wrong; or a fault of the program, with a traceback"),
+    ("2", "an error that you can act on: one line says what is wrong and what to do"),
+    ("130", "stopped with Ctrl-C; what was finished is kept"),
+)
+_SECTIONS: Mapping[str, Sequence[click.Command]] = {
+    "Begin": (check.check, demo.demo, upkeep.init),
+    "Audit a model": (
+        auditing.audit,
+        extraction.extract,
+        unlearning.compare,
+        controls.control,
+        controls.study,
+        corpus_tests.canaries,
+        corpus_tests.test,
+    ),
+    "Use files of your own, without Dagster": (scoring.score, scoring.count, conclusions.evaluate, conclusions.power),
+    "See what there is": (listing.models, listing.benchmarks, listing.detectors),
+    "Read the results": (published.report, published.sql, published.export),
+    "Run and keep in order": (upkeep.dev, upkeep.doctor, upkeep.forget),
+}
+
+
+@click.group(cls=_Front, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="corpus-audit")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Find out whether texts were in a language model's pretraining data, and how sure anyone can be."""
     # Progress bars of libraries would draw over ours.
     os.environ.setdefault("TQDM_DISABLE", "1")
+    if ctx.invoked_subcommand is None:
+        start.say_what_next()
 
 
-for _command in (
-    demo.demo,
-    auditing.audit,
-    controls.control,
-    controls.study,
-    scoring.score,
-    extraction.extract,
-    scoring.count,
-    listing.detectors,
-    listing.models,
-    listing.benchmarks,
-    published.report,
-    published.sql,
-    published.export,
-    upkeep.init,
-    upkeep.dev,
-    upkeep.forget,
-    upkeep.doctor,
-    conclusions.evaluate,
-    conclusions.power,
-    corpus_tests.canaries,
-    corpus_tests.test,
-    unlearning.compare,
-):
+def _takes_quiet(command: click.Command) -> None:
+    """Give the option --quiet to the command, or to those of its group."""
+    if isinstance(command, click.Group):
+        for one in command.commands.values():
+            _takes_quiet(one)
+    else:
+        command.params.append(
+            click.Option(
+                ["--quiet"],
+                is_flag=True,
+                expose_value=False,
+                callback=_be_quiet,
+                help="Tell no steps and no progress; warnings, errors and results are printed all the same.",
+            )
+        )
+
+
+def _be_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.with_resource(quietly())
+
+
+for _command in itertools.chain.from_iterable(_SECTIONS.values()):
+    _takes_quiet(_command)
     main.add_command(_command)

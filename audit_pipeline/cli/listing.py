@@ -6,15 +6,24 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.shared import data_to_write, json_option, tell_problems, tell_step, whole_configuration
+from audit_pipeline.cli.shared import (
+    PATH,
+    dagster_definitions,
+    data_to_write,
+    json_option,
+    tell_problems,
+    whole_configuration,
+)
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.console import Row, say, show_table, tell
+from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step
 
 if TYPE_CHECKING:
     from audit_pipeline.detectors.detector import Detector
@@ -24,9 +33,10 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @json_option
 def detectors(name: str | None) -> None:
-    """List the detectors, with their needs and costs; or print all about the one called NAME.
+    """List the detectors, or say all about one of them.
 
-    docs/detectors.md has the same pages, and those that are not shipped.
+    The list has what each needs and costs; with NAME, its page is printed. docs/detectors.md has the same pages, and
+    those that are not shipped.
     """
     from audit_pipeline.detectors.page import plain
     from audit_pipeline.detectors.registry import REGISTRY, get
@@ -40,7 +50,7 @@ def detectors(name: str | None) -> None:
         map(_row_of, REGISTRY.values()),
         (
             ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
-            ("paper", "paper"),
+            ("paper", lambda row: row["paper"] + (f" ({row['package']})" if row["package"] else "")),
             ("needs", lambda row: ", ".join(row["needs"])),
             ("passes per text", "forward_tokens"),
             ("own log-probabilities suffice", lambda row: "yes" if row["own_logprobs_suffice"] else "no"),
@@ -52,9 +62,11 @@ def detectors(name: str | None) -> None:
 
 def _row_of(detector: Detector) -> Row:
     from audit_pipeline.detectors.needs import in_words
+    from audit_pipeline.detectors.registry import ORIGINS
 
     return {
         "detector": detector.name,
+        "package": ORIGINS.get(detector.name),
         "on_request": detector.on_request,
         "paper": detector.source,
         "needs": in_words(detector.needs),
@@ -116,14 +128,43 @@ def models() -> None:
 @click.option(
     "--build", "build_name", metavar="NAME", help="Fetch the sources of a benchmark or a family, and build it."
 )
+@click.option(
+    "--export",
+    "export_name",
+    metavar="NAME",
+    help="Write a built benchmark or family as a data set for others: Parquet, a card, Croissant metadata.",
+)
+@click.option("--out", type=PATH, help="The folder for --export: new, empty, or with an earlier export.")
+@click.option(
+    "--push", metavar="OWNER/NAME", help="Send what --export wrote to the hub as this data set, which is made private."
+)
+@click.option(
+    "--with-text",
+    is_flag=True,
+    help="Say that you may hand on the texts although their licence is unknown or not plainly free.",
+)
 @json_option
-def benchmarks(build_name: str | None) -> None:
+def benchmarks(
+    build_name: str | None, export_name: str | None, out: Path | None, push: str | None, with_text: bool
+) -> None:
     """List the configured benchmarks, and any problems.
 
-    They stand in config/benchmarks.yaml; the list says which of them are built.
+    They stand in config/benchmarks.yaml; the list says which of them are built. With --export, write one for others to
+    load (docs/benchmarks/handing-on.md).
     """
     from audit_pipeline.benchmarks.built import read_built
+
+    if export_name is not None:
+        if out is None:
+            raise click.UsageError("--export needs --out FOLDER")
+        if build_name is not None:
+            raise click.UsageError("give either --build or --export: build first, then look at the list, then export")
+        _hand_on(export_name, out, push, with_text=with_text)
+        return
+    if out is not None or push is not None or with_text:
+        raise click.UsageError("--out, --push and --with-text go with --export NAME")
     from audit_pipeline.benchmarks.config import FILE_NAME
+    from audit_pipeline.benchmarks.content import CONTENT_DIGEST
 
     paths = DataPaths.from_environment() if build_name is None else data_to_write()
     config = whole_configuration()
@@ -131,20 +172,21 @@ def benchmarks(build_name: str | None) -> None:
         specs = config.benchmarks_named(build_name)
         tell_problems(config.problems)
 
-        from audit_pipeline.definitions import defs
+        definitions = dagster_definitions()
         from audit_pipeline.operate.dagster.audit import AuditRequest, prepare
 
-        prepare(AuditRequest("", specs), defs(), paths, tell_step)
+        prepare(AuditRequest("", specs), definitions, paths, tell_step)
     tell_problems(config.problems_beside(FILE_NAME))
     rows = []
     for spec in config.benchmarks.values():
         built = paths.benchmark_manifest(spec.name).exists()
-        counts: Mapping[str, int] = {}
+        manifest: Mapping[str, Any] = {}
         try:
-            counts = read_built(paths, spec.name).manifest["counts"] if built else {}
+            manifest = read_built(paths, spec.name).manifest if built else {}
         except DataError as error:
             # It stops itself, and no other.
             tell(str(error), style="yellow")
+        counts = manifest.get("counts", {})
         rows.append(
             {
                 "benchmark": spec.name,
@@ -153,6 +195,7 @@ def benchmarks(build_name: str | None) -> None:
                 "built": built,
                 "members": counts.get("members"),
                 "nonmembers": counts.get("nonmembers"),
+                "content_digest": manifest.get(CONTENT_DIGEST),
                 "description": spec.settings.description,
             }
         )
@@ -169,3 +212,37 @@ def benchmarks(build_name: str | None) -> None:
             ("description", "description"),
         ),
     )
+
+
+def _hand_on(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
+    """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
+    from audit_pipeline.benchmarks.built import read_built
+    from audit_pipeline.handing_on.export import ToHandOn, export, require_licences, require_place
+    from audit_pipeline.handing_on.push import push, require_name, require_token
+    from audit_pipeline.operate.stages.benchmarks import quality_of
+
+    folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
+    config = whole_configuration()
+    built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
+    tell_problems(config.problems)
+    # All that may be refused, before any work.
+    require_place(folder)
+    require_licences(built, with_text=with_text)
+    token = None
+    if hub is not None:
+        require_name(hub)
+        token = require_token()
+    run_id = str(uuid.uuid4())
+    ready = [ToHandOn(one, quality_of(one, paths, run_id)) for one in built]
+    tell_step(f"writing {folder}, and reading it back")
+    done = export(ready, folder, paths, hub=hub, with_text=with_text)
+    show_table(
+        "exported",
+        [{"benchmark": one, "content_digest": digest} for one, digest in done.digests.items()],
+        (("benchmark", "benchmark"), ("content digest", "content_digest")),
+    )
+    say(f"{done.texts:,} texts in {folder}", folder=str(folder), texts=done.texts)
+    if hub is not None and token is not None:
+        tell_step(f"sending it to the hub as {hub}")
+        address = push(folder, hub, token)
+        say(f"On the hub: {address}", address=address)

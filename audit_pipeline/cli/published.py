@@ -20,9 +20,13 @@ import click
 from audit_pipeline.catalogue.data_folder import is_writable, require_writable
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import tell_left_out
-from audit_pipeline.cli.shared import FILE, json_option, tell_step
+from audit_pipeline.cli.shared import (
+    FILE,
+    dagster_definitions,
+    json_option,
+)
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.console import answers_in_json, say, show_table, tell
+from audit_pipeline.operate.console import answers_in_json, say, show_table, tell, tell_step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,26 +39,43 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Quote no audited text in report and warehouse; set CORPUS_AUDIT_NO_TEXT to make that the default.",
 )
-def report(open_it: bool, no_text: bool) -> None:
-    """Rebuild the warehouse and the report."""
+@click.option(
+    "--rebuild",
+    is_flag=True,
+    help="Load every file again and compare it with its digest, not only the files that have changed.",
+)
+def report(open_it: bool, no_text: bool, rebuild: bool) -> None:
+    """Bring the warehouse and the report up to date."""
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and not is_writable(paths.root):
         tell(f"{paths.root} cannot be written: the report shown is the last one built")
-        _open(paths)
+        open_in_browser(paths)
         return
     require_writable(paths.root)
-    from audit_pipeline.definitions import defs
+    definitions = dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
 
     include_text = not no_text and texts_are_quoted()
-    publish(defs(), paths, tell_step, include_text=include_text)
+    publish(definitions, paths, tell_step, include_text=include_text, everything=rebuild)
     tell_left_out(paths)
+    _say_built(paths)
     say(f"Report: {paths.report}")
     if open_it:
-        _open(paths)
+        open_in_browser(paths)
 
 
-def _open(paths: DataPaths) -> None:
+def _say_built(paths: DataPaths) -> None:
+    from audit_pipeline.warehouse.carry import last_build
+
+    built = last_build(paths)
+    if built is not None:
+        loaded, carried = built.files_loaded, built.files_carried_over
+        words = f"Warehouse: {loaded:,} files loaded, {carried:,} that have not changed carried over"
+        say(words, files_loaded=loaded, files_carried_over=carried)
+
+
+def open_in_browser(paths: DataPaths) -> None:
+    """Open the report in the user's browser."""
     webbrowser.open(paths.report.as_uri())
 
 

@@ -24,14 +24,20 @@ from audit_pipeline.cli.shared import (
     engine_options,
     json_option,
     limits_options,
-    loader,
     model_named,
-    model_to_run,
     sides,
-    tell_step,
     with_interval,
 )
-from audit_pipeline.operate.console import answers_in_json, say, show_table, tell, tell_skipped
+from audit_pipeline.operate.console import (
+    answers_in_json,
+    mention,
+    say,
+    show_table,
+    tell,
+    tell_progress,
+    tell_skipped,
+    tell_step,
+)
 
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
@@ -147,39 +153,33 @@ def score(
     texts = _opened(file, text_column, label_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.
-    from audit_pipeline.models.load import with_overrides
     from audit_pipeline.operate.progress import file_bar
-    from audit_pipeline.scoring.file import ProgressListener, score_file
-    from audit_pipeline.scoring.needs.provider import UserInputs
+    from audit_pipeline.scoring.asked import ScoringRequest, score_as_asked
+    from audit_pipeline.scoring.file import ProgressListener
 
-    entry = with_overrides(configured, dtype=dtype, start_token_policy=policy, reference_model=reference_model)
-    beside = UserInputs(
+    asked = ScoringRequest(
+        selection,
+        named=names or (),
+        overrides=overrides,
+        start_token_policy=policy,
+        dtype=dtype,
+        device=device,
+        reference_model=reference_model,
         frequencies=frequencies,
         known=known,
-        asked_for={need for one, _ in selection if one.name in {*(names or ()), *overrides} for need in one.needs},
         proposer=proposer,
         seed=seed,
-        device=device,
+        limits=limits,
+        engine=engine,
+        label_column=label_column,
     )
-    tokenized, endpoints = model_to_run(entry, paths, limits)
-
-    with file_bar(entry.name) as on_progress:
-        scores = score_file(
-            texts,
-            out,
-            tokenized,
-            selection,
-            paths,
-            loader(paths, device, endpoints, engine),
-            beside=beside,
-            label_column=label_column,
-            overrides=overrides,
-            listener=ProgressListener(tell_step, on_progress),
-        )
+    with file_bar(configured.name) as on_progress:
+        listener = ProgressListener(tell_step, tell_progress, on_progress)
+        scores = score_as_asked(asked, configured, texts, out, paths, listener)
     tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
-    tell(f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}")
+    mention(f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}")
     if not scores.labelled.has_column and _is_given("label_column"):
         tell(f"no row has the column '{label_column}', so there is no AUROC")
     _show_separation(scores)
@@ -301,6 +301,9 @@ def count(
         tell_step(note)
     model = load_tokenizer(configured, DataPaths.from_environment())
     limits = CountLimits(max_tokens_per_document=max_tokens_per_document)
-    counted = count_to_file(model, corpus, out, text_column, limits=limits)
+    tell_step(f"counting tokens of {corpus}")
+    counted = count_to_file(
+        model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: tell_progress(so_far.in_words)
+    )
     tell_skipped(counted.skipped, counted.skipped_rows)
     say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")

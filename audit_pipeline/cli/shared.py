@@ -6,8 +6,8 @@ printing itself (operate/console.py).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -17,16 +17,17 @@ from audit_pipeline.catalogue.data_folder import require_writable
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster.engine import EngineName
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.operate.console import Row, answering, say, tell
+from audit_pipeline.operate.console import Row, answering, say, tell, tell_step, telling_what_takes_long
 
 if TYPE_CHECKING:
+    import dagster as dg
+
     from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.config.whole import Configuration
-    from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
-    from audit_pipeline.token_statistics.backend import Backend, BackendOf
+    from audit_pipeline.token_statistics.backend import BackendOf
 
 _TOLD = "audit_pipeline.problems_told"
 
@@ -45,7 +46,7 @@ def json_option(command: Callable[..., None]) -> Callable[..., None]:
     """The option --json: what the command says on standard output, as one JSON document."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
-    @functools.wraps(command)
+    @wraps(command)
     def run(*arguments: Any, as_json: bool, **options: Any) -> None:
         with answering(as_json=as_json):
             command(*arguments, **options)
@@ -66,7 +67,7 @@ def limits_options(command: Callable[..., None]) -> Callable[..., None]:
         type=click.FloatRange(min=0, min_open=True),
         help="The most that they may cost, by the prices in their entries.",
     )
-    @functools.wraps(command)
+    @wraps(command)
     def run(*arguments: Any, max_tokens: int | None, max_cost: float | None, **options: Any) -> None:
         from audit_pipeline.endpoints.limits import Limits
 
@@ -87,7 +88,7 @@ def engine_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--workers", type=click.IntRange(min=1), help="How many workers of Ray. Default: one a GPU, else one a node."
     )
-    @functools.wraps(command)
+    @wraps(command)
     def run(*arguments: Any, name: str | None, workers: int | None, **options: Any) -> None:
         from audit_pipeline.cluster.engine import chosen_engine
 
@@ -101,11 +102,6 @@ def data_to_write() -> DataPaths:
     paths = DataPaths.from_environment()
     require_writable(paths.root)
     return paths
-
-
-def tell_step(what: str) -> None:
-    """One step of a longer piece of work, on standard error."""
-    tell(f"• {what}")
 
 
 def detector_and_setting(row: Row) -> str:
@@ -126,23 +122,12 @@ def with_interval(row: Row, metric: str) -> str:
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def loader(paths: DataPaths, device: str | None, endpoints: Endpoints, engine: Engine | None = None) -> BackendOf:
-    """What loads a model where something of it is not in the cache; torch is imported then, and not before.
-
-    ``endpoints`` are those that the command asks. ``engine`` None: as the environment says.
-    """
-
-    def load(wanted: TokenizedModel) -> Backend:
-        from audit_pipeline.cluster.engine import chosen_engine
-        from audit_pipeline.token_statistics.backends import open_backend
-
-        if wanted.entry.endpoint is None:
-            tell_step(f"loading {wanted.entry.name}")
-        ready = open_backend(wanted, paths, device, tell_step, endpoints, engine or chosen_engine())
-        tell_step(f"{wanted.entry.name}: {ready.described}")
-        return ready
-
-    return load
+def rate_with_interval(row: Row, metric: str) -> str:
+    """A rate of a row with its interval, in percent."""
+    value, low, high = row[metric], row[f"{metric}_low"], row[f"{metric}_high"]
+    if value is None:
+        return "not defined"
+    return f"{value:.0%}" if low is None or high is None else f"{value:.0%} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
 def say_fit(model: TokenizedModel, device: str | None) -> None:
@@ -154,18 +139,12 @@ def say_fit(model: TokenizedModel, device: str | None) -> None:
     say(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
 
 
-def one_at_a_time(load: BackendOf) -> BackendOf:
-    """What gives the model that it loaded last again without loading it; one is in memory at a time."""
-    held: dict[str, Backend] = {}
+def dagster_definitions() -> dg.Definitions:
+    """Everything that Dagster runs; loading it takes seconds, so a terminal says so."""
+    with telling_what_takes_long("starting Dagster"):
+        from audit_pipeline.definitions import defs
 
-    def backend_of(model: TokenizedModel) -> Backend:
-        name = model.identity.model_fingerprint
-        if name not in held:
-            held.clear()
-            held[name] = load(model)
-        return held[name]
-
-    return backend_of
+        return defs()
 
 
 def whole_configuration() -> Configuration:
@@ -185,16 +164,27 @@ def model_named(given: str) -> ModelEntry:
     return entry
 
 
-def model_to_run(entry: ModelEntry, paths: DataPaths, limits: Limits) -> tuple[TokenizedModel, Endpoints]:
-    """The model, for running it, and the endpoints that the command asks: one behind an interface is asked first
-    whether it is still the one that it was.
+def ready_to_run(
+    entry: ModelEntry,
+    paths: DataPaths,
+    limits: Limits,
+    device: str | None,
+    engine: Engine | None = None,
+    *,
+    ask: bool = True,
+) -> tuple[TokenizedModel, BackendOf]:
+    """The model, and what makes it ready; ``ask``: one behind an interface is asked first whether it is still the one
+    that it was.
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
     from audit_pipeline.endpoints.in_use import Endpoints
+    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.token_statistics.backends import loader
 
     endpoints = Endpoints(limits.for_model(entry))
-    return endpoints.load(entry, paths, tell_step), endpoints
+    model = endpoints.load(entry, paths, tell_step) if ask else load_tokenizer(entry, paths)
+    return model, loader(paths, device, endpoints, engine, tell_step)
 
 
 def tell_problems(problems: Iterable[Problem]) -> None:

@@ -17,9 +17,14 @@ import click
 from audit_pipeline.catalogue.contracts import EXAMPLES
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.store import partitions
-from audit_pipeline.cli.shared import data_to_write, json_option, model_named, tell_step
+from audit_pipeline.cli.shared import (
+    dagster_definitions,
+    data_to_write,
+    json_option,
+    model_named,
+)
 from audit_pipeline.config.hints import only_partition
-from audit_pipeline.operate.console import Row, say, show_table, tell
+from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.built import BuiltBenchmark
@@ -54,7 +59,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
     own = _built(forget, paths)
     held_out = own if holdout is None else _built(holdout, paths)
 
-    from audit_pipeline.definitions import defs
+    definitions = dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
     from audit_pipeline.unlearning import compare as unlearning
     from audit_pipeline.unlearning.conclusion import conclude
@@ -65,7 +70,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
     if done.left_out:
         tell(f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out")
     unlearning.keep(done, paths, run_id=f"compare-{uuid.uuid4()}")
-    publish(defs(), paths, tell_step, include_text=texts_are_quoted())
+    publish(definitions, paths, tell_step, include_text=texts_are_quoted())
     _show(done.findings)
     rows = [asdict(one) for one in done.findings]
     found = conclude(rows, before=first.entry.name, after=second.entry.name)

@@ -16,8 +16,12 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.library_output import release_standard_error
-from audit_pipeline.cli.shared import data_to_write, json_option, tell_step
-from audit_pipeline.operate.console import Row, say, show_table, tell, telling_what_takes_long, visible
+from audit_pipeline.cli.shared import (
+    dagster_definitions,
+    data_to_write,
+    json_option,
+)
+from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step, telling_what_takes_long, visible
 
 if TYPE_CHECKING:
     from audit_pipeline.operate.dagster.forgetting import Forgotten
@@ -50,17 +54,22 @@ def init(folder: Path) -> None:
     show_default=True,
     help="Address to listen on; anything but loopback opens the UI to the network.",
 )
+@click.option("--weekly", is_flag=True, help="Switch the schedule of the weekly audit on, as long as this runs.")
 @click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port of the UI.")
-def dev(host: str, port: int) -> None:
+def dev(host: str, port: int, weekly: bool) -> None:
     """Start the Dagster UI and its daemon on this machine."""
     paths = data_to_write()
     from audit_pipeline.catalogue.paths import config_dir, workspace_file
     from audit_pipeline.operate.dagster.in_process import dagster_home, mark_dead_runs_failed, open_instance
+    from audit_pipeline.operate.dagster.schedules import WEEKLY_IS_ON
 
     with open_instance(paths) as instance:
         for run_id in mark_dead_runs_failed(instance):
             tell(f"run {run_id} is marked failed: the process that ran it is gone")
     tell(f"Dagster UI on http://{host}:{port}  (DAGSTER_HOME {dagster_home(paths)}; Ctrl-C ends it)")
+    if weekly:
+        os.environ[WEEKLY_IS_ON] = "1"
+        tell("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), str(paths.root)
     dagster = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace_file()), "-h", host, "-p", str(port)]
@@ -85,15 +94,15 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
     paths = data_to_write()
-    from audit_pipeline.definitions import defs
+    definitions = dagster_definitions()
     from audit_pipeline.operate.dagster import forgetting
     from audit_pipeline.operate.removal import RemovalTarget
 
     target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
     if dry_run:
-        _show_forgotten(forgetting.plan_to_forget(target, defs(), paths), dry_run=True)
+        _show_forgotten(forgetting.plan_to_forget(target, definitions, paths), dry_run=True)
     else:
-        _show_forgotten(forgetting.forget(target, defs(), paths, tell_step), dry_run=False)
+        _show_forgotten(forgetting.forget(target, definitions, paths, tell_step), dry_run=False)
 
 
 def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:

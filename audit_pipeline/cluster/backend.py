@@ -12,6 +12,7 @@ from functools import cached_property
 
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.working_copy import bring, named_data
 from audit_pipeline.cluster.dispatch import Clocks, Crew
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster, RayPool, Room, cluster, room_for
@@ -78,7 +79,7 @@ class RayBackend:
             entry,
             self._model.identity,
             dict(package_versions()),
-            DataPaths(self._paths.root.absolute()),
+            named_data(self._paths.root.absolute()),
             self._device or ("cuda" if room.gpus else "cpu"),
             room.cpus,
         )
@@ -116,3 +117,6 @@ class RayBackend:
         for shard, summary in hired.crew.run(shards_of(work, hired.room.workers, most)):
             self.branch_tokens_run += summary.branch_tokens
             yield [Done(window, None, None, written=True) for window in shard.windows]
+        for kind in frozenset().union(*work.prepared.missing):
+            # Workers of other machines have other working copies of a bucket.
+            bring(self._paths.token_statistics(kind, self._model.identity.model_fingerprint))

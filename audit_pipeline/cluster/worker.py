@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.working_copy import data_root
 from audit_pipeline.cluster.faults import kept_whole
 from audit_pipeline.errors import ClusterError
 from audit_pipeline.models.config import ModelEntry
@@ -22,12 +23,13 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend, Work
+    from audit_pipeline.token_statistics.kept import Caches
     from audit_pipeline.token_statistics.run import RunSummary
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Which model a worker holds, where its data folder lies, and what it computes with.
+    """Which model a worker holds, its data folder (a path, or a bucket's address), and what it computes with.
 
     ``identity`` and ``versions`` are those of the process that asks: a worker that has others would write other
     numbers under the same keys, and refuses.
@@ -36,7 +38,7 @@ class Assignment:
     entry: ModelEntry
     identity: ModelIdentity
     versions: Mapping[str, str]
-    paths: DataPaths
+    data: str
     device: str
     threads: int
 
@@ -46,7 +48,7 @@ class Worker:
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
-        self._held: tuple[TokenizedModel, Backend] | None = None
+        self._held: tuple[TokenizedModel, Backend, Caches] | None = None
 
     def placed(self) -> None:
         """Answer: a process that can has been given room."""
@@ -65,12 +67,14 @@ class Worker:
         # Read when torch is loaded, which nothing has done in this process yet.
         os.environ["OMP_NUM_THREADS"] = str(asked.threads)
         _require_same("packages", asked.versions, package_versions())
-        model = load_tokenizer(asked.entry, asked.paths)
+        paths = DataPaths(data_root(asked.data))
+        model = load_tokenizer(asked.entry, paths)
         _require_same(f"files of {asked.entry.name}", vars(asked.identity), vars(model.identity))
         from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
+        from audit_pipeline.token_statistics.kept import Caches  # noqa: PLC0415
 
-        backend = open_backend(model, asked.paths, asked.device)
-        self._held = model, backend
+        backend = open_backend(model, paths, asked.device)
+        self._held = model, backend, Caches(paths, only_written=True)
         return f"process {os.getpid()} on {socket.gethostname()}, {backend.described}"
 
     def run(self, work: Work) -> RunSummary:
@@ -86,11 +90,11 @@ class Worker:
         from audit_pipeline.token_statistics.run import run_prepared  # noqa: PLC0415
 
         assert self._held is not None, "prepare comes first"
-        model, backend = self._held
+        model, backend, caches = self._held
         return run_prepared(
             model,
             work.prepared,
-            caches_of(model, self._assignment.paths, sorted(frozenset().union(*work.prepared.missing))),
+            caches_of(model, caches, sorted(frozenset().union(*work.prepared.missing))),
             lambda: backend,
             modes=work.modes,
             branch_steps=work.steps,

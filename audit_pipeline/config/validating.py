@@ -61,10 +61,16 @@ def beside(folder: Path, path: Path) -> Path:
 
 
 def beside_paths(folder: Path, settings: M) -> M:
-    """``settings`` with every path of theirs counted from ``folder``, as :func:`beside`."""
-    return settings.model_copy(
-        update={key: beside(folder, value) for key, value in settings if isinstance(value, Path)}
-    )
+    """``settings`` with every path of theirs, in lists and mappings too, counted from ``folder`` as :func:`beside`."""
+
+    def counted(value: Any) -> Any:
+        if isinstance(value, Path):
+            return beside(folder, value)
+        if isinstance(value, tuple):
+            return tuple(map(counted, value))
+        return {key: counted(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+
+    return settings.model_copy(update={key: counted(value) for key, value in settings})
 
 
 def shown(value: object) -> str:

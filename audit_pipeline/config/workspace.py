@@ -7,6 +7,7 @@ What belongs here: which files there are and where they are copied from. What do
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from audit_pipeline.catalogue.paths import DEFAULTS, WORKSPACE_FILE
@@ -18,8 +19,16 @@ _OWNER_ALONE = 0o700
 _NOT_TO_BE_COMMITTED = "*\n!.gitignore\n!README.md\n"
 
 
-def lay_out(folder: Path) -> list[Path]:
+def default_head(name: str, key: str) -> str:
+    """What a file of the default configuration says of its keys: the comments before its one ``key``."""
+    text = (DEFAULTS / _CONFIG / name).read_text(encoding="utf-8")
+    return text[: text.index(f"\n{key}:") + 1]
+
+
+def lay_out(folder: Path, config: Mapping[str, str] | None = None) -> list[Path]:
     """Make ``folder`` a workspace with the default configuration; returns what was made, in the order of interest.
+
+    ``config`` are files of the configuration that take the place of default ones: name -> text.
 
     Raises ConfigError, with nothing made, where any of it is there already.
     """
@@ -34,6 +43,8 @@ def lay_out(folder: Path) -> list[Path]:
         ignore=shutil.ignore_patterns("*.proposed.yaml"),
         copy_function=shutil.copyfile,
     )
+    for name, text in (config or {}).items():
+        (folder / _CONFIG / name).write_text(text, encoding="utf-8")
     (folder / _DATA).mkdir(mode=_OWNER_ALONE)
     shutil.copyfile(DEFAULTS / _DATA / _README, folder / _DATA / _README)
     (folder / _DATA / ".gitignore").write_text(_NOT_TO_BE_COMMITTED, encoding="utf-8")

@@ -10,7 +10,6 @@ one version or the whole of another, and a run that dies leaves the pointer wher
 from __future__ import annotations
 
 import math
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.lineage import LineageStep, package_versions, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.working_copy import keep_folder, remove, remove_folder
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.current import control_version, documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
@@ -94,7 +94,7 @@ def build_control(
         return ControlReport(entry, version, folder, manifest, trained=False)
 
     # What is there is damaged, or a run died over it.
-    (folder / MANIFEST).unlink(missing_ok=True)
+    remove(folder / MANIFEST)
     texts = draw_texts(documents, entry)
     manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, tell=tell)
     manifest = {
@@ -113,6 +113,7 @@ def build_control(
         data_version=version,
         upstream={f"documents/{name}": one for name, one in versions.items()},
     )
+    keep_folder(folder)
     # Last of the folder's files: it says that the folder is whole.
     write_json(folder / MANIFEST, manifest)
     _point(entry.name, version, paths)
@@ -235,4 +236,4 @@ def _point(name: str, version: str, paths: DataPaths) -> None:
 def _remove_others(name: str, version: str, paths: DataPaths) -> None:
     for folder in paths.control_pointer(name).parent.iterdir():
         if folder.is_dir() and folder.name != version:
-            shutil.rmtree(folder)
+            remove_folder(folder)

@@ -51,13 +51,15 @@ _LARGEST_MEAN = 700
 class Architecture(StrictSettings):
     """A model that is trained from nothing. Sizes are those of transformers' configurations of the family."""
 
-    family: Literal["llama", "gpt_neox"] = "llama"
-    hidden_size: AtLeastOne = 128
-    layers: Annotated[AtLeastOne, Field(le=_MOST_LAYERS)] = 4
-    heads: AtLeastOne = 4
-    intermediate_size: AtLeastOne = 384
-    context: AtLeastOne = 512
-    vocabulary: Annotated[int, Field(ge=300, strict=True)] = 4096
+    family: Literal["llama", "gpt_neox"] = Field(default="llama", description="whose architecture it is")
+    hidden_size: AtLeastOne = Field(default=128, description="width of a layer; a multiple of twice the heads")
+    layers: Annotated[AtLeastOne, Field(le=_MOST_LAYERS)] = Field(default=4, description="how many layers")
+    heads: AtLeastOne = Field(default=4, description="attention heads of a layer")
+    intermediate_size: AtLeastOne = Field(default=384, description="width inside a layer's feed-forward part")
+    context: AtLeastOne = Field(default=512, description="tokens that it reads at once")
+    vocabulary: Annotated[int, Field(ge=300, strict=True)] = Field(
+        default=4096, description="tokens that its tokenizer has"
+    )
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
@@ -85,24 +87,39 @@ class ControlEntry(StrictSettings):
     """One control: its corpus, how its texts are drawn, and how its two models are trained."""
 
     name: Name
-    description: Text
-    sources: Annotated[tuple[Text, ...], Field(min_length=1)]
-    words: AtLeastOne = 64
-    unit: UnitName = "whitespace"
-    randomise: Literal["window", "document"] = "window"
-    members: AtLeastOne
-    held_out: AtLeastOne
-    surrounding: Count = 0
-    occurrences: Occurrences = 1.0
-    draw: Literal["fixed", "poisson"] = "fixed"
-    epochs: AtLeastOne = 1
-    learning_rate: Positive = 3e-3
-    batch_size: AtLeastOne = 16
+    description: Text = Field(description="what the control is, for people")
+    sources: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
+        description="sources (config/sources.yaml) whose documents are the corpus"
+    )
+    words: AtLeastOne = Field(default=64, description="length of a text")
+    unit: UnitName = Field(
+        default="whitespace",
+        description="what counts as a word: whitespace divides words; jieba, for Chinese, segments the text",
+    )
+    randomise: Literal["window", "document"] = Field(
+        default="window",
+        description="window: each text's role is drawn by itself; document: one role for a document with all its texts",
+    )
+    members: AtLeastOne = Field(description="how many texts the model is trained on")
+    held_out: AtLeastOne = Field(description="how many texts are kept from both models")
+    surrounding: Count = Field(default=0, description="how many other texts both models are trained on, once per epoch")
+    occurrences: Occurrences = Field(
+        default=1.0, description="how often a member is trained on in an epoch; of a list, chance gives each member one"
+    )
+    draw: Literal["fixed", "poisson"] = Field(
+        default="fixed",
+        description="fixed: occurrences is that number; poisson: it is the mean of a random number (0 times: held out)",
+    )
+    epochs: AtLeastOne = Field(default=1, description="how often the model is trained on all its texts")
+    learning_rate: Positive = Field(default=3e-3, description="of AdamW, constant")
+    batch_size: AtLeastOne = Field(default=16, description="texts of one step")
     base: Text | None = Field(
         default=None, description="a model to train on from; None: the architecture, from nothing"
     )
-    architecture: Architecture = Architecture()
-    seed: Seed
+    architecture: Architecture = Field(
+        default=Architecture(), description="the model that is trained where there is no base"
+    )
+    seed: Seed = Field(description="every random choice follows from it")
 
     @model_validator(mode="after")
     def _occurrences_of_the_draw(self) -> Self:
@@ -174,11 +191,15 @@ class StudyEntry(StrictSettings):
     """One study: a control trained again with one setting at each of its values, the others as they are, and seeds."""
 
     name: Name
-    description: Text
-    control: Name
-    vary: Annotated[dict[Text, tuple[float | int | str, ...]], Field(min_length=1)]
-    seeds: AtLeastOne = 1
-    detectors: Annotated[tuple[Text, ...], Field(min_length=1)] = ("loss", "min_k", "min_k_plus_plus")
+    description: Text = Field(description="what the study is, for people")
+    control: Name = Field(description="the control that is trained again")
+    vary: Annotated[dict[Text, tuple[float | int | str, ...]], Field(min_length=1)] = Field(
+        description="settings of the control, each with the values that it is given in turn"
+    )
+    seeds: AtLeastOne = Field(default=1, description="how many times each is trained, with another seed")
+    detectors: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
+        default=("loss", "min_k", "min_k_plus_plus"), description="the detectors whose results are compared"
+    )
 
     @model_validator(mode="after")
     def _ends_some_day(self) -> Self:

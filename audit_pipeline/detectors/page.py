@@ -54,14 +54,14 @@ def markdown(detector: Detector) -> str:
     """A detector's page, of level 3."""
     parts = [
         f"### {detector.name}",
-        _escaped(_sentence(detector.summary)),
+        escaped(_sentence(detector.summary)),
         "\n".join(["```text", *textwrap.wrap(detector.equation, _WIDTH, break_on_hyphens=False), "```"]),
-        table(["", ""], ([head, _escaped(words)] for head, words in facts(detector).items())),
+        table(["", ""], ([head, escaped(words)] for head, words in facts(detector).items())),
     ]
     if detector.parameters:
-        rows = ([name, *map(_escaped, said)] for name, said in _parameters(detector))
+        rows = ([name, *map(escaped, said)] for name, said in _parameters(detector))
         parts.append(table(["parameter", "default", "with `--grid`", "takes", "meaning"], rows))
-    parts += (f"**{head}.** {_escaped(words)}" for head, words in prose(detector).items())
+    parts += (f"**{head}.** {escaped(words)}" for head, words in prose(detector).items())
     return "\n\n".join(parts)
 
 
@@ -70,8 +70,8 @@ def overview(detectors: Iterable[Detector]) -> str:
     rows = (
         [
             f"[{one.name}](#{one.name})" + (" (on request)" if one.on_request else ""),
-            _escaped(one.passes),
-            _escaped(", ".join(need for need in _needs(one) if need != OWN_PASS) or _NO_NEED),
+            escaped(one.passes),
+            escaped(", ".join(need for need in _needs(one) if need != OWN_PASS) or _NO_NEED),
             "yes" if one.own_logprobs_suffice else "no",
         ]
         for one in detectors
@@ -139,7 +139,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _escaped(words: str) -> str:
+def escaped(words: str) -> str:
     """Text in Markdown as it is: no bar ends a cell, nothing is a tag or an emphasis."""
     for character in "|*<":
         words = words.replace(character, f"\\{character}")

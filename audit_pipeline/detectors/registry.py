@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline import detectors
 from audit_pipeline.catalogue.contracts import SCORES, canonical_json
+from audit_pipeline.config.brought import with_brought
 from audit_pipeline.config.by_module import by_name
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
@@ -34,7 +35,13 @@ def _modules() -> list[pkgutil.ModuleInfo]:
     return [one for one in pkgutil.iter_modules(detectors.__path__) if f"{detectors.__name__}.{one.name}" != __name__]
 
 
-REGISTRY: Mapping[str, Detector] = _found()
+_ALL = with_brought(_found(), "corpus_audit.detectors", Detector, lambda one: one.name)
+REGISTRY: Mapping[str, Detector] = _ALL.found
+ORIGINS: Mapping[str, str] = _ALL.origins
+"""The package, as ``package==1.0``, of each detector that an installed package brings."""
+
+BROUGHT_BY: tuple[str, ...] = _ALL.packages
+"""These packages: with another version of one of them, scores are others."""
 
 ONE_PASS: Mapping[str, Detector] = {name: one for name, one in REGISTRY.items() if not one.needs}
 """Those that read nothing but a text's own pass."""

@@ -111,6 +111,15 @@ def q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
     return np.asarray(false_discovery_control(values, method=method)) if len(values) else values
 
 
+def held_out_needs(tested: int, standing_out: int, level: float, factor: float = 1.0) -> int:
+    """The fewest calibration groups with which ``standing_out`` of ``tested`` groups can have a q-value of ``level``.
+
+    Each of them has the smallest p-value there can be then. ``factor``: by how much other q-values than Benjamini and
+    Hochberg's exceed those.
+    """
+    return math.ceil(factor * tested / (level * standing_out) - 1e-9) - 1
+
+
 def ledger_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
     """Benjamini-Yekutieli over all tests of all ``families`` (one per detector that was tried), family by family.
 

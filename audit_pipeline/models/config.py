@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.paths import partition_problem
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
-from audit_pipeline.config.validating import StrictSettings, beside, validated
+from audit_pipeline.config.validating import StrictSettings, Text, beside, validated
 from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import ModelError
 
@@ -39,7 +39,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 class InstalledFile(StrictSettings):
     """A model file that an installed Python package carries; the package is never imported."""
 
-    distribution: str
+    distribution: str = Field(description="the installed package's name")
     file: str = Field(description="name of the file inside the package, a .gguf")
 
 
@@ -47,7 +47,7 @@ class TrainedHere(StrictSettings):
     """A model of a control (config/controls.yaml): the one that is exposed to the members, or the other (role twin)."""
 
     name: str = Field(description="the control")
-    role: Role
+    role: Role = Field(description="exposed: was trained on the members; twin: was trained on other texts")
 
 
 class Endpoint(StrictSettings):
@@ -65,7 +65,9 @@ class Endpoint(StrictSettings):
     )
     moments: bool = Field(default=False, description="vllm alone: the server runs the plugin corpus-audit-vllm")
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(default=8, description="requests at a time")
-    timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
+    timeout_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=120.0, description="how long an answer is waited for"
+    )
     price_per_million: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="price of a million tokens that are sent"
     )
@@ -126,36 +128,46 @@ class ModelEntry(StrictSettings):
     """One model: where it comes from and how its texts are scored."""
 
     name: str
+    title: Text | None = Field(default=None, description="its name for people, in reports; None: the entry's own")
     backend: Backend = Field(default="transformers", description="what runs the model: transformers, or openai")
     endpoint: Endpoint | None = Field(
         default=None, description="with backend: openai; hub, path or package then say where its tokenizer is"
     )
-    hub: str | None = None
-    path: Path | None = None
-    package: InstalledFile | None = None
-    control: TrainedHere | None = None
+    hub: str | None = Field(default=None, description="a model of the hub (owner/name)")
+    path: Path | None = Field(
+        default=None, description="a folder or a .gguf file; a relative path counts from this file's folder"
+    )
+    package: InstalledFile | None = Field(default=None, description="a model file inside an installed Python package")
+    control: TrainedHere | None = Field(default=None, description="a model that is trained here (controls.yaml)")
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
-    dtype: Dtype = "float32"
+    dtype: Dtype = Field(default="float32", description="of the pass; statistics are always reduced in float32")
     attention: Attention = Field(default="sdpa", description="sdpa where the architecture has it, else eager")
     start_token: str | None = Field(default=None, description="None: the family's default, else bos, else eos")
-    start_token_policy: StartTokenPolicy = "always"
+    start_token_policy: StartTokenPolicy = Field(
+        default="always",
+        description="always: one start token in front, every token is scored; tokenizer: as the tokenizer does it",
+    )
     window: Annotated[int, Field(ge=2)] | None = Field(
         default=None, description="tokens per pass; None: the context length"
     )
     stride: Annotated[int, Field(ge=1)] | None = Field(default=None, description="None: half a window")
-    release_date: date | None = None
-    training_cutoff: date | None = None
+    release_date: date | None = Field(default=None, description="the day on which the model was published")
+    training_cutoff: date | None = Field(
+        default=None, description="the last day of its training data, where its makers say so"
+    )
     reference_model: str | None = Field(default=None, description="for the detector reference")
     reference_corpus: str | None = Field(
         default="sotu", description="in references.yaml, for dc_pdd; of the language of the texts"
     )
-    licence: str | None = None
-    trust_remote_code: bool = False
+    licence: str | None = Field(default=None, description="of the model")
+    trust_remote_code: bool = Field(
+        default=False, description="run code that comes with the model: only where you have read it"
+    )
     devices: Literal["auto"] | None = Field(default=None, description="auto: layers on all there are; None: one device")
     tensor_parallel: Annotated[int, Field(ge=2)] | None = Field(
         default=None, description="every layer divided over so many devices"
     )
-    notes: str | None = None
+    notes: str | None = Field(default=None, description="whatever a reader should know")
 
     @property
     def division(self) -> str | None:

@@ -14,7 +14,7 @@ from audit_pipeline.models.locate import locate
 # What is known of a model changes what is written about it, and no number. On several devices it is the same model:
 # sums are made in another order there, as in another batch or on another processor.
 _CHANGES_NO_NUMBER = {
-    **dict.fromkeys(["name", "path", "release_date", "training_cutoff", "licence", "notes"], True),
+    **dict.fromkeys(["name", "title", "path", "release_date", "training_cutoff", "licence", "notes"], True),
     **dict.fromkeys(["devices", "tensor_parallel"], True),
     "endpoint": {"key_env", "concurrency", "timeout_seconds", "price_per_million", "max_tokens", "max_cost"},
 }

@@ -1,7 +1,10 @@
 """What the command line prints, and where.
 
-What belongs here: standard output and error as commands use them, tables, the same as JSON, and keeping a terminal from
-obeying what a file holds. What does not: what is said (cli/).
+What belongs here: standard output and error as commands use them, tables, the same as JSON, the step that a command is
+at, and keeping a terminal from obeying what a file holds. What does not: what is said (cli/), bars (progress.py).
+
+Results go to standard output, all else to standard error. Only a terminal is drawn on, and coloured where NO_COLOR is
+not set; a pipe gets plain lines.
 """
 
 from __future__ import annotations
@@ -18,19 +21,24 @@ from typing import Any, Protocol
 
 import click
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 # No emoji codes: what is shown is other people's text, paths and SQL.
 OUT = Console(emoji=False)
 TELL = Console(stderr=True, emoji=False)
 _NAMED_SKIPS = 5
 _PATIENCE, _TOLD_EVERY = 2.0, 15.0
+_TURNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 Row = Mapping[str, Any]
 Columns = Sequence[tuple[str, str | Callable[[Row], object]]]
 
 _document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=None)
 """What a command that was asked for JSON has said so far."""
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+"""Whether the command was asked to tell no steps and no progress."""
 
 
 class SkippedRow(Protocol):
@@ -63,9 +71,31 @@ def answering(*, as_json: bool) -> Iterator[None]:
         finished = True
     finally:
         _document.reset(token)
+        end_step()
         if finished or document:
             # Characters beyond ASCII escaped: a terminal obeys some of them, and not every pipe can take them.
             click.echo(json.dumps(_plain(document), indent=2, allow_nan=False))
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Within the block no steps and no progress are told; warnings, errors and results are."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def is_quiet() -> bool:
+    """Whether the command that runs was asked to tell no steps and no progress."""
+    return _quiet.get()
+
+
+def draws() -> bool:
+    """Whether standard error is a terminal that can be drawn on, and the user wants to see progress there."""
+    # A notebook counts as a terminal, and would want widgets.
+    return TELL.is_terminal and not (TELL.is_dumb_terminal or TELL.is_jupyter or is_quiet())
 
 
 def answers_in_json() -> bool:
@@ -77,11 +107,12 @@ def say(words: str, **facts: object) -> None:
     """Words on standard output, as they are; or ``facts``, which hold the same, in the JSON document."""
     document = _document.get()
     if document is None:
+        end_step()
         OUT.print(words, markup=False, highlight=False, soft_wrap=True)
     elif facts:
         _add(document, facts)
     elif words.strip():
-        tell(words.strip())
+        mention(words.strip())
 
 
 def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
@@ -94,6 +125,7 @@ def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
     if document is not None:
         _add(document, {name: rows})
         return
+    end_step()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head, _ in columns:
         table.add_column(head, overflow="fold")
@@ -109,25 +141,120 @@ def tell(words: str, style: str | None = None) -> None:
     TELL.print(visible(words), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def mention(words: str) -> None:
+    """As :func:`tell`, what a user may want to know and who asked for quiet does not."""
+    if not is_quiet():
+        tell(words)
+
+
+class _Step:
+    """What is being done: on a terminal a line with the seconds that it has taken, below all that is told, from two
+    seconds on; where that is not drawn, how far it is, now and then."""
+
+    def __init__(self, doing: str | None = None) -> None:
+        self._doing = doing
+        self._how_far = ""
+        self._began = time.monotonic()
+        self._told = self._began - _TOLD_EVERY + _PATIENCE
+        # Standard output stays what it is: it may be a document, or another terminal.
+        self._live = Live(
+            console=TELL,
+            get_renderable=self._line,
+            transient=True,
+            refresh_per_second=8,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self.draw()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return time.monotonic() - self._began
+
+    def draw(self) -> None:
+        """Show the line, where there is a terminal and nothing else is drawn there."""
+        if draws() and not _drawn_instead:
+            self._live.start()
+
+    def undraw(self) -> None:
+        """Take the line away."""
+        self._live.stop()
+
+    def show(self, how_far: str) -> None:
+        """How far it is, in a few words."""
+        self._how_far = visible(how_far)
+        if not self._live.is_started and not is_quiet() and time.monotonic() - self._told >= _TOLD_EVERY:
+            self._told = time.monotonic()
+            tell(f"  {how_far}" if self._doing is None else f"• {self._doing} {how_far}")
+
+    def _line(self) -> Text:
+        if self.seconds < _PATIENCE:
+            return Text("", end="")
+        said = [f"{self.seconds:,.0f} s", " ".join(filter(None, (self._doing, self._how_far)))]
+        turn = _TURNS[int(8 * self.seconds) % len(_TURNS)]
+        return Text(f"{turn} {', '.join(filter(None, said))}", no_wrap=True, overflow="ellipsis")
+
+
+_now: list[_Step] = []
+"""The step that the command is at; none, or one."""
+_drawn_instead: list[None] = []
+"""What is drawn at the place of the step's line: a terminal has one place that is drawn on again and again."""
+
+
+def tell_step(what: str) -> None:
+    """One step of a longer piece of work, on standard error; it lasts until the next one, or until something is said.
+
+    On a terminal its seconds are shown while it lasts and, where it took more than two, afterwards.
+    """
+    end_step()
+    if is_quiet():
+        return
+    tell(f"• {what}")
+    _now.append(_Step())
+
+
+def tell_progress(how_far: str) -> None:
+    """How far the step is that was told last; nothing where none was, as in a process of Dagster's."""
+    for step in _now:
+        step.show(how_far)
+
+
+def end_step() -> None:
+    """The step that was told last, if any, is over."""
+    while _now:
+        step = _now.pop()
+        step.undraw()
+        if draws() and step.seconds >= _PATIENCE:
+            TELL.print(Text(f"  {step.seconds:,.0f} s", style="dim"))
+
+
+@contextmanager
+def in_place_of_step() -> Iterator[None]:
+    """Within the block something else is drawn at the place of the step's line."""
+    for step in _now:
+        step.undraw()
+    _drawn_instead.append(None)
+    try:
+        yield
+    finally:
+        _drawn_instead.pop()
+        for step in _now:
+            step.draw()
+
+
 @contextmanager
 def telling_what_takes_long(doing: str) -> Iterator[Callable[[str], None]]:
     """A callback for what is being done now, in a few words, for a user who waits longer than two seconds.
 
     On a terminal a line on standard error that is gone in the end; else a line there now and then.
     """
-    if TELL.is_terminal:
-        with TELL.status(doing) as status:
-            yield lambda what: status.update(visible(f"{doing} {what}"))
-        return
-    told = time.monotonic() - _TOLD_EVERY + _PATIENCE
-
-    def tell_now_and_then(what: str) -> None:
-        nonlocal told
-        if time.monotonic() - told >= _TOLD_EVERY:
-            told = time.monotonic()
-            tell(f"• {doing} {what}")
-
-    yield tell_now_and_then
+    end_step()
+    step = _Step(doing)
+    try:
+        yield step.show
+    finally:
+        step.undraw()
 
 
 def visible(text: str) -> str:

@@ -30,7 +30,7 @@ from audit_pipeline.operate.facts import BenchmarkFacts, PairFacts, PlanRequest,
 from audit_pipeline.operate.plan import is_as_configured, state_of
 from audit_pipeline.operate.seen import SeenModels, Sighting, seen_last
 from audit_pipeline.operate.situation import CODE, look, written
-from audit_pipeline.warehouse.build import Judgement
+from audit_pipeline.warehouse.fill import Judgement
 
 _PAIRS = """
 SELECT configured_models.name AS model, configured_benchmarks.benchmark

@@ -12,14 +12,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
 from packaging.requirements import Requirement
 
+from audit_pipeline.catalogue.bucket import Bucket, BucketError
 from audit_pipeline.catalogue.data_folder import is_held, is_open_to_others, is_writable
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, is_shipped
+from audit_pipeline.catalogue.working_copy import copy_of
 from audit_pipeline.config.whole import FILES, load_configuration
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
@@ -36,6 +39,7 @@ from audit_pipeline.warehouse.query import open_read_only
 
 _DISTRIBUTION = "corpus-audit"
 _LOW_DISK_BYTES = 2 << 30
+_CLOCK_SECONDS = 300.0
 
 
 def examine(
@@ -105,8 +109,23 @@ def _data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
     else:
         words = str(paths.root)
     yield DoctorCheck("data folder", ok=True, words=words)
+    if (copy := copy_of(paths.root)) is not None:
+        yield _bucket(copy.bucket)
     free = shutil.disk_usage(there).free
     yield DoctorCheck("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
+
+
+def _bucket(bucket: Bucket) -> DoctorCheck:
+    """Whether it can be written, and keeps two machines apart; the working copy was brought up to date before."""
+    try:
+        bucket.require_conditional_put()
+        ahead = (bucket.now() - datetime.now(UTC)).total_seconds()
+    except BucketError as error:
+        return DoctorCheck("bucket", ok=False, words=str(error))
+    words = f"{bucket.url}, of which the data folder is this machine's working copy"
+    if abs(ahead) > _CLOCK_SECONDS:
+        words += f"; this machine's clock is {abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} the store's"
+    return DoctorCheck("bucket", abs(ahead) <= _CLOCK_SECONDS, words)
 
 
 def _configuration(paths: DataPaths, look: Look) -> Iterator[DoctorCheck]:

@@ -7,15 +7,16 @@ Everything goes to standard error. A bar is drawn on a terminal only; elsewhere 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from audit_pipeline.operate.console import TELL, tell
+from audit_pipeline.operate.console import TELL, draws, in_place_of_step, mention, tell_progress
 from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics.run import Progress
 
@@ -52,6 +53,16 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:,.0f} s"
     return f"{seconds / 60:,.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"
+
+
+def logged(log: logging.Logger) -> Callable[[str], None]:
+    """What tells how far a run's step is: in the run's log, and to whoever waits for it at a terminal."""
+
+    def tell(words: str) -> None:
+        log.info(words)
+        tell_progress(words)
+
+    return tell
 
 
 def _texts(progress: FileProgress) -> str:
@@ -97,9 +108,9 @@ def file_bar(what: str) -> Iterator[Callable[[FileProgress], None]]:
 
         def show_file(progress: FileProgress) -> None:
             nonlocal told
-            if not told and TELL.is_terminal and (progress.seconds_left or 0) > _LINE_SECONDS:
+            if not told and draws() and (progress.seconds_left or 0) > _LINE_SECONDS:
                 # Once in full: a bar has no room for all that the first batch tells.
-                tell(f"{what}: {describe_file(progress)}")
+                mention(f"{what}: {describe_file(progress)}")
             told = True
             show(progress)
 
@@ -113,7 +124,7 @@ def _shown(
     moved: Callable[[Told], dict[str, Any]],
     described: Callable[[Told], str],
 ) -> Iterator[Callable[[Told], None]]:
-    if TELL.is_terminal:
+    if draws():
         with _bar(what, columns, moved) as show:
             yield show
     else:
@@ -129,16 +140,17 @@ def _bar(
     bar = Bar(name, BarColumn(bar_width=24), *columns, TimeRemainingColumn(), TextColumn("left"), console=TELL)
     task = bar.add_task(what, total=None, rate=0.0, words="")
 
-    def show(progress: Told) -> None:
-        bar.update(task, **moved(progress))
-        # Started by the first progress: where everything is cached, nothing is drawn.
-        bar.start()
+    with ExitStack() as drawn:
 
-    try:
+        def show(progress: Told) -> None:
+            bar.update(task, **moved(progress))
+            # Started by the first progress: where everything is cached, nothing is drawn.
+            if not bar.live.is_started:
+                drawn.enter_context(in_place_of_step())
+                drawn.callback(bar.stop)
+                bar.start()
+
         yield show
-    finally:
-        if bar.live.is_started:
-            bar.stop()
 
 
 @contextmanager
@@ -150,11 +162,11 @@ def _lines(what: str, described: Callable[[Told], str]) -> Iterator[Callable[[To
         nonlocal told_at, told, latest
         latest = f"{what}: {described(progress)}"
         if time.monotonic() - told_at >= _LINE_SECONDS:
-            tell(latest)
+            mention(latest)
             told_at, told = time.monotonic(), latest
 
     try:
         yield show
     finally:
         if latest != told:
-            tell(latest)
+            mention(latest)

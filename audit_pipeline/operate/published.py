@@ -5,16 +5,12 @@ What belongs here: keeping that with them, and what it is now. What does not: co
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from audit_pipeline.catalogue.lineage import package_versions
+from audit_pipeline.catalogue.integrity import digest_of_files
+from audit_pipeline.catalogue.lineage import code_digest, package_versions
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, texts_are_quoted
 from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
-
-_PACKAGE = Path(__file__).parents[1]
-_OF_CODE = {".py", ".sql", ".j2", ".css", ".js"}
 
 
 def note_published(paths: DataPaths, *, include_text: bool) -> None:
@@ -31,16 +27,8 @@ def made_with_now(*, include_text: bool | None = None) -> Mapping[str, object]:
     """What they would be made with now; texts are quoted as the environment says, unless that is given."""
     config = config_dir()
     return {
-        "configuration": _digest(config, sorted(config.glob("*.yaml"))),
-        "code": _digest(_PACKAGE, sorted(path for path in _PACKAGE.rglob("*") if path.suffix in _OF_CODE)),
+        "configuration": digest_of_files(config, sorted(config.glob("*.yaml"))),
+        "code": code_digest(),
         "packages": dict(package_versions()),
         "include_text": texts_are_quoted() if include_text is None else include_text,
     }
-
-
-def _digest(folder: Path, files: Iterable[Path]) -> str:
-    known = hashlib.sha256()
-    for file in files:
-        content = file.read_bytes()
-        known.update(f"{file.relative_to(folder)}:{len(content)}:".encode() + content)
-    return known.hexdigest()

@@ -20,6 +20,7 @@ from audit_pipeline.catalogue.contracts import DOCUMENTS, EXAMPLES, LINEAGE, TAB
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.store import cache_folders, partitions
 from audit_pipeline.catalogue.tables import write_json
+from audit_pipeline.catalogue.working_copy import remove as remove_file
 from audit_pipeline.operate.removal_cache import (
     remove_folder,
     remove_texts,
@@ -152,7 +153,7 @@ def remove(removal: Removal, on_removed: OnRemoved = lambda path: None) -> list[
 
 def finished(removal: Removal) -> None:
     """Say that nothing of it is left anywhere, the warehouse included."""
-    removal.marker.unlink(missing_ok=True)
+    remove_file(removal.marker)
 
 
 def unfinished(paths: DataPaths) -> list[RemovalTarget]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from audit_pipeline.catalogue.tables import open_parquet
+from audit_pipeline.catalogue.working_copy import remove
 
 OnRemoved = Callable[[Path], None]
 """Is told of every file and folder as it goes."""
@@ -63,7 +64,7 @@ def files_below(folder: Path) -> tuple[Path, ...]:
 def unlink(files: Iterable[Path], on_removed: OnRemoved) -> None:
     """Remove files; those that are gone already count as removed."""
     for path in files:
-        path.unlink(missing_ok=True)
+        remove(path)
         on_removed(path)
 
 

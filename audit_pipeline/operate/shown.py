@@ -15,11 +15,13 @@ Body = Sequence[tuple[object, ...]]
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown, by name; tables as header and body, pictures as Markdown. ``rows``: how many were written, None
-    where it is not of a table."""
+    """What is shown, by name: tables as header and body, pictures as Markdown. ``rows``: how many were written, None
+    where it is not of a table. ``leads``: what stands before all else, as Markdown that is short enough to be read in
+    place."""
 
     rows: int | None = None
     values: Mapping[str, object] = field(default_factory=dict)
     tables: Mapping[str, tuple[tuple[str, ...], Body]] = field(default_factory=dict)
     pictures: Mapping[str, str] = field(default_factory=dict)
     paths: Mapping[str, Path] = field(default_factory=dict)
+    leads: Mapping[str, str] = field(default_factory=dict)

@@ -43,6 +43,7 @@ from audit_pipeline.scoring.selection import upstream_now
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import fetched_under
 from audit_pipeline.warehouse.query import open_read_only
+from audit_pipeline.warehouse.shared import bring_current
 
 CODE = {
     "split_quality": SPLIT_VERSION,
@@ -322,6 +323,7 @@ def _published(asked: PlanRequest, paths: DataPaths) -> facts.PublishedFacts:
 
 def _published_runs(paths: DataPaths) -> frozenset[str] | None:
     """The runs whose findings and splits the warehouse holds; None where there is none that can be read."""
+    bring_current(paths.warehouse)
     if not paths.warehouse.exists():
         return None
     try:

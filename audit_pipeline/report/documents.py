@@ -13,10 +13,10 @@ must be feared, that scores run against training, none is said to stand out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.report.known import Estimate, ShelfDocuments, Sides
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
@@ -42,11 +42,6 @@ def smallest_q(calibration_groups: int, tested: int, factor: float = 1.0) -> flo
     ``factor``: :func:`penalty` of the tests for Benjamini and Yekutieli's; larger where not all of them can stand out.
     """
     return min(1.0, factor / (calibration_groups + 1)) if tested else 1.0
-
-
-def needed(tested: int, standing_out: int, factor: float = 1.0) -> int:
-    """How many calibration documents let ``standing_out`` of ``tested`` reach a q-value of 0.05 together."""
-    return math.ceil(factor * tested / (Q_LEVEL * standing_out) - 1e-9) - 1
 
 
 def runs_against_training(
@@ -110,13 +105,14 @@ def _of_documents(
         )
     if documents.smallest_q > Q_LEVEL:
         factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
+        fewest = held_out_needs(documents.tests, documents.can_stand_out, Q_LEVEL, factor)
         return Words(
             "documents_cannot_stand_out",
             "No document could stand out: too few to compare with.",
             f"Each of {those} was compared with {against} the model cannot have read. So few allow no q-value below"
             f" {number(documents.smallest_q)}, whatever the scores."
-            f" {count(needed(documents.tests, documents.can_stand_out, factor))} would be the fewest that do;"
-            f" {count(needed(documents.tests, 1, factor))} let one document stand out alone.",
+            f" {count(fewest)} would be the fewest that do;"
+            f" {count(held_out_needs(documents.tests, 1, Q_LEVEL, factor))} let one document stand out alone.",
         )
     if documents.standing_out == 0:
         return Words(

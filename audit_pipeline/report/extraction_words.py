@@ -25,7 +25,10 @@ from audit_pipeline.report.numbers import count, things
 class ExtractionWords:
     """The sentences of one benchmark; None where there is nothing to be said of it."""
 
+    question: str
     headline: str
+    how_sure: str
+    what_would_change: str
     claim: ExtractionClaim | None
     claim_in_words: str | None
     set_apart_in_words: str | None
@@ -33,15 +36,27 @@ class ExtractionWords:
 
 
 def extraction_words(
-    documents: int, reproduced: int, held_out: int, held_out_reproduced: int, set_apart: int, reason: str | None
+    model: str,
+    benchmark: str,
+    documents: int,
+    reproduced: int,
+    held_out: int,
+    held_out_reproduced: int,
+    set_apart: int,
+    reason: str | None,
 ) -> ExtractionWords:
     """What is said of so many audited ``documents`` with a window and as many that are held out.
+
+    ``model`` and ``benchmark``: by their titles.
 
     ``reproduced``: those with a passage that the model reproduces. ``set_apart``: windows. ``reason``: why a document
     has no window.
     """
     claim = extraction_claim(reproduced) if documents else None
     return ExtractionWords(
+        question=f"We asked whether {model}, given a piece of a document of “{benchmark}”, goes on word for word.",
+        how_sure=_how_sure(documents, reproduced, held_out, held_out_reproduced),
+        what_would_change=_what_would_change(documents, reproduced, held_out),
         headline=_headline(documents, reproduced, held_out, held_out_reproduced, reason),
         claim=claim,
         claim_in_words=None if claim is None else EXTRACTION_IN_WORDS[claim],
@@ -62,3 +77,37 @@ def _headline(documents: int, reproduced: int, held_out: int, held_out_reproduce
     those = things(documents, "document", "documents")
     beside = f", and of {count(held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
     return f"The model was found to give passages of {count(reproduced)} of {those} word for word{beside}."
+
+
+def _how_sure(documents: int, reproduced: int, held_out: int, held_out_reproduced: int) -> str:
+    if not documents:
+        return "There is no result to be sure of."
+    if not reproduced:
+        return (
+            "Sure of what was tried; not sure that the documents were not used: other pieces may bring something out."
+        )
+    beside = ""
+    if held_out:
+        beside = (
+            f" It also does so with {count(held_out_reproduced)} of {things(held_out, 'document', 'documents')} that it"
+            " cannot have read, so such passages come about without training, too."
+            if held_out_reproduced
+            else f" It does so with none of {things(held_out, 'document', 'documents')} that it cannot have read."
+        )
+    return (
+        "Sure of what the model does: this is seen directly, and anybody who has the model can repeat it."
+        f"{beside} How the text got into the model is not known: copies and quotations elsewhere suffice."
+    )
+
+
+def _what_would_change(documents: int, reproduced: int, held_out: int) -> str:
+    if not documents:
+        return "Documents that are longer than a window."
+    if not reproduced:
+        return "More pieces of each document, longer ones, or another way of asking, may bring passages out."
+    more = (
+        ""
+        if held_out
+        else " Documents that the model cannot have read would show how often that comes about by itself."
+    )
+    return f"Passages that also stand elsewhere say nothing of these documents: read them below.{more}"

@@ -25,6 +25,7 @@ from audit_pipeline.evidence.options import command_of
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, few_texts, rests_on
 from audit_pipeline.metrics.metrics import roc_points
 from audit_pipeline.report.answer import answer_words
+from audit_pipeline.report.brief import Judged, brief_of, overall_brief
 from audit_pipeline.report.choice import rule_place, why_it_answers
 from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.extraction_words import extraction_words, log10_draws
@@ -40,7 +41,6 @@ from audit_pipeline.report.words import (
     ScoreOrigin,
     claim_words,
     labels_words,
-    question,
     verdict_words,
     what_else_changed,
 )
@@ -54,6 +54,10 @@ _MACROS = (
     "estimate(x, low_end, high_end, how := NULL) AS {'value': finite(x), 'low': finite(low_end),"
     " 'high': finite(high_end), 'method': how::VARCHAR}",
     "cut(words, most) AS CASE WHEN length(words) > most THEN left(words, most - 1) || '…' ELSE words END",
+    "model_title(of_model) AS coalesce((SELECT title FROM configured_models WHERE name = of_model),"
+    " CASE WHEN starts_with(of_model, '/') THEN parse_filename(rtrim(of_model, '/')) ELSE of_model END)",
+    "benchmark_title(of_benchmark) AS coalesce("
+    "(SELECT title FROM configured_benchmarks WHERE benchmark = of_benchmark), of_benchmark)",
     "refused(status, reason) AS CASE WHEN status <> 'ok' THEN coalesce(nullif(reason, ''), 'refused') END",
 )
 
@@ -81,6 +85,7 @@ _ONE_OF_SEVERAL = (
     f"STRUCT(detector VARCHAR, parameters VARCHAR, auroc {_ESTIMATE}, tpr_at_5_fpr {_ESTIMATE},"
     " standing_out BIGINT, direction VARCHAR)"
 )
+_BRIEF = "STRUCT(question VARCHAR, how_sure VARCHAR, what_would_change VARCHAR)"
 _TEST = "STRUCT(test VARCHAR, design VARCHAR, outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)"
 _STUDY_ROW = "STRUCT(setting VARCHAR, value VARCHAR, detector VARCHAR, auroc DOUBLE, ci_low DOUBLE, ci_high DOUBLE)"
 _COMPARED = (
@@ -124,14 +129,50 @@ def _answer(
         split_verdict=split_verdict,
         auroc=Estimate.of(auroc),
         margin=Estimate.of(margin),
-        documents=None
-        if documents is None
-        else ShelfDocuments(**{one.name: documents[one.name] for one in fields(ShelfDocuments)}),
+        documents=_documents(documents),
         every=[OneOfSeveral(one["detector"], Estimate(**one["auroc"]), one["direction"]) for one in every or ()],
         whole_set=whole_set,
         origin=ScoreOrigin(handed_over, stated_by),
     )
     return asdict(words)
+
+
+def _documents(row: Row | None) -> ShelfDocuments | None:
+    return None if row is None else ShelfDocuments(**{one.name: row[one.name] for one in fields(ShelfDocuments)})
+
+
+def _brief(
+    model: str,
+    benchmark: str,
+    outcome: Any,
+    sides: Any,
+    design: str | None,
+    claim_level: str | None,
+    split_verdict: str | None,
+    auroc: Row | None,
+    blind: Row | None,
+    documents: Row | None,
+    warning: str | None,
+    handed_over: bool,
+    stated_by: str | None,
+    member_before: str | None,
+    nonmember_from: str | None,
+) -> Row:
+    answer = Judged(
+        outcome=outcome,
+        sides=sides,
+        design=design,
+        claim_level=claim_level,
+        split_verdict=split_verdict,
+        auroc=Estimate.of(auroc),
+        blind=Estimate.of(blind),
+        documents=_documents(documents),
+        warning=warning,
+        origin=ScoreOrigin(handed_over, stated_by),
+        member_before=member_before,
+        nonmember_from=nonmember_from,
+    )
+    return asdict(brief_of(model, benchmark, answer))
 
 
 def _whole_set(
@@ -157,9 +198,17 @@ def _whole_set(
 
 
 def _extraction(
-    documents: int, reproduced: int, held_out: int, held_out_reproduced: int, set_apart: int, reason: str | None
+    model: str,
+    benchmark: str,
+    documents: int,
+    reproduced: int,
+    held_out: int,
+    held_out_reproduced: int,
+    set_apart: int,
+    reason: str | None,
 ) -> Row:
-    return asdict(extraction_words(documents, reproduced, held_out, held_out_reproduced, set_apart, reason))
+    words = extraction_words(model, benchmark, documents, reproduced, held_out, held_out_reproduced, set_apart, reason)
+    return asdict(words)
 
 
 def _unlearning(rows: Sequence[Row], before: str, after: str) -> Row:
@@ -252,6 +301,19 @@ FUNCTIONS: Mapping[str, Function] = {
         ],
         f"STRUCT(outcome {_enum(get_args(AnswerKind))}, headline VARCHAR, explanation VARCHAR)",
     ),
+    "brief_of": Function(
+        _brief,
+        [
+            *("VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", _ESTIMATE, _ESTIMATE),
+            *(_DOCUMENTS, "VARCHAR", "BOOLEAN", "VARCHAR", "VARCHAR", "VARCHAR"),
+        ],
+        _BRIEF,
+    ),
+    "overall_brief": Function(
+        lambda models, benchmarks, answers, reproduced: asdict(overall_brief(models, benchmarks, answers, reproduced)),
+        ["VARCHAR[]", "VARCHAR[]", "STRUCT(outcome VARCHAR, claim_level VARCHAR)[]", "BIGINT"],
+        _BRIEF,
+    ),
     "whole_set_words": Function(
         _whole_set,
         [*("VARCHAR", "VARCHAR", "DOUBLE", "BIGINT", "VARCHAR", "VARCHAR", "BOOLEAN", "VARCHAR")],
@@ -265,7 +327,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "unlearning_place": Function(metric_place, ["VARCHAR"], "INTEGER"),
     "summary_of": Function(
         summary_of,
-        ["STRUCT(outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)[]", "BIGINT", f"{_TEST}[]"],
+        ["STRUCT(outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)[]", "BIGINT", f"{_TEST}[]", "VARCHAR[]"],
         "VARCHAR",
     ),
     "instrument_words": Function(
@@ -276,11 +338,11 @@ FUNCTIONS: Mapping[str, Function] = {
     "log10_draws": Function(log10_draws, ["DOUBLE"], "DOUBLE"),
     "extraction_words": Function(
         _extraction,
-        [*("BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "VARCHAR")],
-        f"STRUCT(headline VARCHAR, claim {_enum(get_args(ExtractionClaim))}, claim_in_words VARCHAR,"
+        [*("VARCHAR", "VARCHAR", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "VARCHAR")],
+        "STRUCT(question VARCHAR, headline VARCHAR, how_sure VARCHAR, what_would_change VARCHAR,"
+        f" claim {_enum(get_args(ExtractionClaim))}, claim_in_words VARCHAR,"
         " set_apart_in_words VARCHAR, calibration_in_words VARCHAR)",
     ),
-    "question": Function(question, ["VARCHAR"], "VARCHAR"),
     "status_words": Function(_status_words, ["VARCHAR"], "VARCHAR"),
     "status_place": Function(_status_place, ["VARCHAR"], "INTEGER"),
     "what_else_changed": Function(

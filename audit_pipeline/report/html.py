@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
 from importlib.resources.abc import Traversable
@@ -22,8 +22,9 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
+from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.metrics.claims import level_in_words
-from audit_pipeline.report.documents import needed
+from audit_pipeline.report.glossary import GLOSSARY, Glossary
 from audit_pipeline.report.memorisation_map import SHADES, STRIP_HEIGHT, STRIP_WIDTH, strip_shapes
 from audit_pipeline.report.numbers import (
     count,
@@ -48,7 +49,7 @@ from audit_pipeline.report.page import ReportPage
 from audit_pipeline.report.pictures import SIDE_NAMES, curve_pictures, roc_pictures, spread_pictures, study_pictures
 from audit_pipeline.report.section_files import sections
 from audit_pipeline.report.summary import is_evidence, is_shown_first
-from audit_pipeline.report.words import STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
+from audit_pipeline.report.words import Q_LEVEL, STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
 from audit_pipeline.unlearning.compared import METRIC_IN_WORDS
 
 FIRST_COMMAND = "corpus-audit audit --model smollm2-135m --benchmark release_notes"
@@ -58,6 +59,12 @@ ROOM = 0.05
 """Of a scale's width, left free at both ends: a dot at the end is whole."""
 FIRST_TESTS = 3
 """Tests of whole sets that are shown on the first screen."""
+MOST_UNITS = 120
+"""Documents that a picture shows one by one; of more it shows the share."""
+MOST_DRAWN = 8
+"""Answers in the picture of all of them; the table has the others."""
+MOST_COUNTED = 4
+"""Rows of documents in that picture."""
 FIRST_ANSWERS = 3
 """Answers that are shown in full on the first screen; all of them stand in the table below."""
 
@@ -66,11 +73,12 @@ Row = Mapping[str, Any]
 
 @cache
 def layout_digest() -> str:
-    """A digest of the modules, queries and templates that make a page: another one means that pages look different."""
+    """A digest of the modules, queries, templates and words that make a page: another one, other pages."""
     digest = hashlib.sha256()
     for path, file in sorted(_files(resources.files(__package__))):
         digest.update(path.encode())
         digest.update(file.read_bytes())
+    digest.update(GLOSSARY.read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -94,6 +102,7 @@ def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str]) 
             data=page.sections,
             sections=sections(),
             contents=Contents(),
+            glossary=Glossary(),
             written_at=written_at,
             written_with=version("corpus-audit"),
             pages={model: quote(name) for model, name in pages.items()},
@@ -145,7 +154,7 @@ def _environment() -> jinja2.Environment:
         scale_of=Scale.of,
         heat=heat_levels,
         things=things,
-        needed=needed,
+        needed=partial(held_out_needs, level=Q_LEVEL),
         strip_shapes=strip_shapes,
         strip_size=(STRIP_WIDTH, STRIP_HEIGHT),
         shades=SHADES,
@@ -153,6 +162,9 @@ def _environment() -> jinja2.Environment:
         roc_pictures=roc_pictures,
         spread_pictures=spread_pictures,
         study_pictures=study_pictures,
+        most_units=MOST_UNITS,
+        most_drawn=MOST_DRAWN,
+        most_counted=MOST_COUNTED,
         first_answers=FIRST_ANSWERS,
         first_tests=FIRST_TESTS,
         first_command=FIRST_COMMAND,

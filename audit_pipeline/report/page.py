@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
@@ -19,6 +20,7 @@ import duckdb
 from audit_pipeline.report import choice
 from audit_pipeline.report.functions import register
 from audit_pipeline.report.section_files import SectionFiles, sections
+from audit_pipeline.warehouse.query import open_read_only
 
 Connection = duckdb.DuckDBPyConnection
 Kind = Literal["model", "across"]
@@ -158,6 +160,17 @@ def tests_of(connection: Connection, model: str) -> list[dict[str, Any]]:
     """The latest result of every test of a whole set by one model, of a connection that is prepared."""
     found = rows_of(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
     return [row for row in found if row["model"] == model]
+
+
+def conclusions_of(warehouse: Path, model: str) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    """What the report's first screen says of a model, by benchmark, and of tests of whole sets, as JSON has it.
+
+    Raises DataError where there is no warehouse that can be read.
+    """
+    with open_read_only(warehouse) as connection:
+        prepare(connection)
+        answers = {answer["benchmark"]: plain(answer) for answer in answers_of(connection, model)}
+        return answers, [plain(one) for one in tests_of(connection, model)]
 
 
 def plain(row: Row) -> dict[str, Any]:

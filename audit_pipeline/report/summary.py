@@ -21,6 +21,7 @@ from audit_pipeline.report.words import (
     STATISTICAL,
     TEST_IN_WORDS,
     ScoreOrigin,
+    capital,
 )
 
 TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
@@ -42,7 +43,7 @@ def whole_set_words(
     It counts as found where the p-value times the number of p-values of this set and model so far (Bonferroni) is at
     most 0.05: who tests a set until something is found has to pay for it. ``direction``: as of CORPUS_TESTS.
     """
-    name = _capital(TEST_IN_WORDS.get(test, test.replace("_", " ")))
+    name = capital(TEST_IN_WORDS.get(test, test.replace("_", " ")))
     known = origin or ScoreOrigin()
     if refused is not None or p_value is None:
         return "refused", f"{name}: refused, so there is no p-value."
@@ -73,15 +74,22 @@ def is_evidence(test: Row) -> bool:
     return test["outcome"] == "found" and test["claim_level"] in (SOUND, STATISTICAL)
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
-def summary_of(answers: Sequence[Row], pairs: int, tests: Sequence[Row] = ()) -> str:
+def summary_of(
+    answers: Sequence[Row], pairs: int, tests: Sequence[Row] = (), reproduced: Sequence[str] | None = None
+) -> str:
     """All answers and tests of whole sets in a few sentences, by what they may claim.
 
-    ``answers``: the rows of those that are shown, of so many ``pairs``.
+    ``answers``: the rows of those that are shown, of so many ``pairs``. ``reproduced``: what is said of benchmarks of
+    which a model gives passages word for word; it is seen, not concluded, so it comes first.
     """
+    seen = list(reproduced or ())
+    first = [*seen[:1], *([f"So it is with {count(len(seen) - 1)} more."] if len(seen) > 1 else [])]
+    if first and not pairs and not tests:
+        return " ".join(first)
+    return " ".join([*first, _summary_of_scores(answers, pairs, tests)])
+
+
+def _summary_of_scores(answers: Sequence[Row], pairs: int, tests: Sequence[Row]) -> str:
     told = [test for test in tests if is_shown_first(test)]
     of_tests = _summary_of_tests(told)
     if not pairs:

@@ -169,9 +169,9 @@ def what_else_changed(
     return named
 
 
-def question(asked_of: str) -> str:
-    """What was asked, of a model or of several."""
-    return f"Were these texts in {asked_of} pretraining data, and how sure can anyone be?"
+def capital(words: str) -> str:
+    """The words as the beginning of a sentence."""
+    return words[:1].upper() + words[1:]
 
 
 @dataclass(frozen=True)

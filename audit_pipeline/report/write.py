@@ -23,6 +23,7 @@ import duckdb
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page
 from audit_pipeline.catalogue.tables import write_atomically
+from audit_pipeline.catalogue.working_copy import remove
 from audit_pipeline.errors import DataError
 from audit_pipeline.report.html import layout_digest, render
 from audit_pipeline.report.page import (
@@ -203,4 +204,4 @@ def _remove_others(folder: Path, pages: set[Path]) -> None:
     kept = pages | {json_copy(page) for page in pages}
     for file in folder.glob(f"{MODEL_PAGE}*"):
         if file.suffix in {".html", ".json"} and file not in kept:
-            file.unlink(missing_ok=True)
+            remove(file)

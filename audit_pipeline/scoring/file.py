@@ -27,7 +27,7 @@ from audit_pipeline.scoring.labelled import LabelledScores
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
-from audit_pipeline.token_statistics.backend import Backend, BackendOf
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.prepare import SHARE_WITH_BRANCH
 from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
@@ -61,9 +61,10 @@ class FileScores:
 
 @dataclass(frozen=True)
 class ProgressListener:
-    """What is called with each step, in words, and with how far the file is."""
+    """What is called with each step, in words, with how far a step is, and with how far the file is."""
 
     step: Callable[[str], None] = lambda what: None
+    how_far: Callable[[str], None] = lambda words: None
     progress: Callable[[FileProgress], None] = lambda progress: None
 
 
@@ -83,18 +84,18 @@ def score_file(
 ) -> FileScores:
     """Score every text of a file and write ``out`` (Parquet, the columns of SCHEMA), whole or not at all.
 
-    ``backend_of`` loads a model, where something of it is not in the cache. What has been run is in the cache, whatever
-    stops this: the same call goes on from there. Raises DataError where the file holds no usable text, or breaks off;
+    ``backend_of`` gives a model ready to be run, where something of it is not in the cache. It is asked once per chunk,
+    so it is to hold the model (token_statistics/held.py). What has been run is in the cache, whatever stops this: the
+    same call goes on from there. Raises DataError where the file holds no usable text, or breaks off;
     rows that cannot be read have no rows in the table.
     """
     listener, caches = listener or ProgressListener(), Caches(paths)
     session = Session(model, selection, caches, in_parts=True, beside=beside or UserInputs())
     bounds = bounds or bounds_for(session.held_per_text)
-    loaded = _OneAtATime(backend_of)
-    extra = _run_other_models(texts, session, loaded, bounds, listener)
+    extra = _run_other_models(texts, session, backend_of, bounds, listener)
     settings = [(detector.name, detector.label(one)) for detector, own in session.selection for one in own]
     labelled = LabelledScores(settings, label_column, session.defaults(overrides))
-    run = _Run(session, loaded, labelled, listener)
+    run = _Run(session, backend_of, labelled, listener)
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table:
@@ -153,13 +154,13 @@ class _Run:
 
 
 def _run_other_models(
-    texts: TextStream, session: Session, loaded: _OneAtATime, bounds: ChunkLimits, listener: ProgressListener
+    texts: TextStream, session: Session, backend_of: BackendOf, bounds: ChunkLimits, listener: ProgressListener
 ) -> dict[str, RunSummary]:
     """Over the whole file first: one model at a time is in memory, and a change of model per chunk would take hours."""
     if not session.runs_other_models:
         return {}
     done = [
-        session.run_other_models([one.text for one in part.rows], loaded, on_progress=part.pace)
+        session.run_other_models([one.text for one in part.rows], backend_of, on_progress=part.pace)
         for part in _parts(texts, bounds, [PassWeight()], listener)
     ]
     return {name: joined([one[name] for one in done]) for name in done[0]}
@@ -191,22 +192,6 @@ def _weights(session: Session) -> list[PassWeight]:
     """What each pass over a chunk takes, in the order of Session.run."""
     own = PassWeight(time=1 + SHARE_WITH_BRANCH * session.branch_steps)
     return [own, *(PassWeight(passes, passes) for passes in session.further_passes)]
-
-
-class _OneAtATime:
-    """Loads a model when it is first wanted; the one before it goes."""
-
-    def __init__(self, load: BackendOf) -> None:
-        self._load = load
-        self._fingerprint: str | None = None
-        self._ready: Backend | None = None
-
-    def __call__(self, model: TokenizedModel) -> Backend:
-        if self._ready is None or self._fingerprint != model.identity.model_fingerprint:
-            self._ready = None
-            self._ready = self._load(model)
-            self._fingerprint = model.identity.model_fingerprint
-        return self._ready
 
 
 def _pieces(rows: Sequence[TextRow], size: int) -> Iterator[Sequence[TextRow]]:

@@ -6,11 +6,14 @@ not: what may be set of a source (its own module).
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.paths import is_workspace
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
@@ -60,7 +63,7 @@ class SourceSettings:
         section is broken.
         """
         section = self.for_source(source)
-        files = {name: stamps(value) for name, value in section if isinstance(value, Path)}
+        files = {name: found for name, value in section if (found := _stamped(value))}
         return digest(source, section.model_dump(mode="json"), *([files] if files else []))
 
     def to_be_set_for(self, source: str) -> str | None:
@@ -91,8 +94,28 @@ def load_source_settings(folder: Path | None = None) -> SourceSettings:
     return SourceSettings(FILE.load(folder))
 
 
+def _stamped(value: Any) -> Any:
+    """The stamps of a setting that is a path, or holds some; nothing of any other."""
+    if isinstance(value, Path):
+        return stamps(value)
+    if isinstance(value, tuple):
+        return [found for one in value if (found := _stamped(one))]
+    if isinstance(value, Mapping):
+        return {key: found for key, one in value.items() if (found := _stamped(one))}
+    return None
+
+
 def stamps(path: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of a file, or of every file in a folder: what changes when they do. Nothing is read."""
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    """Name, size and time of a file, or of every file in a folder: what changes when they do. Nothing is read.
+
+    A workspace within the folder is no part of it: it changes by being used.
+    """
+    files = sorted(_files_below(path)) if path.is_dir() else [path]
     found = [(file, file.stat()) for file in files if file.exists()]
     return [(file.relative_to(path.parent).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in found]
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for above, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_workspace(Path(above) / name)]
+        yield from (file for name in names if (file := Path(above) / name).is_file())

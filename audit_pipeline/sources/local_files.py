@@ -1,22 +1,25 @@
 """Documents out of a folder or a file of the user's own.
 
 What belongs here: what may be set, which files are read, and which columns make a document. What does not: reading
-rows out of one file (audit_pipeline/fetch/).
+rows out of one file (fetch/), and the text of one that is a document (whole_files/).
 
-In a folder each .txt and .md file is one document, each row of a .jsonl, .csv, .parquet file or another of rows is one,
-and so is each row of a data set that `datasets` saved in a folder. A single file is read the same way.
+In a folder each text, web page, book, PDF and Word file is one document, each row of a .jsonl, .csv, .parquet file or
+another of rows is one, and so is each row of a data set that `datasets` saved in a folder. A single file is read the
+same way.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
+from typing import Annotated, Self
 
-from pydantic import field_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from audit_pipeline.config.validating import Language, Text
+from audit_pipeline.catalogue.paths import is_workspace
+from audit_pipeline.config.validating import Text
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.arrow import saved_as
 from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
@@ -30,29 +33,55 @@ from audit_pipeline.sources.base import (
     MissingPart,
     Source,
     SourceSection,
+    together,
 )
+from audit_pipeline.whole_files.document import NoTextError
+from audit_pipeline.whole_files.read import WHOLE_FILES, is_whole_file, read_whole
 
 NAME = "local_files"
-WHOLE_FILES = (".txt", ".md")
+DETECT = "detect"
 
 
 class LocalFilesSettings(SourceSection):
     """A folder or file of the user's own, and which columns hold what."""
 
-    path: Path | None = None
-    text_column: Text | None = None
-    title_column: Text | None = None
-    date_column: Text | None = None
-    group_column: Text | None = None
-    collection: Collection = "local"
-    licence: Text = "unknown"
-    language: Language = "en"
-    url: Text | None = None
+    path: Path | None = Field(
+        default=None, description="your folder or file; a relative path counts from this file's folder"
+    )
+    collections: Mapping[Collection, Annotated[tuple[Path, ...], Field(min_length=1)]] = Field(
+        default={}, description="in place of path and collection: several sets of folders and files, by name"
+    )
+    text_column: Text | None = Field(
+        default=None, description="the column with the text; None: text, else input, else the only column"
+    )
+    title_column: Text | None = Field(
+        default=None, description="the column with a row's title; None: the file's name and the row's number"
+    )
+    date_column: Text | None = Field(
+        default=None, description="the column with the date of first publication, such as 2024-05-31"
+    )
+    group_column: Text | None = Field(
+        default=None,
+        description="the column with the book, patent or article that a row belongs to; None: each document is a group",
+    )
+    collection: Collection = Field(default="local", description="a name for all of these texts")
+    licence: Text = Field(default="unknown", description="of the texts")
+    language: Annotated[str, StringConstraints(pattern=r"^([a-z]{2,3}|detect)$")] = Field(
+        default="en", description="ISO 639-1; detect: what each text's first words look like"
+    )
+    url: Text | None = Field(default=None, description="where the texts came from; None: the file's own address")
 
     @property
     def to_be_set(self) -> str | None:
         """What the user has to set before the files can be read; None where they can be."""
-        return f"set {NAME}.path in config/{FILE_NAME} to your folder or file" if self.path is None else None
+        if self.sets:
+            return None
+        return f"set {NAME}.path in config/{FILE_NAME} to your folder or file"
+
+    @property
+    def sets(self) -> Mapping[str, tuple[Path, ...]]:
+        """The folders and files of each collection."""
+        return self.collections or ({} if self.path is None else {self.collection: (self.path,)})
 
     @field_validator("path", mode="before")
     @classmethod
@@ -61,6 +90,12 @@ class LocalFilesSettings(SourceSection):
             raise ValueError("name a folder or file, or null for none")
         return path
 
+    @model_validator(mode="after")
+    def _path_or_collections(self) -> Self:
+        if self.path is not None and self.collections:
+            raise ValueError("path and collections both say which files to read: keep one of them")
+        return self
+
 
 def fetch(settings: LocalFilesSettings, downloads: Path) -> Harvest:
     """The documents that the settings name; nothing is downloaded."""
@@ -68,26 +103,51 @@ def fetch(settings: LocalFilesSettings, downloads: Path) -> Harvest:
 
 
 def harvest_path(settings: LocalFilesSettings) -> Harvest:
-    """The documents in the folder or file ``settings.path``; files that cannot be read are missing.
+    """The documents in the folders and files that ``settings`` name; files that cannot be read are missing.
 
-    Hidden files and folders are not looked at, links out of the folder are not followed, and files of other kinds
-    are left out. Raises SourceError where no path is set.
+    Hidden files and folders, and workspaces, are not looked at, links out of the folder are not followed, and files of
+    other kinds are left out, as are those without any text. A document's name is its file's path: in a folder that is
+    alone in its collection from that folder on, else from the folder on that all of the collection lie in. Raises
+    SourceError where no path is set.
     """
-    root = settings.path
-    if root is None:
+    if not settings.sets:
         raise SourceError(f"{NAME} has no path: {settings.to_be_set}")
-    collection = settings.collection
+    return together(
+        _harvest_set(collection, root, within, settings)
+        for collection, roots in settings.sets.items()
+        for root, within in _within(roots)
+    )
+
+
+def _within(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Each folder or file, and what stands before the names of its documents."""
+    if len(roots) == 1:
+        yield roots[0], ""
+        return
+    absolute = [root.absolute() for root in roots]
+    common = Path(os.path.commonpath([root.parent for root in absolute]))
+    for root, path in zip(roots, absolute, strict=True):
+        above = path if root.is_dir() else path.parent
+        yield root, "" if above == common else f"{above.relative_to(common).as_posix()}/"
+
+
+def _harvest_set(collection: str, root: Path, within: str, settings: LocalFilesSettings) -> Harvest:
     if not root.exists():
-        return Harvest((), (MissingPart(collection, f"{root}: no such file or folder", collection),))
+        # Without a name it may have been any of the collection's documents.
+        part = MissingPart(within or collection, f"{root}: no such file or folder", collection)
+        return Harvest((), (part,))
     documents: list[Document] = []
     missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
-    for name, path, problem in sorted(_files(root)):
+    for inner, path, problem in sorted(_files(root)):
+        name = f"{within}{inner}"
         if problem is not None:
             left_out.append(LeftOut(name, problem))
             continue
         try:
-            found, unusable = _documents(name, path, settings)
+            found, unusable = _documents(name, path, collection, settings)
+        except NoTextError as error:
+            left_out.append(LeftOut(name, str(error)))
         except DataError as error:
             missing.append(MissingPart(name, str(error), collection, name))
         else:
@@ -105,6 +165,9 @@ def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     for folder, folders, files in os.walk(root, followlinks=False):
         for name in [name for name in folders if (Path(folder) / name).is_symlink() and not name.startswith(".")]:
             yield (Path(folder) / name).relative_to(root).as_posix(), Path(folder) / name, "a linked folder"
+        for path in [path for name in folders if is_workspace(path := Path(folder) / name)]:
+            folders.remove(path.name)
+            yield path.relative_to(root).as_posix(), path, "a workspace of this tool"
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for path in [path for name in folders if saved_as(path := Path(folder) / name) is not None]:
             folders.remove(path.name)
@@ -123,30 +186,33 @@ def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
 
 
 def _kind_problem(path: Path) -> str | None:
-    known = path.suffix.lower() in WHOLE_FILES or suffix_of(path) in ROW_SUFFIXES or path.is_dir()
+    known = is_whole_file(path) or suffix_of(path) in ROW_SUFFIXES or path.is_dir()
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
-def _documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
-    if path.suffix.lower() in WHOLE_FILES:
-        return _whole_document(name, path, settings)
-    return _row_documents(name, path, settings)
+def _documents(
+    name: str, path: Path, collection: str, settings: LocalFilesSettings
+) -> tuple[list[Document], list[LeftOut]]:
+    if is_whole_file(path):
+        return _whole_document(name, path, collection, settings)
+    return _row_documents(name, path, collection, settings)
 
 
-def _whole_document(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: invalid UTF-8 at byte {error.start}; save it as UTF-8") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-    problem = text_problem(text)
+def _whole_document(
+    name: str, path: Path, collection: str, settings: LocalFilesSettings
+) -> tuple[list[Document], list[LeftOut]]:
+    whole = read_whole(path)
+    problem = text_problem(whole.text)
     if problem is not None:
         return [], [LeftOut(name, f"its text {problem}")]
-    return [_document(settings, name, path, Path(name).stem, text.replace("\r\n", "\n"), None, None)], []
+    title = whole.title or Path(name).stem
+    parts = [LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems]
+    return [_document(settings, collection, name, path, title, whole.text, None, None)], parts
 
 
-def _row_documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple[list[Document], list[LeftOut]]:
+def _row_documents(
+    name: str, path: Path, collection: str, settings: LocalFilesSettings
+) -> tuple[list[Document], list[LeftOut]]:
     file = read_rows(path)
     columns = column_names(file.rows)
     text_column = chosen_column(path, columns, settings.text_column)
@@ -158,7 +224,7 @@ def _row_documents(name: str, path: Path, settings: LocalFilesSettings) -> tuple
     for row in file.rows:
         row_name = f"{name}#{row.index}"
         try:
-            documents.append(_row_document(row_name, path, row, text_column, settings))
+            documents.append(_row_document(row_name, path, collection, row, text_column, settings))
         except _UnusableRowError as unusable:
             left_out.append(LeftOut(row_name, f"{row.location}: {unusable}"))
     return documents, left_out
@@ -168,7 +234,9 @@ class _UnusableRowError(Exception):
     """Why a row makes no document."""
 
 
-def _row_document(name: str, path: Path, row: Row, text_column: str, settings: LocalFilesSettings) -> Document:
+def _row_document(
+    name: str, path: Path, collection: str, row: Row, text_column: str, settings: LocalFilesSettings
+) -> Document:
     text, problem = text_of(row.values, text_column)
     if problem is not None:
         raise _UnusableRowError(problem)
@@ -179,11 +247,12 @@ def _row_document(name: str, path: Path, row: Row, text_column: str, settings: L
     published = None
     if settings.date_column is not None:
         published = _published(row.values.get(settings.date_column), settings.date_column)
-    return _document(settings, name, path, title, text, published, group)
+    return _document(settings, collection, name, path, title, text, published, group)
 
 
 def _document(
     settings: LocalFilesSettings,
+    collection: str,
     name: str,
     path: Path,
     title: str,
@@ -192,16 +261,23 @@ def _document(
     group: str | None,
 ) -> Document:
     return Document(
-        collection=settings.collection,
+        collection=collection,
         name=name,
         title=title,
         text=text,
         published=published,
-        language=settings.language,
+        language=_language(text) if settings.language == DETECT else settings.language,
         licence=settings.licence,
         url=settings.url or path.resolve().as_uri(),
         group=group,
     )
+
+
+def _language(text: str) -> str:
+    # Its model takes a while to load.
+    from audit_pipeline.separability.languages import detected_languages  # noqa: PLC0415
+
+    return detected_languages([text])[0]
 
 
 def _label(values: Mapping[str, object], column: str | None) -> str | None:
@@ -239,5 +315,6 @@ SOURCE = Source(
     f"as set in config/{FILE_NAME}",
     LocalFilesSettings,
     fetch,
+    version=2,
     on_request=True,
 )

@@ -3,8 +3,9 @@
 What belongs here: finding and looking up. What does not: what a source is (base.py), does (its own module), and how it
 is kept (store.py).
 
-A source is a `Source` in a module of this package, or in the module `source` of a package of connectors/. Nothing
-imports the connectors by name, and their parsers are imported when they are fetched.
+A source is a `Source` in a module of this package, in the module `source` of a package of connectors/, or at an entry
+point of an installed package. Nothing imports the connectors by name, and their parsers are imported when they are
+fetched.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from audit_pipeline import sources
+from audit_pipeline.config.brought import with_brought
 from audit_pipeline.config.by_module import by_name
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.errors import SourceError
@@ -26,9 +28,12 @@ _CONNECTORS = "audit_pipeline.connectors"
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Every source by name; a new one needs no entry here. Raises ConfigError where two have one name."""
+    """Every source by name; a new one needs no entry here. Raises ConfigError where two of ours have one name."""
     modules = (importlib.import_module(name) for name in _modules())
-    return by_name(modules, what="sources", is_one=lambda one: isinstance(one, Source), name_of=lambda one: one.name)
+    ours: dict[str, Source[Any]] = by_name(
+        modules, what="sources", is_one=lambda one: isinstance(one, Source), name_of=lambda one: one.name
+    )
+    return with_brought(ours, "corpus_audit.sources", Source, lambda one: one.name).found
 
 
 def _modules() -> Iterator[str]:

@@ -18,7 +18,7 @@ from datetime import date, datetime
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
@@ -34,7 +34,9 @@ ProjectName = Literal["django", "pytest", "sqlalchemy"]
 class ReleaseNotesSettings(SourceSection):
     """The projects whose release notes are taken."""
 
-    projects: tuple[ProjectName, ...] = ("django", "pytest", "sqlalchemy")
+    projects: tuple[ProjectName, ...] = Field(
+        default=("django", "pytest", "sqlalchemy"), description="the projects whose release notes are taken"
+    )
 
     @field_validator("projects")
     @classmethod

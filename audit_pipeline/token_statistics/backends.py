@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cluster.engine import IN_PROCESS, Engine
+from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
+from audit_pipeline.token_statistics.held import HeldModel
 
 if TYPE_CHECKING:
     from audit_pipeline.endpoints.in_use import Endpoints
@@ -46,6 +47,29 @@ def open_backend(
     from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 
     return forward_pass(model, paths, device, tell)
+
+
+def loader(
+    paths: DataPaths,
+    device: str | None,
+    endpoints: Endpoints,
+    engine: Engine | None = None,
+    tell: Callable[[str], None] = lambda words: None,
+) -> BackendOf:
+    """What makes a model ready where something of it is not in the cache; one is in memory at a time.
+
+    ``endpoints`` are those that the command asks. ``engine`` None: as the environment says. ``tell`` hears of loading.
+    """
+    held = HeldModel()
+
+    def load(wanted: TokenizedModel) -> Backend:
+        if wanted.entry.endpoint is None:
+            tell(f"loading {wanted.entry.name}")
+        ready = open_backend(wanted, paths, device, tell, endpoints, engine or chosen_engine())
+        tell(f"{wanted.entry.name}: {ready.described}")
+        return ready
+
+    return lambda wanted: held.ready(wanted, load)
 
 
 def in_memory(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:

@@ -13,6 +13,7 @@ writers) respect. Taking texts away does the same: whatever moment it is stopped
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from audit_pipeline.catalogue.exclusive import HeldError, exclusive
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
-from audit_pipeline.catalogue.tables import checked, open_parquet, write_parquet, write_then_name
+from audit_pipeline.catalogue.tables import checked, open_parquet, write_atomically, write_parquet, write_then_name
+from audit_pipeline.catalogue.working_copy import bring, brought_again, copy_of, remove
 from audit_pipeline.errors import DataError
 
 COMPACTION_LOCK = ".compaction.lock"
@@ -134,11 +136,14 @@ class PartCache:
 
         Leaves it to the other process where one is at it.
         """
+        if all(map(_are_settled, _piles(parts_of(self.folder)))):
+            return
         try:
-            with filelock.FileLock(self.folder / COMPACTION_LOCK, timeout=0):
+            with exclusive(self.folder / COMPACTION_LOCK, 0):
+                bring(self.folder)
                 for parts in _piles(parts_of(self.folder)):
                     self._merge(parts)
-        except filelock.Timeout:
+        except HeldError:
             return
 
     def _merge(self, parts: Sequence[Path]) -> None:
@@ -149,7 +154,7 @@ class PartCache:
             self._write(_first_of_each_key(pa.concat_tables(tables.values())), time.time_ns())
             for path in tables:
                 # Another process may have set it aside meanwhile.
-                path.unlink(missing_ok=True)
+                remove(path)
                 self._keys_of.pop(path, None)
 
     def _to_merge(self, path: Path) -> pa.Table | None:
@@ -187,7 +192,7 @@ class PartCache:
         # Without a digest in its name a part is known to be whole when every column has been read.
         read = columns if digest_in_name(path) is not None else self.schema.names
         try:
-            return _pieces_of(path, read, take).select(columns)
+            return _pieces_of_whole(path, read, take).select(columns)
         except _EarlierColumnsError:
             return None
         except DamagedError:
@@ -214,6 +219,18 @@ def _pieces_of(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Tab
         return pa.Table.from_batches([batch for batch in taken if len(batch)], schema.remove_metadata())
 
 
+def _pieces_of_whole(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
+    """As :func:`_pieces_of`; a part that is damaged in a working copy alone is fetched once more."""
+    try:
+        return _pieces_of(path, columns, take)
+    except _EarlierColumnsError:
+        raise
+    except DamagedError:
+        if not brought_again(path):
+            raise
+        return _pieces_of(path, columns, take)
+
+
 def require_part(path: Path) -> None:
     """Raise DamagedError where a part's bytes are not those that its name tells; one of an earlier version passes."""
     named = digest_in_name(path)
@@ -231,12 +248,12 @@ def digest_in_name(path: Path) -> str | None:
 def no_compaction(folder: Path) -> Iterator[None]:
     """No other process merges the parts of ``folder`` meanwhile; raises DataError where one does not end in time."""
     try:
-        with filelock.FileLock(folder / COMPACTION_LOCK, timeout=LOCK_SECONDS):
+        with exclusive(folder / COMPACTION_LOCK, LOCK_SECONDS):
+            bring(folder)
             yield
-    except filelock.Timeout as error:
+    except HeldError as error:
         raise DataError(
-            f"another process has been merging the parts of {folder} for {LOCK_SECONDS:.0f} s: "
-            "wait for it, or end it and try again"
+            f"the parts of {folder} are being merged ({error}): wait for it, or end it and try again"
         ) from error
 
 
@@ -285,7 +302,7 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
             size += part.stat().st_size
             if len(kept):
                 size -= _write_part(folder, kept, time.time_ns()).stat().st_size
-            part.unlink()
+            remove(part)
             rows += len(texts) - len(kept)
     return Weight(rows, size)
 
@@ -315,7 +332,11 @@ def set_aside(part: Path) -> Path:
     aside = part.with_suffix(".unreadable")
     with suppress(FileNotFoundError):
         # Another process was faster.
-        part.replace(aside)
+        if copy_of(part) is None:
+            part.replace(aside)
+        else:
+            write_atomically(aside, lambda temporary: shutil.copyfile(part, temporary))
+            remove(part)
     return aside
 
 

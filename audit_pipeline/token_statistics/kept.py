@@ -24,6 +24,7 @@ from audit_pipeline.catalogue.contracts import (
     text_sha256,
 )
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.working_copy import bring
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
@@ -71,17 +72,24 @@ def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
 
 class Caches:
     """The part caches under ``paths``, kept open for several runs in a row: each part is looked through once, and small
-    parts are merged when all runs are done."""
+    parts are merged when all runs are done.
 
-    def __init__(self, paths: DataPaths) -> None:
+    ``only_written``: nothing is read from them, so that in a working copy of a bucket no part has to be brought.
+    """
+
+    def __init__(self, paths: DataPaths, *, only_written: bool = False) -> None:
         self.paths = paths
+        self._only_written = only_written
         self._open: dict[tuple[Kind, str], PartCache] = {}
 
     def of(self, model: TokenizedModel, kind: Kind) -> PartCache:
         """The part cache of ``kind`` for this model."""
         place = kind, model.identity.model_fingerprint
         if place not in self._open:
-            self._open[place] = PartCache(self.paths.token_statistics(*place), KINDS[kind])
+            folder = self.paths.token_statistics(*place)
+            if not self._only_written:
+                bring(folder)
+            self._open[place] = PartCache(folder, KINDS[kind])
         return self._open[place]
 
     def compact(self) -> None:

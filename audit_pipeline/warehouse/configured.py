@@ -18,7 +18,7 @@ from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import ModelEntry, load_models
 
-_UNKNOWN = {"release_date": None, "training_cutoff": None, "on_request": False}
+_UNKNOWN = {"title": None, "release_date": None, "training_cutoff": None, "on_request": False}
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ def configured_models(folder: Path) -> Configured:
     rows: list[Mapping[str, object]] = [
         {
             "name": entry.name,
+            "title": entry.title,
             "origin": origin(entry),
             "release_date": entry.release_date,
             "training_cutoff": entry.training_cutoff,
@@ -61,6 +62,7 @@ def configured_benchmarks(folder: Path, paths: DataPaths, up_to_date: Mapping[st
     rows: list[Mapping[str, object]] = [
         {
             "benchmark": name,
+            "title": spec.title,
             "family": spec.family,
             "words": spec.words,
             "design": spec.design,
@@ -89,7 +91,7 @@ def _as_built(name: str, paths: DataPaths) -> Iterator[Mapping[str, object]]:
     except (DataError, KeyError, AttributeError):
         # Named among the files that cannot be read.
         return
-    yield {"benchmark": name, **known, "is_up_to_date": None, "on_request": on_request}
+    yield {"benchmark": name, "title": None, **known, "is_up_to_date": None, "on_request": on_request}
 
 
 def origin(entry: ModelEntry) -> str:

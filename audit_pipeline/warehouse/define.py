@@ -17,11 +17,12 @@ from audit_pipeline.catalogue.ddl import create_table, is_enforced, key_of, rows
 from audit_pipeline.catalogue.lineage_files import MissingFile
 from audit_pipeline.catalogue.sql import literal, quoted
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.warehouse.schema import DEFINED, DERIVED, EXPLAINED, VIEWS, fill_of
+from audit_pipeline.warehouse.schema import DEFINED, DERIVED, EXPLAINED, OF_FILES, VIEWS, fill_of
 
 WrittenFile = tuple[str, str, str]
 """A file of an append-only table that was read: table, partition, run_id."""
 
+_LATEST_SCORES = "SELECT benchmark, model, run_id FROM runs WHERE \"table\" = 'scores' AND is_current"
 _FILES = pa.schema([("table", pa.string()), ("partition", pa.string()), ("run_id", pa.string())])
 _GONE = pa.schema([*_FILES, ("run_went_on", pa.bool_()), ("left_out", pa.string())])
 
@@ -48,9 +49,21 @@ def create_views(connection: duckdb.DuckDBPyConnection) -> None:
     _in_one_go(connection, inherited)
 
 
+def remake_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
+    """Make tables that are there anew, empty."""
+    tables = list(tables)
+    _in_one_go(connection, (f"DROP TABLE {table.name};" for table in tables))
+    create_tables(connection, tables)
+
+
 def _in_one_go(connection: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
     # Each of hundreds of comments would else be a transaction of its own, flushed to the log.
     connection.execute("\n".join(("BEGIN;", *statements, "COMMIT;")))
+
+
+def changed_relation(table: str) -> str:
+    """The name of the relation that says of what the rows of a table are that a build loaded or took out."""
+    return f"changed_{table}"
 
 
 def fill_derived(
@@ -59,7 +72,7 @@ def fill_derived(
     missing: Iterable[MissingFile] = (),
     left_out: Mapping[Path, str] | None = None,
 ) -> None:
-    """Fill the derived tables.
+    """Bring the derived tables up to date, by what :func:`changed_relation` names for scores and examples.
 
     ``files`` are those that were read, for the runs that no row names; ``missing`` those that entries of the
     lineage explain and that are not there, or were ``left_out`` for the reason that is given with the path.
@@ -80,6 +93,7 @@ def fill_derived(
     for name, table in given.items():
         connection.register(name, table)
     connection.execute(f"CREATE TEMP VIEW rows_by_run AS {rows_by_run(EXPLAINED)}")
+    connection.execute(f"CREATE TEMP TABLE earlier_runs AS {_LATEST_SCORES}")
     for one in DERIVED:
         connection.execute(fill_of(one))
     connection.execute("DROP VIEW rows_by_run")
@@ -87,11 +101,26 @@ def fill_derived(
         connection.unregister(name)
 
 
-def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
-    """Fill the table of keys; how many rows too many each table has whose key does not hold."""
+def doubled_before(connection: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
+    """How many rows too many each table of an earlier warehouse has, by its table of keys."""
+    return dict(connection.execute(f'SELECT "table", doubled FROM {KEYS.name}').fetchall())  # noqa: S608 - a declared name
+
+
+def check_keys(
+    connection: duckdb.DuckDBPyConnection, tables: Iterable[Table], before: Mapping[str, int]
+) -> Mapping[str, int]:
+    """Fill the table of keys; how many rows too many each table has whose key does not hold.
+
+    ``before``: :func:`doubled_before` of the rows that are carried over. Where these had none too many, and rows of one
+    key agree in what tells of what they are, only the rows that :func:`changed_relation` names are looked at.
+    """
     broken = {}
+    of_files = {table.name for table in OF_FILES}
     for table in tables:
-        doubled = 0 if is_enforced(table) else _doubled(connection, table.name, key_of(table))
+        of = table.name
+        if before.get(of) == 0 and of in of_files and set(table.told_by) <= set(table.key):
+            of = f"(FROM {of} SEMI JOIN {changed_relation(of)} USING ({_names(table.told_by)}))"
+        doubled = 0 if is_enforced(table) else _doubled(connection, of, key_of(table))
         row = [table.name, ", ".join(table.key), is_enforced(table), doubled]
         connection.execute(f"INSERT INTO {KEYS.name} VALUES (?, ?, ?, ?)", row)  # noqa: S608 - a declared name
         if doubled:
@@ -99,11 +128,15 @@ def check_keys(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -
     return broken
 
 
-def _doubled(connection: duckdb.DuckDBPyConnection, table: str, key: str) -> int:
+def _doubled(connection: duckdb.DuckDBPyConnection, rows: str, key: str) -> int:
     # A third of the time by hash; what one collision would feign is looked at again.
-    return _more_rows_than(connection, table, f"hash({key})") and _more_rows_than(connection, table, f"row({key})")
+    return _more_rows_than(connection, rows, f"hash({key})") and _more_rows_than(connection, rows, f"row({key})")
 
 
-def _more_rows_than(connection: duckdb.DuckDBPyConnection, table: str, what: str) -> int:
-    counted = connection.execute(f"SELECT count(*) - count(DISTINCT {what}) FROM {table}").fetchone()  # noqa: S608 - declared names
+def _more_rows_than(connection: duckdb.DuckDBPyConnection, rows: str, what: str) -> int:
+    counted = connection.execute(f"SELECT count(*) - count(DISTINCT {what}) FROM {rows}").fetchone()  # noqa: S608 - declared names
     return int(counted[0]) if counted else 0
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(map(quoted, columns))

@@ -7,13 +7,14 @@ What belongs here: which files there are, and which of them are not as they were
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from audit_pipeline.catalogue.integrity import DamagedError, FileIdentity, file_identity, file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Table
+from audit_pipeline.catalogue.working_copy import bring
 from audit_pipeline.token_statistics.cache import digest_in_name
 
 
@@ -45,6 +46,8 @@ class ListedFiles:
 def list_files(paths: DataPaths, table: Table) -> ListedFiles:
     """Every Parquet file of a table, in path order; of the cache those of the kind that the warehouse holds."""
     folder = paths.table(table.name) if table.kept != "cache" else paths.token_statistics("base", "any").parent
+    if table.kept == "cache":
+        bring(folder)
     # Not rglob: a folder of ten thousand files is listed, and put in order, in a fifth of the time.
     names = [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
     found = {}
@@ -57,15 +60,26 @@ def list_files(paths: DataPaths, table: Table) -> ListedFiles:
     return ListedFiles(table, found)
 
 
-def damaged_files(listed: ListedFiles, digests: Mapping[Path, Collection[str]]) -> list[UnreadableTableFile]:
-    """The files whose bytes are not those in their entry, or in their name; unknown digests damage nothing."""
-    damaged = []
-    for path in listed.paths:
+@dataclass(frozen=True)
+class ComparedFiles:
+    """The files whose bytes are not those in their entry, or in their name; the sha256 of the whole ones that have an
+    entry with a digest."""
+
+    damaged: Sequence[UnreadableTableFile]
+    sha256: Mapping[Path, str]
+
+
+def compare_files(table: Table, files: Iterable[Path], digests: Mapping[Path, Collection[str]]) -> ComparedFiles:
+    """Read files of a table and compare each with its digest; unknown digests damage nothing."""
+    damaged, known = [], {}
+    for path in files:
         try:
-            _require(path, listed.table, digests.get(path, ()))
+            found = _whole(path, table, digests.get(path, ()))
         except (DamagedError, OSError) as error:
             damaged.append(UnreadableTableFile(path, str(error)))
-    return damaged
+        else:
+            known.update({path: found} if found else {})
+    return ComparedFiles(damaged, known)
 
 
 def changed_since(listed: Iterable[ListedFiles]) -> list[Path]:
@@ -75,13 +89,18 @@ def changed_since(listed: Iterable[ListedFiles]) -> list[Path]:
     ]
 
 
-def _require(path: Path, table: Table, digests: Collection[str]) -> None:
+def _whole(path: Path, table: Table, digests: Collection[str]) -> str | None:
+    """The sha256 of a file; None where there is nothing to compare it with. Raises DamagedError."""
     if table.kept == "cache":
         named = digest_in_name(path)
         digests = [named] if named else []
+    if not digests:
+        return None
     # Not known_sha256: what is read now is compared now, however long this process has been running.
-    if digests and not file_sha256(path).startswith(tuple(digests)):
+    found = file_sha256(path)
+    if not found.startswith(tuple(digests)):
         raise DamagedError("it is not as it was written: its sha256 is not the one in its entry, or in its name")
+    return found
 
 
 def _is(path: Path, identity: FileIdentity) -> bool:

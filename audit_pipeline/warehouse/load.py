@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,34 +32,51 @@ from audit_pipeline.warehouse.query import one_line
 _LOAD_ERRORS = (duckdb.Error, UnicodeDecodeError)
 
 
-def load_parquet(
-    connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]
-) -> list[UnreadableTableFile]:
+@dataclass(frozen=True)
+class FileRows:
+    """What a file gave: how many rows, and which values they have in the columns that tell of what a row is."""
+
+    rows: int = 0
+    holds: frozenset[tuple[str, ...]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The files that were loaded, with what each gave, and those that could not be."""
+
+    files: Mapping[Path, FileRows]
+    unreadable: Sequence[UnreadableTableFile]
+
+
+def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> Loaded:
     """Load all files in one go; those that cannot be read are left out and named."""
-    return _load(table, files, lambda rows, _: _insert(connection, table, rows))
+    loaded: dict[Path, FileRows] = {}
+    unreadable = _load(table, files, lambda rows, part: loaded.update(_insert(connection, table, rows, part)))
+    return Loaded(loaded, unreadable)
 
 
-def load_self_digested(
-    connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]
-) -> list[UnreadableTableFile]:
+def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> Loaded:
     """As :func:`load_parquet`, for a table of one row per file that carries its own digest, which is compared."""
+    loaded: dict[Path, FileRows] = {}
     wrong: dict[Path, str] = {}
 
     def load(rows: str, part: Sequence[Path]) -> None:
         whole, not_whole = _compared(table, rows, part)
         connection.register("whole", whole)
         try:
-            _insert(connection, table, "whole")
+            loaded.update(_insert(connection, table, "whole", [path for path in part if path not in not_whole]))
         finally:
             connection.unregister("whole")
         wrong.update(not_whole)
 
     unreadable = _load(table, files, load)
     if len(files) == 1:
-        return [*unreadable, *(UnreadableTableFile(*one) for one in wrong.items())]
+        return Loaded(loaded, [*unreadable, *(UnreadableTableFile(*one) for one in wrong.items())])
     # Halves, down to each for itself: how one damaged file is read may change how all of them are.
-    halves = _halves(list(wrong))
-    return [*unreadable, *(one for half in halves for one in load_self_digested(connection, table, half))]
+    again = [load_self_digested(connection, table, half) for half in _halves(list(wrong))]
+    for one in again:
+        loaded.update(one.files)
+    return Loaded(loaded, [*unreadable, *(left for one in again for left in one.unreadable)])
 
 
 def _load(
@@ -135,9 +153,33 @@ def _compared(table: Table, rows: str, files: Sequence[Path]) -> tuple[pa.Table,
     return whole, wrong | {file: "it holds no row" for file in files if str(file) not in found}
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -> None:
-    filled = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in expressions(table).items())
+def _insert(
+    connection: duckdb.DuckDBPyConnection, table: Table, rows: str, files: Sequence[Path]
+) -> dict[Path, FileRows]:
+    """Insert the rows of files; what each of them gave. Where this fails, nothing is inserted."""
+    of_columns = expressions(table)
+    told_by = ", ".join(of_columns[name] for name in table.told_by)
+    counted = f"SELECT filename, count(*), {told_by} FROM {rows} GROUP BY ALL"  # noqa: S608 - declared names
+    gave: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
+    for file, count, *values in connection.execute(counted).fetchall():
+        gave.setdefault(file, []).append((count, tuple(values)))
+    filled = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in of_columns.items())
     connection.execute(f"INSERT INTO {table.name} BY NAME SELECT {filled} FROM {rows}")  # noqa: S608 - declared names
+    return {file: _file_rows(gave.get(str(file), ())) for file in files}
+
+
+def _file_rows(gave: Sequence[tuple[int, tuple[str, ...]]]) -> FileRows:
+    return FileRows(sum(count for count, _ in gave), frozenset(values for _, values in gave))
+
+
+def take_out(connection: duckdb.DuckDBPyConnection, table: Table, changed: str) -> None:
+    """Delete the rows of a table whose values stand in the relation ``changed``, of the columns that tell of what a row
+    is."""
+    connection.execute(f"DELETE FROM {table.name} USING {changed} WHERE {_same(table, changed)}")  # noqa: S608 - declared names
+
+
+def _same(table: Table, other: str) -> str:
+    return " AND ".join(f"{table.name}.{quoted(name)} = {other}.{quoted(name)}" for name in table.told_by)
 
 
 def _without_query(error: Exception) -> str:
@@ -145,11 +187,14 @@ def _without_query(error: Exception) -> str:
     return " ".join(str(error).split("\n\nLINE ")[0].split())
 
 
-def keep_one_row_a_key(connection: duckdb.DuckDBPyConnection) -> None:
-    """Disjoint workers and a compaction can leave the same text in two part files of the cache."""
+def keep_one_row_a_key(connection: duckdb.DuckDBPyConnection, changed: str) -> None:
+    """Disjoint workers and a compaction can leave the same text in two part files of the cache of a model; ``changed``
+    is the relation of models whose parts were loaded."""
     connection.execute(
-        "DELETE FROM token_statistics WHERE rowid NOT IN"
-        " (SELECT min(rowid) FROM token_statistics GROUP BY model_fingerprint, key)"
+        "DELETE FROM token_statistics USING (SELECT model_fingerprint, key, min(rowid) AS first FROM token_statistics"  # noqa: S608 - a name of ours
+        f" SEMI JOIN {changed} USING (model_fingerprint) GROUP BY ALL HAVING count(*) > 1) AS twice"
+        " WHERE token_statistics.model_fingerprint = twice.model_fingerprint AND token_statistics.key = twice.key"
+        " AND token_statistics.rowid > twice.first"
     )
 
 

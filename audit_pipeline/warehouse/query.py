@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.sql import literal, quoted
 from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.warehouse.shared import bring_current
 
 _READING = frozenset({"SELECT", "EXPLAIN"})
 """SHOW, DESCRIBE and SUMMARIZE count as SELECT; PRAGMA and CALL could switch on logging to a file."""
@@ -32,39 +33,57 @@ def one_line(error: BaseException) -> str:
 
 @contextmanager
 def open_read_only(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """:func:`connect_read_only` for the length of a block."""
+    with connect_read_only(warehouse) as connection:
+        yield connection
+
+
+def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     """A connection that sees the warehouse as it is now, and keeps seeing that while it is rebuilt.
 
     The file is attached read-only to an in-memory database of its own, not opened with ``duckdb.connect(file)``: one
     process has one instance a path, so a second connection there would be handed the first one's old snapshot.
     Raises DataError where the warehouse is missing or cannot be read.
     """
+    bring_current(warehouse)
     if not warehouse.exists():
         raise DataError(
             f"there is no warehouse at {warehouse} yet: audit a model first "
             "(corpus-audit audit --model smollm2-135m --benchmark release_notes)"
         )
-    with duckdb.connect(":memory:") as connection:
-        try:
-            connection.execute(f"ATTACH {literal(str(warehouse))} AS warehouse (TYPE duckdb, READ_ONLY)")
-        except duckdb.Error as error:
-            wal = warehouse.with_name(f"{warehouse.name}.wal")
-            what_to_do = (
-                f"{wal.name} beside it belongs to somebody's read-write session: end that session, move the file aside"
-                if wal.exists()
-                else "build it again: corpus-audit report"
-            )
-            raise DataError(f"the warehouse cannot be read ({one_line(error)}); {what_to_do}") from error
-        connection.execute("USE warehouse")
-        for setting in (
-            "TimeZone = 'UTC'",
-            "enable_progress_bar = false",
-            "temp_directory = ''",
-            "python_enable_replacements = false",
-            "enable_external_access = false",
-            "lock_configuration = true",
-        ):
-            connection.execute(f"SET {setting}")
-        yield connection
+    connection = duckdb.connect(":memory:")
+    try:
+        connection.execute(f"ATTACH {literal(str(warehouse))} AS warehouse (TYPE duckdb, READ_ONLY)")
+    except duckdb.Error as error:
+        connection.close()
+        wal = warehouse.with_name(f"{warehouse.name}.wal")
+        what_to_do = (
+            f"{wal.name} beside it belongs to somebody's read-write session: end that session, move the file aside"
+            if wal.exists()
+            else "build it again: corpus-audit report"
+        )
+        raise DataError(f"the warehouse cannot be read ({one_line(error)}); {what_to_do}") from error
+    connection.execute("USE warehouse")
+    draw_no_bar(connection)
+    for setting in (
+        "TimeZone = 'UTC'",
+        "temp_directory = ''",
+        "python_enable_replacements = false",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"SET {setting}")
+    return connection
+
+
+def draw_no_bar(connection: duckdb.DuckDBPyConnection) -> None:
+    """Switch DuckDB's progress bar off, which is drawn on standard output, into a pipe too.
+
+    Where it is off already, as in a notebook without widgets, nothing is set: DuckDB refuses any change there.
+    """
+    on = connection.execute("SELECT current_setting('enable_progress_bar')").fetchone()
+    if on is not None and on[0]:
+        connection.execute("SET enable_progress_bar = false")
 
 
 def read_every_block(warehouse: Path) -> str | None:

@@ -24,19 +24,20 @@ from audit_pipeline.operate.dagster.metadata import column_schema
 from audit_pipeline.sources.registry import all_sources
 
 DOCUMENT_KEYS = [f"documents/{name}" for name in all_sources()]
+ON_REQUEST = {f"documents/{name}" for name, source in all_sources().items() if source.on_request}
 GROUPS = {
-    **dict.fromkeys(DOCUMENT_KEYS, "sources"),
-    "benchmark": "benchmarks",
-    "split_quality": "benchmarks",
-    "controlled_contamination": "controls",
-    "control_study": "controls",
-    "token_frequencies": "references",
-    "token_statistics": "token_statistics",
-    "extraction": "extraction",
-    "scores": "scores",
-    "evaluations": "scores",
-    "warehouse": "reports",
-    "contamination_report": "reports",
+    **{key: "6_sources_on_request" if key in ON_REQUEST else "1_sources" for key in DOCUMENT_KEYS},
+    "benchmark": "2_benchmarks",
+    "split_quality": "2_benchmarks",
+    "controlled_contamination": "7_controls_on_request",
+    "control_study": "7_controls_on_request",
+    "token_frequencies": "3_model_runs",
+    "token_statistics": "3_model_runs",
+    "extraction": "4_findings",
+    "scores": "4_findings",
+    "evaluations": "4_findings",
+    "warehouse": "5_reports",
+    "contamination_report": "5_reports",
 }
 EDGES = {
     **{key: set() for key in DOCUMENT_KEYS},

@@ -165,6 +165,28 @@ def test_held_out_and_known_documents_are_labelled_and_calibrate() -> None:
     }
 
 
+def test_a_shelf_that_evaluates_what_is_known_is_a_labelled_benchmark() -> None:
+    known = {
+        "held_out": {"published_from": "2024-01-01"},
+        "members": {"collections": ["classics"]},
+        "design": "temporal",
+        "evaluates": "known",
+    }
+    documents = [
+        document("audited", OLD, 10),
+        document("later", NEW, 10),
+        document("read", OLD, 10, collection="classics"),
+    ]
+    drawn = draw_shelf(documents_table(documents), shelf_spec(**known), "run")
+    assert {row["document_id"].split(":")[-1]: (row["label"], row["split"]) for row in drawn.examples.to_pylist()} == {
+        "later": (0, "evaluation"),
+        "read": (1, "evaluation"),
+    }
+    assert drawn.documents_left_out == {"not known to be on either side": 1}
+    with pytest.raises(DataError, match="no document is a known member"):
+        draw_shelf(documents_table(documents[:2]), shelf_spec(**known), "run")
+
+
 def test_another_source_gives_only_known_documents() -> None:
     other = {**document("elsewhere", NEW, 10), "source": "other"}
     unknown = {**document("early", OLD, 10), "source": "other"}
@@ -195,6 +217,7 @@ def test_known_documents_that_are_not_there_or_contradict_are_errors() -> None:
     [
         ({"held_out": {}}, "says of no document that it is known"),
         ({"held_out": {"groups": ["a"]}}, "design"),
+        ({"evaluates": "known", "members": {"groups": ["a"]}}, "name both"),
         ({"design": "exchangeable"}, "design"),
     ],
 )
@@ -204,4 +227,4 @@ def test_what_is_known_must_be_said(changes: dict[str, Any], problem: str) -> No
 
 
 def test_a_shelf_without_known_texts_keeps_its_digest() -> None:
-    assert not {"held_out", "members"} & set(shelf_spec().described())
+    assert not {"held_out", "members", "evaluates"} & set(shelf_spec().described())

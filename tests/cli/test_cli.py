@@ -613,12 +613,24 @@ def test_what_cannot_be_counted(workspace: Workspace, tmp_path: Path) -> None:
 # Auditing.
 
 
+def tables_of_findings(shown: str) -> dict[str, list[str]]:
+    """The lines of each benchmark's table, by benchmark, its head left out."""
+    blocks = [block.splitlines() for block in shown.split("\n\n")]
+    tables = {
+        lines[0].partition(":")[0]: [line.rstrip() for line in lines[2:] if " scored " not in line]
+        for lines in (block[1:] if not block[0] else block for block in blocks)
+        if len(lines) > 1 and lines[1].startswith("detector ")
+    }
+    assert set(tables) == {"made_8", "made_12"}
+    return tables
+
+
 def test_an_audit_ends_with_findings_and_the_way_to_the_report(audited_root: tuple[Path, Result]) -> None:
     root, result = audited_root
     shown = told(result)
-    for benchmark in ("made_8", "made_12"):
+    for benchmark, table in tables_of_findings(shown).items():
         for detector in ("loss", "zlib", "min_k k=0.2", "min_k_plus_plus k=0.2"):
-            assert any(line.startswith(benchmark) and detector in line for line in shown.splitlines())
+            assert any(line.startswith(f"{detector} ") for line in table)
         assert f"{benchmark}: screening only; split: undetermined" in shown
         assert f"{benchmark}|tiny: 0 texts from the cache, " in result.stderr
     assert f"Report: {root / 'data' / 'reports' / 'contamination_report.html'}" in shown
@@ -631,6 +643,16 @@ def test_an_audit_ends_with_findings_and_the_way_to_the_report(audited_root: tup
         "• rebuilding warehouse and report",
     ]
     assert "tokens" in result.stderr, "progress was shown"
+
+
+def test_without_a_command_it_says_what_is_there_and_what_to_do_next(audited: Workspace) -> None:
+    shown = told(audited.run())
+    assert "1 model audited on 2 benchmarks, in " in shown
+    assert str(audited.paths.report) in shown
+    suggested = [line.split("corpus-audit ")[1] for line in shown.splitlines() if "corpus-audit " in line]
+    # other_10 is configured and was not audited.
+    assert suggested[:2] == ["report --open", 'sql "FROM not_audited"']
+    assert len(json.loads(told(audited.run("sql", "FROM not_audited", "--json")))["rows"]) == 1
 
 
 def test_a_second_audit_runs_nothing_and_needs_no_heavy_package(audited: Workspace) -> None:
@@ -1144,21 +1166,20 @@ def test_an_audit_as_json_holds_what_its_table_shows(
     audited_copy: Workspace, audited_root: tuple[Path, Result]
 ) -> None:
     arguments = ("audit", "--model", "tiny", "--benchmark", "made")
-    lines = [line.rstrip() for line in told(audited_root[1]).splitlines()]
+    tables = tables_of_findings(told(audited_root[1]))
     result = audited_copy.run(*arguments, "--json")
     document = answered(result)
     assert "everything is up to date" in result.stderr, "what happens meanwhile is told beside it"
     for row in document["findings"]:
         shown = next(
             line
-            for line in lines
-            if line.split()[:2] == [row["benchmark"], row["detector"]]
+            for line in tables[row["benchmark"]]
+            if line.split()[0] == row["detector"]
             and all(f"{name}={value}" in line for name, value in row["parameters"].items())
         )
         expected = "not defined" if row["auroc"] is None else f"{row['auroc']:.3f}"
         assert expected in shown
-        assert shown.endswith(f"{row['n_members']} + {row['n_nonmembers']}")
-    assert len(document["findings"]) == sum(line.startswith(("made_8 ", "made_12 ")) for line in lines)
+    assert len(document["findings"]) == sum(map(len, tables.values()))
     assert [row["benchmark"] for row in document["answers"]] == ["made_8", "made_12"]
     assert {row["claim_level"] for row in document["answers"]} == {"screening only"}
     assert document["report"] == str(audited_copy.paths.report)
@@ -1257,6 +1278,20 @@ def test_a_report_opens_in_the_browser(audited_copy: Workspace) -> None:
     audited_copy.monkeypatch.setattr("webbrowser.open", opened.append)
     told(audited_copy.run("report", "--open"))
     assert opened == [audited_copy.paths.report.as_uri()]
+
+
+def test_a_report_says_how_many_files_were_loaded_and_loads_all_where_it_is_asked_to(audited_copy: Workspace) -> None:
+    def files(*options: str) -> tuple[int, int]:
+        said = told(audited_copy.run("report", *options))
+        found = re.search(r"Warehouse: ([\d,]+) files loaded, ([\d,]+) that have not changed carried over", said)
+        assert found is not None
+        return int(found[1]), int(found[2])
+
+    there = sum(files())
+    loaded, carried_over = files()
+    assert loaded + carried_over == there
+    assert carried_over > 0
+    assert files("--rebuild") == (there, 0)
 
 
 def written_pages(workspace: Workspace) -> str:

@@ -1,4 +1,4 @@
-"""Run by test_hub_data_sets.py: the benchmarks of those names built, and what became of each. With [a name,
+"""Run by tests of this folder: the benchmarks of those names built, and what became of each. With [a name,
 HF_TOKEN] in place of a name, that token is set first."""
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def built(name: str, token: str | None = None) -> dict[str, object]:
     provenance = report.manifest["provenance"]
     return {
         "digest": report.digest,
+        "content_digest": report.manifest["content_digest"],
         "texts": sorted(zip(columns["text"], columns["label"], strict=True)),
         "commits": [one["commit"] for one in provenance],
         "provenance": provenance,

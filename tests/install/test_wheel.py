@@ -121,7 +121,9 @@ def test_the_wheel_holds_the_default_configuration_and_what_the_code_reads(insta
         if path.suffix in {".sql", ".j2", ".py"} and "__pycache__" not in path.parts
     ]
     assert set(read) <= set(names)
-    assert {"audit_pipeline/shipped/workspace.yaml", "audit_pipeline/shipped/data/README.md"} <= set(names)
+    assert {
+        f"audit_pipeline/shipped/{name}" for name in ("workspace.yaml", "data/README.md", "docs/glossary.md")
+    } <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "config/", "data/"))]
     with tarfile.open(installed.sdist) as sdist:
         top = {Path(name).parts[1] for name in sdist.getnames() if len(Path(name).parts) > 1}
@@ -162,6 +164,20 @@ def test_a_workspace_is_laid_out_and_used(installed: Installed, empty: Path) -> 
     examined = installed.run("corpus-audit", "doctor", cwd=below).stdout
     assert str(workspace / "data") in examined
     assert "shipped" not in examined
+
+
+def test_own_files_are_checked_without_a_checkout(installed: Installed, empty: Path, tmp_path: Path) -> None:
+    (empty / "books").mkdir()
+    (empty / "books" / "one.txt").write_text("The lanterns were lit before the carriage came down the hill. " * 20)
+    model = save_model(tmp_path / "tiny")
+    given = ("check", "books", "--model", model, "--no-open")
+    assert "To run: " in installed.corpus_audit(*given, "--dry-run", cwd=empty)
+    said = installed.corpus_audit(*given, cwd=empty)
+    assert f"cd {empty}/corpus-audit-check && corpus-audit dev --weekly" in said
+    assert (empty / "corpus-audit-check" / "data" / "reports" / "contamination_report.html").is_file()
+    below = installed.corpus_audit("benchmarks", cwd=empty / "corpus-audit-check" / "config")
+    assert "own_files_64" in below
+    assert "release_notes" not in below
 
 
 def test_dagster_loads_the_code_location_of_the_installed_workspace_file(installed: Installed, empty: Path) -> None:

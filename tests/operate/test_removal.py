@@ -492,7 +492,7 @@ def test_a_compaction_at_work_is_waited_for_and_one_that_does_not_end_is_an_erro
 
     part_of(tmp_path, "a", name="part-1.parquet")
     monkeypatch.setattr(cache, "LOCK_SECONDS", 0.2)
-    with filelock.FileLock(tmp_path / COMPACTION_LOCK), pytest.raises(DataError, match="another process has been"):
+    with filelock.FileLock(tmp_path / COMPACTION_LOCK), pytest.raises(DataError, match="another process has held"):
         discard(tmp_path, {"a"})
     assert held(tmp_path) == ["a"]
     discard(tmp_path, {"a"})

@@ -266,7 +266,9 @@ def test_out_of_range_counts_values_and_interval_ends(workspace: Workspace) -> N
     rows = report.evaluation.table.to_pylist()
     rows[0]["value"], rows[1]["ci_low"], rows[2]["ci_high"] = 1.5, -0.1, float("nan")
     wrong = type(report.evaluation.table).from_pylist(rows, schema=EVALUATIONS.schema)
-    changed = EvaluationReport(PAIR, replace(report.findings, evaluation=replace(report.evaluation, table=wrong)), "v")
+    changed = EvaluationReport(
+        PAIR, replace(report.findings, evaluation=replace(report.evaluation, table=wrong)), "v", report.answer
+    )
     assert changed.out_of_range == 3
 
 

@@ -90,7 +90,7 @@ def test_the_module_loads_without_the_file_and_the_error_comes_with_the_run(fold
 def test_what_the_asset_says_of_itself() -> None:
     asset = assets.references.token_frequencies
     spec = asset.get_asset_spec()
-    assert spec.group_name == "references"
+    assert spec.group_name == "3_model_runs"
     assert spec.metadata["dagster/column_schema"] == column_schema(TOKEN_FREQUENCIES)
     assert asset.backfill_policy == dg.BackfillPolicy.single_run()
     assert isinstance(asset.partitions_def, dg.MultiPartitionsDefinition)

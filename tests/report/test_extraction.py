@@ -87,7 +87,7 @@ def test_what_is_said_first(calibrated: Written) -> None:
     headline = (
         "The model was found to give passages of 1 of 2 documents word for word, and of 1 of 2 that are held out."
     )
-    assert text.count(headline) == 2, "on the first screen, too"
+    assert text.count(headline) == 3, "on the first screen, of all and by itself, too"
     assert EXTRACTION_IN_WORDS["reproduced"] in text
     assert f"{CALIBRATED_IN_WORDS} With 2 held-out documents no p-value is below 0.333." in text
     assert f"1 window is set apart. {SET_APART_IN_WORDS}" in text
@@ -199,8 +199,8 @@ def test_a_model_that_was_not_asked_has_no_section(calibrated: Written) -> None:
     for name in (SMALL, "across"):
         assert calibrated.reports[name].extraction == []
         assert 'id="extraction"' not in calibrated.pages[name].html
-    assert "word for word" not in calibrated.pages[SMALL].text
-    assert "tiny-125m on notes_32: The model was found to give" in calibrated.pages["across"].text
+    assert "word for word" not in calibrated.pages[SMALL].text.replace("that the model gives word for word (", "")
+    assert "tiny-125m on notes_32 · word for word We asked whether tiny-125m" in calibrated.pages["across"].text
 
 
 def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> None:
@@ -288,7 +288,7 @@ def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
     ],
 )
 def test_headlines(counted: tuple[int, int, int, int], headline: str, claim: str | None) -> None:
-    words = extraction_words(*counted, 0, "a window does not fit")
+    words = extraction_words("M", "B", *counted, 0, "a window does not fit")
     assert (words.headline, words.claim) == (headline, claim)
     assert (words.claim_in_words is None) is (claim is None)
 

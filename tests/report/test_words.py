@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
+from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.report.answer import answer_words
-from audit_pipeline.report.documents import needed, penalty, smallest_q
+from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
 from audit_pipeline.report.limits import LIMITS
 from audit_pipeline.report.numbers import (
@@ -320,7 +321,7 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
     smallest = false_discovery_control(np.full(tests, 1 / (groups + 1)), method="by")[0]
     assert smallest_q(groups, 20, penalty(tests)) == pytest.approx(smallest)
     alone = np.ones(tests)
-    fewest = needed(tests, 1, penalty(tests))
+    fewest = held_out_needs(tests, 1, Q_LEVEL, penalty(tests))
     alone[0] = 1 / (fewest + 1)
     assert false_discovery_control(alone, method="by")[0] <= Q_LEVEL * (1 + 1e-12)
     alone[0] = 1 / fewest
@@ -333,7 +334,8 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
         smallest_q=smallest_q(80, 20, penalty(tests)),
     )
     assert (
-        f"{needed(tests, 1, penalty(tests)):,}".replace(",", "\u202f") in words_of(0.5, 0.6, documents=few).explanation
+        f"{held_out_needs(tests, 1, Q_LEVEL, penalty(tests)):,}".replace(",", "\u202f")
+        in words_of(0.5, 0.6, documents=few).explanation
     )
     none = replace(shelf(0), detectors=3, tests=tests)
     assert (
@@ -391,7 +393,7 @@ def test_how_many_documents_to_compare_with_by_scipy(tested: int) -> None:
         return float(false_discovery_control(p_values, method="bh")[0])
 
     for standing_out in range(1, tested + 1):
-        fewest = needed(tested, standing_out)
+        fewest = held_out_needs(tested, standing_out, Q_LEVEL)
         assert reached(fewest, standing_out) <= Q_LEVEL * (1 + 1e-12)
         assert reached(fewest - 1, standing_out) > Q_LEVEL
     for groups in (1, 10, 500):

@@ -9,6 +9,7 @@ import random
 import tracemalloc
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.held import HeldModel
 from audit_pipeline.token_statistics.windows import Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -238,11 +240,12 @@ def test_the_reference_model_runs_over_the_whole_file_before_the_audited_one(
     audited = replace(model, located=replace(model.located, entry=entry))
     loaded: list[str] = []
 
-    def backend_of(wanted: TokenizedModel) -> ForwardPass:
+    def making_ready(wanted: TokenizedModel) -> ForwardPass:
         loaded.append(wanted.entry.name)
         return load(wanted)
 
     file = texts_file(tmp_path, 10)
+    backend_of = partial(HeldModel().ready, load=making_ready)
     done = score(file, ["loss", "reference"], audited=audited, bounds=FEW, backend_of=backend_of)
     assert [Path(name).name for name in loaded] == ["other", "llama"]
     assert (done.summary.extra["reference"].texts, done.summary.extra["reference"].texts_computed) == (10, 9)

@@ -10,11 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_files import save_dataset, write_rows
+from pydantic import ValidationError
 
+from audit_pipeline.config.entries import Entries
+from audit_pipeline.config.workspace import lay_out
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.read import ROW_SUFFIXES
 from audit_pipeline.sources.base import Harvest
+from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_path
+from audit_pipeline.whole_files.read import WHOLE_FILES
 
 
 def settings(path: Path | None, **changes: object) -> LocalFilesSettings:
@@ -47,7 +52,7 @@ def test_folder_of_every_kind(tmp_path: Path) -> None:
     (folder / "rows.jsonl").write_text('{"text": "row one"}\n{"text": 5}\n{"text": "row three"}\n')
     (folder / "latin.txt").write_bytes(b"caf\xe9")
     (folder / "blank.txt").write_text(" \n")
-    (folder / "scan.pdf").write_bytes(b"%PDF")
+    (folder / "cover.jpg").write_bytes(b"picture")
     (folder / ".hidden.txt").write_text("not looked at")
     (folder / ".git").mkdir()
     (folder / ".git" / "config.txt").write_text("not looked at")
@@ -71,7 +76,7 @@ def test_folder_of_every_kind(tmp_path: Path) -> None:
         "away.txt": "a link out of the folder",
         "blank.txt": "its text is empty",
         "rows.jsonl#1": "rows.jsonl:2: column 'text' is not a string but int",
-        "scan.pdf": f"not one of {', '.join(('.txt', '.md', *ROW_SUFFIXES))}",
+        "cover.jpg": f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}",
     }
     (missing,) = harvest.missing
     assert missing.part == "latin.txt"
@@ -155,3 +160,82 @@ def test_a_file_without_the_column_is_missing_and_the_others_stay(tmp_path: Path
     assert [item.part for item in harvest.missing] == ["broken.parquet", "other.csv"]
     assert "no column 'day'; the columns are: text, published" in harvest.missing[1].reason
     assert harvest.missing[1].held("local", "other.csv#0")
+
+
+def test_several_sets_are_collections_whose_names_never_meet(tmp_path: Path) -> None:
+    for name in ("old/a.txt", "old/deep/b.txt", "new/a.txt", "loose.txt", "alone/a.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"the text of {name}")
+    harvest = harvest_path(
+        settings(
+            None,
+            collections={
+                "both": [str(tmp_path / "old"), str(tmp_path / "new"), str(tmp_path / "loose.txt")],
+                "one": [str(tmp_path / "alone")],
+            },
+        )
+    )
+    assert {(one.collection, one.name): one.text for one in harvest.documents} == {
+        ("both", "old/a.txt"): "the text of old/a.txt",
+        ("both", "old/deep/b.txt"): "the text of old/deep/b.txt",
+        ("both", "new/a.txt"): "the text of new/a.txt",
+        ("both", "loose.txt"): "the text of loose.txt",
+        ("one", "a.txt"): "the text of alone/a.txt",
+    }
+    assert not harvest.missing
+
+
+def test_a_set_that_is_gone_is_missing_and_the_others_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("here")
+    harvest = harvest_path(settings(None, collections={"here": [tmp_path / "a.txt"], "gone": [tmp_path / "b"]}))
+    assert [one.name for one in harvest.documents] == ["a.txt"]
+    assert [(one.collection, one.name) for one in harvest.missing] == [("gone", None)]
+
+
+def test_path_and_collections_exclude_each_other(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="keep one of them"):
+        settings(tmp_path, collections={"a": [tmp_path]})
+    with pytest.raises(ValidationError):
+        settings(None, collections={"a": []})
+
+
+def test_the_language_is_that_of_each_text_where_it_is_to_be_detected(tmp_path: Path) -> None:
+    (tmp_path / "de.txt").write_text("Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam.")
+    (tmp_path / "en.txt").write_text("The lanterns were lit before the carriage came down the long hill.")
+    harvest = harvest_path(settings(tmp_path, language="detect"))
+    assert {one.name: one.language for one in harvest.documents} == {"de.txt": "de", "en.txt": "en"}
+
+
+def test_what_a_file_holds_beside_its_text_is_told(tmp_path: Path) -> None:
+    """A page gives its title; a damaged file is missing, one without text is left out, and both are named."""
+    (tmp_path / "page.html").write_text("<title>The lamp</title><p>It was lit.</p>")
+    (tmp_path / "cut.pdf").write_bytes(b"%PDF")
+    (tmp_path / "locked.docx").write_bytes(bytes.fromhex("D0CF11E0A1B11AE1"))
+    harvest = harvest_path(settings(tmp_path))
+    assert [(one.title, one.text) for one in harvest.documents] == [("The lamp", "It was lit.")]
+    assert [one.part for one in harvest.missing] == ["cut.pdf"]
+    assert [one.part for one in harvest.left_out] == ["locked.docx"]
+    assert "locked with a password" in reasons(harvest)["locked.docx"]
+
+
+def test_a_workspace_in_the_folder_is_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a text")
+    lay_out(tmp_path / "audits")
+    section = settings(tmp_path)
+    before = SourceSettings(Entries(tmp_path, "section", {"local_files": section})).digest_for("local_files")
+    (tmp_path / "audits" / "data" / "more.jsonl").write_text('{"text": "not a document"}\n')
+    harvest = harvest_path(section)
+    assert [one.name for one in harvest.documents] == ["a.txt"]
+    assert reasons(harvest) == {"audits": "a workspace of this tool"}
+    assert SourceSettings(Entries(tmp_path, "section", {"local_files": section})).digest_for("local_files") == before
+
+
+def test_files_of_collections_are_noticed_when_they_change(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "a.txt").write_text("a text")
+    section = settings(None, collections={"held_out": [tmp_path / "new"]})
+    known = SourceSettings(Entries(tmp_path, "section", {"local_files": section}))
+    before = known.digest_for("local_files")
+    assert known.digest_for("local_files") == before
+    (tmp_path / "new" / "b.txt").write_text("another")
+    assert known.digest_for("local_files") != before

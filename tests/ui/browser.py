@@ -32,6 +32,7 @@ WAIT_SECONDS = 60.0
 _COLOURS = 128
 _HEIGHT = 950
 _PHONE = 500
+_WIDEST = 1700
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -58,11 +59,12 @@ class NotSeenError(Exception):
 
 
 class Browser:
-    """One window."""
+    """One window; ``patience``: how many times as long as usual it waits for anything."""
 
-    def __init__(self, driver: webdriver.Chrome, address: str) -> None:
+    def __init__(self, driver: webdriver.Chrome, address: str, patience: float = 1.0) -> None:
         self._driver = driver
         self._address = address
+        self._patience = patience
 
     def open(self, path: str, *words: str) -> None:
         """Go to a page, and wait until it shows each of ``words``."""
@@ -85,7 +87,7 @@ class Browser:
 
     def until(self, found: Callable[[], Found | None], what: str, seconds: float = WAIT_SECONDS) -> Found:
         """What ``found`` finds, as soon as it finds something; raises NotSeenError after ``seconds``."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * self._patience
         while True:
             try:
                 result = found()
@@ -94,7 +96,7 @@ class Browser:
             if result:
                 return result
             if time.monotonic() > end:
-                raise NotSeenError(f"{seconds:.0f} s went by without {what}")
+                raise NotSeenError(f"{seconds * self._patience:.0f} s went by without {what}")
             time.sleep(0.3)
 
     def all(self, xpath: str) -> list[WebElement]:
@@ -158,12 +160,32 @@ class Browser:
 
     def as_wide_as(self, pixels: int) -> None:
         """Show pages in a window of this width: narrower than a window can be made by hand, as a phone does."""
-        size = {"width": pixels, "height": _HEIGHT, "deviceScaleFactor": 1, "mobile": pixels < _PHONE}
+        self._measure(pixels, _HEIGHT, without_scroll_bars=pixels < _PHONE)
+
+    def as_large_as(self, width: int, height: int) -> None:
+        """Show pages in a window of this size."""
+        self._measure(width, height, without_scroll_bars=False)
+
+    def as_at_first(self) -> None:
+        """Show pages in the window that the browser was started with."""
+        self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+    def as_printed(self, pixels: int) -> None:
+        """Show this page as it is printed on paper of this width."""
+        self._measure(pixels, _HEIGHT, without_scroll_bars=True)
+        self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+
+    def _measure(self, width: int, height: int, *, without_scroll_bars: bool) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": without_scroll_bars}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
-    def asked(self, script: str) -> Any:
+    def as_shown(self) -> None:
+        """Show pages as on a screen again."""
+        self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+    def asked(self, script: str, *arguments: object) -> Any:
         """What a script returns that is run in the page."""
-        return self._driver.execute_script(script)
+        return self._driver.execute_script(script, *arguments)
 
     def picture(self, file: Path) -> None:
         """A picture of the page as soon as nothing on it loads any more."""
@@ -174,12 +196,13 @@ class Browser:
     def snapshot(self, file: Path) -> None:
         """A picture of the page as it is now: PNG with a palette, so that it is small."""
         shot = Image.open(io.BytesIO(self._driver.get_screenshot_as_png())).convert("RGB")
+        shot.thumbnail((_WIDEST, shot.height))
         file.parent.mkdir(parents=True, exist_ok=True)
         shot.quantize(_COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
 @contextmanager
-def browser(profile: Path, address: str) -> Iterator[Browser]:
+def browser(profile: Path, address: str, patience: float = 1.0) -> Iterator[Browser]:
     """Chromium with a profile of its own; ended in the end."""
     options = webdriver.ChromeOptions()
     options.binary_location = _program("chromium", "chromium-browser", "google-chrome")
@@ -189,7 +212,7 @@ def browser(profile: Path, address: str) -> Iterator[Browser]:
     service = webdriver.ChromeService(_program("chromedriver"), popen_kw={"start_new_session": True})
     driver = webdriver.Chrome(options=options, service=service)
     try:
-        yield Browser(driver, address)
+        yield Browser(driver, address, patience)
     finally:
         driver.quit()
 

@@ -1,11 +1,11 @@
 """The Dagster UI in a real browser: everything its users click, on an installation that is made for it and ended.
 
-    python tests/ui/drive_ui.py [--shots FOLDER] [--keep]
+    python tests/ui/drive_ui.py [--shots FOLDER] [--keep] [--patience TIMES]
 
 Needs Chromium and chromedriver on PATH, and selenium: pip install --constraint constraints.txt --group ui. Takes some
 minutes, prints a line per step, and ends with exit code 1 and one line that says what was not as it should be.
 --shots writes a picture of every page that matters (and, of a step that fails, failed.png); --keep leaves the
-installation's folder where it is.
+installation's folder where it is; --patience 4 waits four times as long for everything, on a machine that is busy.
 
 What belongs here: the clicks, and what must follow from them. What does not: how a browser is driven (browser.py), how
 the instance is asked (instance_state.py), and what can be tested without a browser (tests/operate/dagster).
@@ -40,12 +40,14 @@ from browser import Browser, NotSeenError, browser
 from instance_state import Backfill, Instance, Run
 from live_workspace import LiveWorkspace, make
 
+from audit_pipeline.operate.dagster.groups import GROUPS, REPORTS
+
 SENSORS = ("new_models", "changed_benchmarks", "publish_what_is_new", "alert_run_failed", "alert_finding_changed")
 SCHEDULE = "weekly_audit"
 BENCHMARKS = ("made_8", "made_12", "made_16")
 MODELS = ("tiny-a", "tiny-b")
-GROUPS = ("sources", "benchmarks", "references", "controls", "token_statistics", "extraction", "scores", "reports")
 GRAPH = f"/asset-groups?expanded={','.join(f'global@global:{group}' for group in GROUPS)}"
+GRAPH_SIZE = (2400, 2300)
 LOCATION = "/locations/__repository__@corpus_audit"
 AUDITED = ("token_statistics", "scores", "evaluations")
 DIALOG = "//*[@role='dialog']"
@@ -104,6 +106,8 @@ class Drive:
             self.break_the_configuration()
         with self.stepping("the weekly audit from the UI: nothing new"):
             self.audit_the_week()
+        with self.stepping("the addresses of docs/dagster-ui.md: what failed, what is new"):
+            self.follow_addresses()
 
     def switch_on(self) -> None:
         page = self.page
@@ -139,12 +143,18 @@ class Drive:
         self.picture("ui_automation")
 
     def look_at_graph(self) -> None:
+        """The groups by themselves, in the order of the flow, and then with every asset in them."""
+        self.page.open("/asset-groups", *GROUPS)
+        self.picture("ui_groups")
+        # What lies outside of the window is not drawn.
+        self.page.as_large_as(*GRAPH_SIZE)
         self.page.open(GRAPH)
         self.page.click("//button[.//*[@aria-label='panel_show_right']]")
         for asset in self.instance.assets():
             # The graph shortens long names in the middle.
             self.page.see(asset if len(asset) <= 16 else asset[-7:])
         self.picture("asset_graph")
+        self.page.as_at_first()
 
     def look_at_grid(self, pairs: int, model: str) -> None:
         page = self.page
@@ -160,9 +170,9 @@ class Drive:
         shutil.rmtree(self.workspace.data / "token_statistics")
         # Not from the page of the job audit_pairs: of a backfill that is launched there, Dagster's daemon tags every
         # run with the dimensions of the first partition of all, and a run computes that one alone.
-        page.open("/asset-groups", *AUDITED[:2], "reports")
+        page.open("/asset-groups", *GROUPS)
         page.enter("//*[contains(@class, 'CodeMirror')]", " or ".join(f'key:"{asset}"' for asset in AUDITED))
-        page.until(lambda: "reports" not in page.text, "the graph of three assets")
+        page.until(lambda: REPORTS not in page.text, "the graph of three assets")
         page.press("Materialize all…")
         page.dialog("Are you sure?", "token_frequencies")
         page.press("Confirm", inside=DIALOG)
@@ -267,6 +277,15 @@ class Drive:
         page.open(f"/runs/{run.id}", "Success", "nothing new")
         self.picture("ui_weekly")
 
+    def follow_addresses(self) -> None:
+        """Of runs by their job those alone, of runs that failed none; the group of reports."""
+        page, others = self.page, ("build_benchmarks", "refresh_sources")
+        page.open("/runs?q[]=job:weekly_audit", "Job is", SCHEDULE, "View all tags")
+        require(not any(job in page.text for job in others), "runs of other jobs are listed beside the weekly audit")
+        page.open("/runs?q[]=status:FAILURE", "Status is")
+        page.until(lambda: "View all tags" not in page.text, "a list without any run that failed")
+        page.open(f'/assets?asset-selection=group:"{REPORTS}"', "contamination_report", "warehouse")
+
     def follow_launched_run(self) -> Run:
         """The run whose page the UI has gone to, when it has ended well."""
         self.page.until(lambda: re.fullmatch(r"/runs/[0-9a-f-]{36}.*", self.page.path), "the page of the new run")
@@ -360,12 +379,12 @@ def left_behind(workspace: LiveWorkspace) -> list[psutil.Process]:
     return found
 
 
-def drive(root: Path, shots: Path | None) -> None:
+def drive(root: Path, shots: Path | None, patience: float) -> None:
     """Make the installation, start it, and take all steps; raises NotSeenError for the first that fails."""
     started = time.monotonic()
     workspace = make(root / "workspace")
     try:
-        with workspace.services() as address, browser(root / "profile", address) as page:
+        with workspace.services() as address, browser(root / "profile", address, patience) as page:
             tell(f"{time.monotonic() - started:6.1f} s  services and browser are up")
             at = Drive(workspace, Instance(address), page, shots)
             try:
@@ -395,6 +414,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Drive the Dagster UI of a made-up installation in Chromium.")
     parser.add_argument("--shots", type=Path, help="write pictures into this folder")
     parser.add_argument("--keep", action="store_true", help="leave the installation's folder where it is")
+    parser.add_argument("--patience", type=float, default=1.0, help="wait so many times as long as usual")
     arguments = parser.parse_args()
     # What a shell starts in the background ignores Ctrl-C, and would leave the services running.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -404,7 +424,7 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="corpus-audit-ui-"))
     started = time.monotonic()
     try:
-        drive(root, arguments.shots)
+        drive(root, arguments.shots, arguments.patience)
     except NotSeenError as error:
         tell(f"NOT AS IT SHOULD BE: {error}")
         return 1

@@ -1,10 +1,11 @@
-"""Reports in a real browser, as wide as on a laptop, a tablet and a phone: nothing is cut or scrolls sideways.
+"""Reports in a real browser, as on a laptop, a tablet, a phone and on paper: nothing is cut or scrolls sideways.
 
     python tests/ui/look_at_reports.py [FOLDER …] [--shots FOLDER]
 
 Looks at every page in the folders of reports that are named; without any, at made-up ones: two models and a shelf of
-books with hostile names, and tables of scores that are handed over. Needs what drive_ui.py needs. Prints a line a page
-and width, and ends with exit code 1 and what sticks out. --shots writes a picture of the top of every page.
+books with hostile names, the four cases of the first screen, and tables of scores that are handed over. Needs what
+drive_ui.py needs. Prints a line a page and width, and ends with exit code 1 and what sticks out. --shots writes a
+picture of the top of every page.
 
 What belongs here: what must be true of the layout. What does not: what pages say (tests/report), the browser
 (browser.py).
@@ -27,9 +28,12 @@ from browser import Browser, NotSeenError, browser
 
 from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.operate.evaluate_file import evaluate_file
+from tests.report.four_cases import CASES, written_case
 from tests.report.made_findings import make
 
 WIDTHS = (1280, 1024, 390)
+ON_PAPER = 673
+"""A4 less the margins that the page asks for, in pixels of CSS (96 an inch)."""
 WIDE_ENOUGH = 1024
 """From this width on the tables that everybody reads are shown whole."""
 READ_BY_ALL = ("All answers", "Detectors on", "All detectors on")
@@ -41,7 +45,7 @@ document.querySelectorAll('details').forEach(one => { one.open = true; });
 const width = document.documentElement.clientWidth, out = [];
 for (const one of document.querySelectorAll('body *')) {
   const box = one.getBoundingClientRect();
-  if (box.width && box.right > width + 1 && !one.closest('.scroll, .skip'))
+  if (box.width && box.right > width + 1 && !one.closest(arguments[0] ? '.skip' : '.scroll, .skip'))
     out.push(`${one.tagName} ${one.getAttribute('class') || ''} to ${Math.round(box.right)} px`);
 }
 const frames = [...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth);
@@ -51,6 +55,11 @@ return {
   bare: [...document.querySelectorAll('table:not(.two)')].filter(one => !one.closest('.scroll')).length,
 };
 """
+
+
+def wrong_on_paper(measured: dict[str, Any]) -> list[str]:
+    """What a printed page would cut off."""
+    return [f"cut off on paper: {one}" for one in measured["out"][:3]]
 
 
 def wrong_with(measured: dict[str, Any], width: int) -> list[str]:
@@ -73,17 +82,29 @@ def look(page: Browser, folders: Sequence[Path], shots: Path | None) -> list[str
             page.as_wide_as(width)
             page.open(file.resolve().as_uri().removeprefix("file://"))
             found = wrong_with(page.asked(_MEASURED), width)
-            wrong += [f"{file.parent.parent.name}/{file.name} at {width} px: {one}" for one in found]
-            print(f"{width:5} px  {file.parent.parent.name}/{file.name}  {'; '.join(found) or 'ok'}", flush=True)
+            wrong += [f"{_case(file)}/{file.name} at {width} px: {one}" for one in found]
+            print(f"{width:5} px  {_case(file)}/{file.name}  {'; '.join(found) or 'ok'}", flush=True)
             if shots is not None:
                 page.asked("window.scrollTo(0, 0)")
-                page.snapshot(shots / f"{file.parent.parent.name}_{file.stem.replace('%', '_')}_{width}.png")
+                page.snapshot(shots / f"{_case(file)}_{file.stem.replace('%', '_')}_{width}.png")
+        page.as_printed(ON_PAPER)
+        found = wrong_on_paper(page.asked(_MEASURED, True))
+        wrong += [f"{_case(file)}/{file.name}: {one}" for one in found]
+        print(f"on paper  {_case(file)}/{file.name}  {'; '.join(found) or 'ok'}", flush=True)
+        page.as_shown()
     return wrong
+
+
+def _case(file: Path) -> str:
+    """Which folder of reports a page is of."""
+    return file.parent.parent.parent.name if file.parent.parent.name == "data" else file.parent.parent.name
 
 
 def made_up(folder: Path) -> Iterator[Path]:
     """Folders of reports made for looking at."""
     yield make(folder / "made")
+    for case in CASES:
+        yield written_case(case, folder / case).path.parent
     rows = [
         {
             **{"example_id": f"{text}", "group": f"Collected letters, a volume with a long title, {text // 3}"},

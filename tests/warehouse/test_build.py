@@ -25,7 +25,7 @@ from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import read_json, read_table, write_json, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse import build
+from audit_pipeline.warehouse import build, fill
 from audit_pipeline.warehouse.build import lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
 from audit_pipeline.warehouse.schema import VIEWS, tables
@@ -408,7 +408,7 @@ def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
     audited: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, times = with_digest(audited, "examples", "notes_32", "run-examples"), []
-    load = build.load_parquet
+    load = fill.load_parquet
 
     def while_a_run_writes(connection: duckdb.DuckDBPyConnection, table: Table, files: list[Path]) -> object:
         if table.name == "examples" and len(times) < most:
@@ -418,7 +418,7 @@ def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
             with_digest(audited, "examples", "notes_32", "run-examples")
         return load(connection, table, files)
 
-    monkeypatch.setattr(build, "load_parquet", while_a_run_writes)
+    monkeypatch.setattr(fill, "load_parquet", while_a_run_writes)
     most = 1
     report = build_warehouse(audited.paths)
     assert report.unreadable == ()
@@ -462,7 +462,7 @@ def test_a_failed_build_leaves_the_earlier_warehouse(audited: Folder, monkeypatc
     with pytest.raises(DataError, match=r"earlier one is unchanged.*No space left"):
         build_warehouse(paths)
     assert paths.warehouse.read_bytes() == before
-    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.lock"]
+    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.json", "audit.duckdb.lock"]
 
 
 def test_what_a_killed_build_left_behind_is_cleared(audited: Folder) -> None:
@@ -471,7 +471,7 @@ def test_what_a_killed_build_left_behind_is_cleared(audited: Folder) -> None:
     dead.mkdir()
     (dead / "audit.duckdb").write_bytes(b"half")
     build_warehouse(paths)
-    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.lock"]
+    assert left_over(paths) == ["audit.duckdb", "audit.duckdb.json", "audit.duckdb.lock"]
 
 
 def test_a_build_waits_for_another_one_and_says_so(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

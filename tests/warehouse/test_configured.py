@@ -48,17 +48,20 @@ def test_models_as_their_entries_say(made: Workspace) -> None:
                     "package": {"distribution": "a-package", "file": "a.gguf"},
                     "release_date": date(2024, 11, 1),
                 },
-                "hubbed": {"hub": "owner/name", "training_cutoff": date(2023, 12, 31)},
+                "hubbed": {"hub": "owner/name", "title": "A model of the hub", "training_cutoff": date(2023, 12, 31)},
                 "pinned": {"hub": "owner/name", "revision": "main"},
                 "own": {"path": "weights/own"},
                 "trained": {"control": {"name": "check", "role": "twin"}},
             }
         },
     )
-    unknown = {"release_date": None, "training_cutoff": None, "on_request": False}
+    unknown = {"title": None, "release_date": None, "training_cutoff": None, "on_request": False}
     assert told(made, "FROM configured_models") == [
         {**unknown, "name": "packed", "origin": "package a-package: a.gguf", "release_date": date(2024, 11, 1)},
-        {**unknown, "name": "hubbed", "origin": "hub owner/name", "training_cutoff": date(2023, 12, 31)},
+        {
+            **{**unknown, "name": "hubbed", "title": "A model of the hub", "origin": "hub owner/name"},
+            "training_cutoff": date(2023, 12, 31),
+        },
         {**unknown, "name": "pinned", "origin": "hub owner/name at main"},
         {**unknown, "name": "own", "origin": f"path {made.config / 'weights/own'}"},
         {**unknown, "name": "trained", "origin": "control check: twin", "on_request": True},
@@ -84,6 +87,16 @@ def test_benchmarks_as_their_entries_say_and_whether_they_are_up_to_date(made: W
     assert told(made, columns) == rows(up_to_date=False)
     made.paths.documents(SOURCE).unlink()
     assert told(made, columns) == rows(up_to_date=None)
+
+
+def test_titles_name_the_length_where_there_are_several_and_rebuild_nothing(made: Workspace) -> None:
+    made.write_benchmarks(made=temporal([8, 16], title="Notes"), other=temporal([8], title="Talks"))
+    columns = "SELECT benchmark, title, is_up_to_date FROM configured_benchmarks ORDER BY benchmark"
+    assert [tuple(row.values()) for row in told(made, columns)] == [
+        ("made_16", "Notes (16 words a text)", True),
+        ("made_8", "Notes (8 words a text)", True),
+        ("other_8", "Talks", None),
+    ]
 
 
 def test_a_benchmark_of_a_source_that_is_gone_is_read_as_one_that_was_taken_out(

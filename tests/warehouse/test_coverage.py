@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.contracts import COVERAGE
+from audit_pipeline.catalogue.contracts import COVERAGE, EXAMPLES, SCORES
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.catalogue.table import Table
@@ -23,7 +23,7 @@ from audit_pipeline.operate.coverage import Present, coverage_of
 from audit_pipeline.operate.facts import BenchmarkFacts, Situation
 from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.define import create_tables, create_views, fill_derived
+from audit_pipeline.warehouse.define import changed_relation, create_tables, create_views, fill_derived
 from audit_pipeline.warehouse.load import insert as fill_table
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.schema import tables
@@ -256,8 +256,6 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
             data_version=f"{entry.run_id} of {entry.table}",
             upstream_data_versions="{}",
         )
-        if not entry.has_rows:
-            insert(connection, "files_gone", table=entry.table, partition=partition, run_id=entry.run_id)
         if entry.has_rows:
             for _ in range(2):
                 insert(connection, entry.table, model=entry.model, benchmark=entry.benchmark, run_id=entry.run_id)
@@ -293,7 +291,20 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
                 }
             ),
         )
+    # What a build leaves behind in its connection, which ends with it.
+    for (name,) in connection.execute("SELECT table_name FROM duckdb_tables() WHERE temporary").fetchall():
+        connection.execute(f"DROP TABLE {name}")
+    # A build says so of the rows that it has loaded; here these are all.
+    for table in (SCORES, EXAMPLES):
+        of = ", ".join(table.told_by)
+        connection.execute(
+            f"CREATE TEMP TABLE {changed_relation(table.name)} AS SELECT DISTINCT {of} FROM {table.name}"
+        )
     fill_derived(connection)
+    for entry in history.entries:
+        if not entry.has_rows:
+            partition = f"{entry.benchmark}|{entry.model}"
+            insert(connection, "files_gone", table=entry.table, partition=partition, run_id=entry.run_id)
     fill_table(connection, COVERAGE, coverage_of(connection, present(history), DataPaths(Path("nowhere"))))
 
 

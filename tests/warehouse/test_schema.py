@@ -81,7 +81,7 @@ def test_every_table_has_a_key_that_holds(warehouse: Path) -> None:
     assert sorted(row["table"] for row in found) == sorted(table.name for table in EVERY)
     assert {row["doubled"] for row in found} == {0}
     assert {row["table"] for row in found if row["is_enforced"]} == {
-        *("models", "benchmarks", "configured_models", "configured_benchmarks", "coverage", "keys")
+        *("models", "benchmarks", "configured_models", "configured_benchmarks", "coverage", "keys", "loaded_files")
     }
     assert all(row["key"] for row in found)
 

@@ -35,7 +35,7 @@ class ControlledSettings(FamilySettings):
     leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("control",), "control"),)
 
     builder: Literal["controlled"]
-    control: Text
+    control: Text = Field(description="a control of controls.yaml, whose texts these are")
     on_request: bool = True
     calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = 0
     design: Literal["randomised"] = "randomised"

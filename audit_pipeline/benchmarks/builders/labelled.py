@@ -6,21 +6,28 @@ published benchmark is taken whole), and which rows can be used (rows.py).
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
+from audit_pipeline.benchmarks.drawn import MATCHED, Drawn
 from audit_pipeline.benchmarks.family import DesignOfSides, FamilySettings
 from audit_pipeline.benchmarks.row_settings import DataSetPart, Files, GroupedRowsSettings, LabelValues, one_part
-from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
+from audit_pipeline.benchmarks.rows import LabelledRows, Place, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.catalogue.contracts import Split
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validating import Text
-from audit_pipeline.fetch.rows import RowFile, text_of
+from audit_pipeline.fetch.labels import cut
+from audit_pipeline.fetch.rows import Row, RowFile, text_of, unicode_problem
 
 VERSION = 1
+
+_SPLITS: Mapping[str, Split] = {split: split for split in get_args(Split)}
 
 
 class LabelledSettings(GroupedRowsSettings):
@@ -28,7 +35,8 @@ class LabelledSettings(GroupedRowsSettings):
 
     added: ClassVar[frozenset[str]] = FamilySettings.added | {
         *("subset", "package", "where", "id_column", "exact_words", "group_column", "date_column", "date_kind"),
-        *("files", "label_values"),
+        *("files", "label_values", "context_column", "split_column", "collection_column", "language_column"),
+        "matched",
     }
 
     may_be_unlabelled: ClassVar[bool] = True
@@ -36,16 +44,35 @@ class LabelledSettings(GroupedRowsSettings):
     builder: Literal["labelled"]
     split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
-    text_column: Text = "input"
+    text_column: Text = Field(default="input", description="the column that holds the text")
     label_column: Text | None = Field(default="label", description="None: no row is labelled")
     label_values: LabelValues = Field(
         default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
     )
+    context_column: Text | None = Field(
+        default=None, description="text that stands before a row's text: a model reads it, and no detector scores it"
+    )
+    split_column: Text | None = Field(
+        default=None, description="calibration or evaluation; None: groups are divided by calibration_fraction"
+    )
+    collection_column: Text | None = Field(
+        default=None, description="the project, series or folder of a row; None: the family's name"
+    )
+    language_column: Text | None = Field(default=None, description="a row's ISO 639-1 code; None: language, of all")
     design: DesignOfSides
+    matched: bool = Field(
+        default=False,
+        description="whether the texts were chosen because the two sides are hard to tell apart without a model",
+    )
 
     @property
     def parts(self) -> tuple[DataSetPart, ...]:
         return one_part(self.split, self.files)
+
+    @property
+    def place_columns(self) -> tuple[str | None, ...]:
+        """The columns that say of each row where it belongs; None for what no column says."""
+        return self.context_column, self.split_column, self.collection_column, self.language_column
 
     @model_validator(mode="after")
     def _lengths_apart(self) -> Self:
@@ -71,10 +98,36 @@ def usable_rows(file: RowFile, origin: str, spec: BenchmarkSpec) -> LabelledRows
     reading = Reading(
         text=lambda row: text_of(row.values, settings.text_column),
         label=lambda row: label_in(row, settings.label_column, meanings),
-        columns=(settings.text_column, settings.label_column),
+        place=(lambda row: place_in(row, settings)) if any(settings.place_columns) else None,
+        columns=(settings.text_column, settings.label_column, *settings.place_columns),
         lengths=(spec.length,) if spec.is_exact else None,
     )
     return usable(file, origin, spec, reading)
 
 
-BUILDER = Builder(VERSION, LabelledSettings, read, draw_rows)
+def place_in(row: Row, settings: LabelledSettings) -> tuple[Place, str | None]:
+    """What a row's columns say of where it belongs, and None; or no place and what is wrong with a column.
+
+    A null says nothing: what the entry says of all rows then holds.
+    """
+    values: list[str | None] = []
+    for column in settings.place_columns:
+        value = None if column is None else row.values.get(column)
+        if value is not None and not isinstance(value, str):
+            return Place(), f"column '{column}' is not a string but {type(value).__name__}"
+        if value is not None and (problem := unicode_problem(value)) is not None:
+            return Place(), f"column '{column}' {problem}"
+        values.append(value)
+    context, split, collection, language = values
+    if split is not None and split not in _SPLITS:
+        return Place(), f"column '{settings.split_column}' is {cut(split)!r}, not {' or '.join(_SPLITS)}"
+    return Place(context or None, _SPLITS.get(split or ""), collection, language), None
+
+
+def draw(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
+    """As :func:`draw_rows`; the manifest says where the two sides were matched by whoever chose them."""
+    drawn = draw_rows(rows, spec, run_id)
+    return replace(drawn, notes={MATCHED: {}}) if spec.settings_of(LabelledSettings).matched else drawn
+
+
+BUILDER = Builder(VERSION, LabelledSettings, read, draw)

@@ -39,13 +39,15 @@ class OnlineSettings(RowsSettings):
 
     builder: Literal["online"]
     split: Text | None = Field(default=None, description="{words} stands for each of lengths, not for the chunk's")
-    files: Files | None = None
+    files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
     lengths: Annotated[tuple[Length, ...], Field(min_length=1)] = Field(
         description="of the texts that inputs are made of, in words"
     )
-    text_column: Text = "input"
-    label_column: Text = "label"
-    label_values: LabelValues = ()
+    text_column: Text = Field(default="input", description="the column that holds the text")
+    label_column: Text = Field(default="label", description="the column that holds the label")
+    label_values: LabelValues = Field(
+        default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
+    )
     inputs: Count | None = Field(default=None, description="at most so many; None: as many as there are pairs")
     order: Literal["member_last", "random"] = Field(
         default="member_last",

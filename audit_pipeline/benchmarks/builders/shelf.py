@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
 from audit_pipeline.benchmarks.family import DocumentsSettings
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validating import StrictSettings, Text
 from audit_pipeline.errors import DataError
@@ -52,10 +52,11 @@ class ShelfSettings(DocumentsSettings):
     """Texts of which nobody knows whether they are members: windows that tile each document.
 
     ``held_out`` are documents that the model cannot have read, and ``members`` documents that it is known to have
-    read: their windows are labelled, calibrate thresholds and p-values, and are not audited themselves.
+    read: their windows are labelled, calibrate thresholds and p-values, and are not audited themselves. Where a shelf
+    ``evaluates`` what is known it is the other way round: they are all there is of it, a labelled benchmark.
     """
 
-    added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members"}
+    added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members", "evaluates"}
     leads: ClassVar[tuple[EntryReference, ...]] = (
         *DocumentsSettings.leads,
         EntryReference(("held_out", "sources"), "source"),
@@ -66,8 +67,17 @@ class ShelfSettings(DocumentsSettings):
     short: Literal["drop", "keep"] = Field(
         default="drop", description="documents shorter than a window: left out and counted, or taken whole"
     )
-    held_out: KnownTexts | None = None
-    members: KnownTexts | None = None
+    held_out: KnownTexts | None = Field(
+        default=None,
+        description="documents that the model cannot have been trained on; the audited ones are compared with them",
+    )
+    members: KnownTexts | None = Field(
+        default=None, description="documents that the model was certainly trained on; corrected rates need them"
+    )
+    evaluates: Literal["unknown", "known"] = Field(
+        default="unknown",
+        description="what is evaluated: unknown, the documents of which nobody knows; known, members against held_out",
+    )
     calibration_fraction: Literal[0] = 0
     design: Literal["unlabelled", "temporal", "exchangeable"] = Field(
         default="unlabelled",
@@ -84,6 +94,12 @@ class ShelfSettings(DocumentsSettings):
     @property
     def every_length_exact(self) -> bool:
         return self.short == "drop"
+
+    @model_validator(mode="after")
+    def _both_sides_known(self) -> Self:
+        if self.evaluates == "known" and (self.held_out is None or self.members is None):
+            raise ValueError("evaluates: known compares members with held_out documents: name both")
+        return self
 
     @model_validator(mode="after")
     def _design_of_held_out(self) -> Self:
@@ -111,7 +127,8 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
 
     Texts of documents that the settings know as held out have the label 0, of known members 1, and are in the
     calibration split; documents of other sources than the shelf's that are neither are left out. All others are
-    audited: no label, evaluation split. Raises DataError where nothing to audit, or no held-out text where some were
+    audited: no label, evaluation split. Of a shelf that evaluates what is known, the others are left out and the known
+    ones are in the evaluation split. Raises DataError where nothing to evaluate, or no held-out text where some were
     named, is left, where a group is both held out and a member, or where a document id stands twice.
     """
     settings = spec.settings_of(ShelfSettings)
@@ -121,16 +138,14 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     seen: set[str] = set()
     texts: list[LabelledText] = []
     rows = _by_id(documents)
+    knows = settings.evaluates == "known"
     held_out, members = _known_groups(rows, settings.held_out), _known_groups(rows, settings.members)
     if both := sorted(held_out & members):
         raise DataError(f"{spec.name}: {both[0]} is named as held out and as a member; name it once")
     for document in rows:
         label = NON_MEMBER if document["group"] in held_out else MEMBER if document["group"] in members else None
-        if label is None and document["source"] not in settings.sources:
-            documents_left_out["of a source of known texts, but not known itself"] += 1
-            continue
-        if settings.language is not None and document["language"] != settings.language:
-            documents_left_out[f"not in the language {settings.language}"] += 1
+        if (why := _left_out_because(document, label, settings)) is not None:
+            documents_left_out[why] += 1
             continue
         windows = _windows(document, spec, settings, unit, texts_left_out)
         if not windows:
@@ -143,10 +158,13 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
                 texts_left_out["another number of words when taken by itself"] += 1
             else:
                 seen.add(text)
-                texts.append(LabelledText.of(document, text, label, "evaluation" if label is None else "calibration"))
+                split: Split = "evaluation" if knows or label is None else "calibration"
+                texts.append(LabelledText.of(document, text, label, split))
     if settings.held_out is not None and all(text.label != NON_MEMBER for text in texts):
         raise DataError(f"{spec.name}: no document is held out; correct held_out, or remove it and compare nothing")
-    if all(text.label is not None for text in texts):
+    if knows and all(text.label != MEMBER for text in texts):
+        raise DataError(f"{spec.name}: no document is a known member; correct members, or evaluate what is unknown")
+    if not knows and all(text.label is not None for text in texts):
         reasons = "; ".join(
             f"{count} {reason}" for reason, count in sorted((documents_left_out + texts_left_out).items())
         )
@@ -159,6 +177,16 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
         dict(sorted(documents_left_out.items())),
         dict(sorted(texts_left_out.items())),
     )
+
+
+def _left_out_because(document: Mapping[str, Any], label: int | None, settings: ShelfSettings) -> str | None:
+    if label is None and document["source"] not in settings.sources:
+        return "of a source of known texts, but not known itself"
+    if label is None and settings.evaluates == "known":
+        return "not known to be on either side"
+    if settings.language is not None and document["language"] != settings.language:
+        return f"not in the language {settings.language}"
+    return None
 
 
 def _known_groups(documents: Sequence[Mapping[str, Any]], known: KnownTexts | None) -> set[str]:

@@ -29,8 +29,8 @@ class SidesSettings(GroupedRowsSettings):
     """Members from one file or split, non-members from another."""
 
     builder: Literal["sides"]
-    members: DataSetPart
-    nonmembers: DataSetPart
+    members: DataSetPart = Field(description="where the members are")
+    nonmembers: DataSetPart = Field(description="where the non-members are")
     text_column: Text = Field(default="text", description="lines that are a JSON string have it, too")
     design: DesignOfSides
 

@@ -35,15 +35,19 @@ class TemplatedSettings(GroupedRowsSettings):
     may_be_unlabelled: ClassVar[bool] = True
 
     builder: Literal["templated"]
-    split: Text | None = None
-    files: Files | None = None
+    split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
+    files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
     template: Annotated[str, StringConstraints(min_length=1)] = Field(
         description="Jinja2, in a sandbox; a row's columns by their names, and all of them as row"
     )
     max_words: Count | None = Field(default=None, description="longer texts are left out and named")
     max_texts: Count | None = Field(default=None, description="at most so many, chosen by the seed")
-    label_column: Text | None = None
-    label_values: LabelValues = ()
+    label_column: Text | None = Field(
+        default=None, description="the column that says which items the model was trained on; None: nobody knows"
+    )
+    label_values: LabelValues = Field(
+        default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
+    )
     design: Design = "unlabelled"
 
     @property

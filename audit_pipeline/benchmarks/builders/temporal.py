@@ -36,7 +36,7 @@ _SIDES = {MEMBER: "member", NON_MEMBER: "non-member"}
 class Match(StrictSettings):
     """Of all texts, those that are hard to tell apart without a model (matching.py)."""
 
-    per_side: Count
+    per_side: Count = Field(description="how many texts of each side are taken")
 
 
 class TemporalSettings(DocumentsSettings):
@@ -47,10 +47,19 @@ class TemporalSettings(DocumentsSettings):
     cutoffs: ClassVar[Mapping[str, date]] = {"member_before": date.min, "nonmember_from": date.max}
 
     builder: Literal["temporal"]
-    member_before: date
-    nonmember_from: date
-    per_side: Count | None = None
-    balance: Literal["collection", "none"] = "collection"
+    member_before: date = Field(
+        description="members are published before this day: a date, or words such as 2 years before today"
+    )
+    nonmember_from: date = Field(
+        description="non-members are published on this day or later: a date, or words such as 90 days before today"
+    )
+    per_side: Count | None = Field(
+        default=None, description="at most so many members, and as many non-members; None: all"
+    )
+    balance: Literal["collection", "none"] = Field(
+        default="collection",
+        description="collection: as many members as non-members of each project, series or folder; none: as they come",
+    )
     match: Match | None = Field(default=None, description="so many per side that resemble each other; None: all")
     design: Literal["temporal"] = "temporal"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts.columns import BENCHMARK, DETECTOR, GROUP, PARAMETERS, RUN_ID
 from audit_pipeline.catalogue.contracts.record import LINEAGE
 from audit_pipeline.catalogue.contracts.scores import SCORES
-from audit_pipeline.catalogue.table import Column, Table
+from audit_pipeline.catalogue.table import Column, Table, list_of
 
 _WHEN_BUILT = (
     "when the warehouse was built, broken entries as far as they are known; empty where the file could not be read"
@@ -85,6 +85,7 @@ CONFIGURED_MODELS = Table(
     kept="given",
     columns=(
         Column("name", pa.string(), "the model's name"),
+        Column("title", pa.string(), "its name for people, as its entry gives it; null: it gives none", null=True),
         Column(
             "origin",
             pa.string(),
@@ -103,6 +104,7 @@ CONFIGURED_BENCHMARKS = Table(
     kept="given",
     columns=(
         BENCHMARK,
+        Column("title", pa.string(), "its name for people, as its entry gives it; null: it gives none", null=True),
         Column("family", pa.string(), "the entry that it comes from, at one of its lengths"),
         Column("words", pa.int32(), "window length in words; null: texts of any length", null=True),
         Column("design", pa.string(), "how the two sides come about"),
@@ -130,6 +132,38 @@ KEYS = Table(
         Column("key", pa.string(), "the columns that no two rows have in common"),
         Column("is_enforced", pa.bool_(), "whether it is a primary key; if not, it is counted by every build"),
         Column("doubled", pa.int64(), "rows too many: 0 as it should be"),
+    ),
+)
+
+LOADED_FILES = Table(
+    "loaded_files",
+    "the Parquet files whose rows the warehouse holds, each as the build found it that loaded it",
+    key=("path",),
+    kept="given",
+    columns=(
+        Column("table", pa.string(), "the table that holds its rows"),
+        Column("path", pa.string(), "where it lies in the data folder"),
+        Column("rows", pa.int64(), "how many rows it gave; of the cache some may stand in another part, too"),
+        Column(
+            "bytes",
+            pa.int64(),
+            "its size; null, as the next two: it had been changed so shortly before that a later change might not "
+            "show, and the next build loads it again",
+            null=True,
+        ),
+        Column("changed_ns", pa.int64(), "when it was last changed, in nanoseconds since 1970", null=True),
+        Column("inode", pa.string(), "its number in the file system", null=True),
+        Column(
+            "sha256",
+            pa.string(),
+            "its sha256, where its lineage entry or its name has one, with which it was compared",
+            null=True,
+        ),
+        Column(
+            "holds",
+            list_of(list_of(pa.string())),
+            "of what its rows are: each benchmark (and model, and run), source or study, or table, partition and run",
+        ),
     ),
 )
 

@@ -14,12 +14,12 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from audit_pipeline.connectors.books.epub import EpubError, read_epub
-from audit_pipeline.connectors.books.matter import epub_text, plain_text
 from audit_pipeline.connectors.books.metadata import METADATA_FILES, BookEntry, read_metadata
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import unicode_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.whole_files.epub import EpubError, read_epub
+from audit_pipeline.whole_files.matter import epub_text, plain_text
 
 BOOK_FILES = (".txt", ".epub")
 DATE_KIND = "first publication"

@@ -37,20 +37,29 @@ class GutenbergSettings(SourceSection):
     number, ``{folders}`` the folders of the old layout (1342 lies in 1/3/4, 7 in 0).
     """
 
-    mirror: Url | None = None
-    catalogue: Url = GUTENBERG_CATALOGUE
-    files: tuple[Text, ...] = (
-        "cache/epub/{id}/pg{id}.txt",
-        "{folders}/{id}/{id}-0.txt",
-        "{folders}/{id}/{id}.txt",
+    mirror: Url | None = Field(
+        default=None, description="base address of a mirror; None: no book of this library is fetched"
     )
-    ids: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    languages: tuple[Language, ...] = ("en",)
-    subjects: tuple[Text, ...] = ()
-    bookshelves: tuple[Text, ...] = ()
-    limit: Annotated[int, Field(ge=1)] = 100
-    seconds_between: Annotated[float, Field(ge=2, le=3600)] = 2.0
-    collection: Collection = "gutenberg"
+    catalogue: Url = Field(default=GUTENBERG_CATALOGUE, description="address of the catalogue, a .csv")
+    files: tuple[Text, ...] = Field(
+        default=(
+            "cache/epub/{id}/pg{id}.txt",
+            "{folders}/{id}/{id}-0.txt",
+            "{folders}/{id}/{id}.txt",
+        ),
+        description="addresses below the mirror at which a book's text is looked for, in this order",
+    )
+    ids: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(), description="numbers of books; none: they are chosen by languages, subjects and bookshelves"
+    )
+    languages: tuple[Language, ...] = Field(default=("en",), description="only books in these languages")
+    subjects: tuple[Text, ...] = Field(default=(), description="only books with one of these subjects")
+    bookshelves: tuple[Text, ...] = Field(default=(), description="only books on one of these bookshelves")
+    limit: Annotated[int, Field(ge=1)] = Field(default=100, description="at most so many books")
+    seconds_between: Annotated[float, Field(ge=2, le=3600)] = Field(
+        default=2.0, description="pause between two requests, in seconds"
+    )
+    collection: Collection = Field(default="gutenberg", description="a name for these books")
 
     @model_validator(mode="after")
     def _files_name_the_book(self) -> Self:
@@ -66,12 +75,14 @@ class GutenbergSettings(SourceSection):
 class StandardEbooksSettings(SourceSection):
     """Which books of Standard Ebooks are taken: those of a feed (Atom or OPDS), those listed, or both."""
 
-    feed: Url | None = None
-    ids: tuple[StandardEbooksId, ...] = ()
-    site: Url = STANDARD_EBOOKS
-    limit: Annotated[int, Field(ge=1)] = 50
-    seconds_between: Annotated[float, Field(ge=2, le=3600)] = 10.0
-    collection: Collection = "standard_ebooks"
+    feed: Url | None = Field(default=None, description="address of a feed (Atom or OPDS) that lists books")
+    ids: tuple[StandardEbooksId, ...] = Field(default=(), description="books by id, such as jane-austen/persuasion")
+    site: Url = Field(default=STANDARD_EBOOKS, description="address of the library")
+    limit: Annotated[int, Field(ge=1)] = Field(default=50, description="at most so many books of the feed")
+    seconds_between: Annotated[float, Field(ge=2, le=3600)] = Field(
+        default=10.0, description="pause between two requests, in seconds"
+    )
+    collection: Collection = Field(default="standard_ebooks", description="a name for these books")
 
     @property
     def asked_for(self) -> bool:
@@ -87,14 +98,23 @@ class BooksSettings(SourceSection):
     to whoever fetches from it.
     """
 
-    folder: Path | None = None
-    collection: Collection = "books"
-    language: Language = "en"
-    licence: Text = "unknown"
-    dates: Path | None = None
-    contact: Text | None = None
-    gutenberg: GutenbergSettings = GutenbergSettings()
-    standard_ebooks: StandardEbooksSettings = StandardEbooksSettings()
+    folder: Path | None = Field(
+        default=None,
+        description="a folder of .txt and .epub files, with a books.csv or books.jsonl: title, author, published",
+    )
+    collection: Collection = Field(default="books", description="a name for the books of the folder")
+    language: Language = Field(default="en", description="of the folder's books where its list does not say")
+    licence: Text = Field(default="unknown", description="of the folder's books where its list does not say")
+    dates: Path | None = Field(
+        default=None, description="a .csv or .jsonl with the columns id and published, for library books without a date"
+    )
+    contact: Text | None = Field(
+        default=None, description="an address at which a library can reach you; the libraries need it"
+    )
+    gutenberg: GutenbergSettings = Field(default=GutenbergSettings(), description="books of Project Gutenberg")
+    standard_ebooks: StandardEbooksSettings = Field(
+        default=StandardEbooksSettings(), description="books of Standard Ebooks"
+    )
 
     @property
     def fetches(self) -> bool:

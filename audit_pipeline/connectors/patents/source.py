@@ -38,9 +38,13 @@ class PatentsSettings(SourceSection):
     seconds_between: Annotated[float, Field(ge=1, le=3600)] = Field(
         default=3, description="between two requests, seconds"
     )
-    countries: Annotated[tuple[Country, ...], Field(min_length=1)] = ("CN",)
-    parts: Annotated[tuple[Part, ...], Field(min_length=1)] = PARTS
-    cleaning: CleaningRules = CleaningRules()
+    countries: Annotated[tuple[Country, ...], Field(min_length=1)] = Field(
+        default=("CN",), description="only patents of these countries"
+    )
+    parts: Annotated[tuple[Part, ...], Field(min_length=1)] = Field(
+        default=PARTS, description="the parts of a patent that make its text"
+    )
+    cleaning: CleaningRules = Field(default=CleaningRules(), description="which lines and texts are left out")
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:

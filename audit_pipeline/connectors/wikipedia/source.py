@@ -57,22 +57,47 @@ class WikipediaSettings(SourceSection):
     the API's pages are chosen by ``categories``. ``left_out_title`` is left out everywhere.
     """
 
-    dump: Path | None = None
-    parquet: Path | None = None
-    dates: Path | None = None
-    categories: tuple[Text, ...] = ()
-    depth: Annotated[int, Field(ge=0, le=10)] = 1
-    most_pages: Annotated[int, Field(ge=1)] = 1000
-    contact: Text | None = None
-    seconds_between: Annotated[float, Field(ge=0.5, le=3600)] = 1.0
-    days_kept: Annotated[int, Field(ge=0, le=36_500)] = 7
-    language: Language = "en"
-    part: Part = "article"
-    as_of: date | None = None
-    event_title: Expression | None = EVENT_TITLE
-    event_category: Expression | None = EVENT_CATEGORY
-    left_out_title: Expression | None = LEFT_OUT_TITLE
-    collection: Collection = "events"
+    dump: Path | None = Field(
+        default=None, description="a MediaWiki XML export (.xml, .xml.bz2, .xml.gz), or a folder of them"
+    )
+    parquet: Path | None = Field(
+        default=None, description="a file with id, url, title and text, or a folder of them; it needs dates"
+    )
+    dates: Path | None = Field(
+        default=None,
+        description="page_id and created (.csv, .parquet), or a dump of histories: for pages without first revision",
+    )
+    categories: tuple[Text, ...] = Field(
+        default=(), description="categories that the API is asked for, such as 2023 events; they need contact"
+    )
+    depth: Annotated[int, Field(ge=0, le=10)] = Field(default=1, description="levels of subcategories")
+    most_pages: Annotated[int, Field(ge=1)] = Field(default=1000, description="at most so many pages of the API")
+    contact: Text | None = Field(
+        default=None, description="an address at which the site can reach you; it is sent with every request"
+    )
+    seconds_between: Annotated[float, Field(ge=0.5, le=3600)] = Field(
+        default=1.0, description="pause between two requests, in seconds"
+    )
+    days_kept: Annotated[int, Field(ge=0, le=36_500)] = Field(
+        default=7, description="for how many days an answer of the API is used again"
+    )
+    language: Language = Field(default="en", description="of the Wikipedia")
+    part: Part = Field(
+        default="article", description="article: the whole page; lead: what stands before its first heading"
+    )
+    as_of: date | None = Field(
+        default=None, description="pages that existed on that day are taken as they then were; None: as they are now"
+    )
+    event_title: Expression | None = Field(
+        default=EVENT_TITLE, description="pages of dump and parquet whose title matches this expression are taken"
+    )
+    event_category: Expression | None = Field(
+        default=EVENT_CATEGORY, description="and those with a category that matches this one; None for both: every page"
+    )
+    left_out_title: Expression | None = Field(
+        default=LEFT_OUT_TITLE, description="pages whose title matches this expression are left out"
+    )
+    collection: Collection = Field(default="events", description="a name for these pages")
 
     @property
     def to_be_set(self) -> str | None:

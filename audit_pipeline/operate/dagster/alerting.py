@@ -16,6 +16,7 @@ from audit_pipeline.operate.alerts.changes import State, changes, from_text, rea
 from audit_pipeline.operate.alerts.deliver import Alert, NotKeptError, deliver
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.tags import WEEKLY_TAG
+from audit_pipeline.warehouse.shared import bring_current
 
 _TOLD_TAGS = (
     "dagster/partition",
@@ -71,6 +72,7 @@ def _reason(event: dg.DagsterEvent) -> str:
 def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """Compare the warehouse with the last one seen; the first tick only looks."""
     paths = data.paths
+    bring_current(paths.warehouse)
     if not paths.warehouse.exists():
         return dg.SensorResult(skip_reason="there is no warehouse yet")
     # The cursor is stored with every tick, so the findings themselves are kept in a file.

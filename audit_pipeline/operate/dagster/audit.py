@@ -246,17 +246,27 @@ def extract(
 
 
 def publish(
-    definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None], *, include_text: bool = True
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
+    *,
+    include_text: bool = True,
+    everything: bool = False,
 ) -> str:
-    """Rebuild warehouse and report, with or without excerpts of the audited texts; returns the run's id."""
+    """Bring warehouse and report up to date, with or without excerpts of the audited texts; returns the run's id.
+
+    With ``everything`` every file is loaded again: nothing of the earlier warehouse is carried over.
+    """
     with in_process.open_instance(paths) as instance:
         in_process.mark_dead_runs_failed(instance)
-        return _publish(Runner(definitions.resolve_job_def, instance, paths, on_step), include_text=include_text)
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
+        return _publish(runner, include_text=include_text, everything=everything)
 
 
-def _publish(runner: Runner, *, include_text: bool) -> str:
+def _publish(runner: Runner, *, include_text: bool, everything: bool = False) -> str:
     quoting = {"include_text": include_text}
-    return runner.run("publish", ops={"warehouse": quoting, "contamination_report": quoting})
+    ops = {"warehouse": {**quoting, "everything": everything}, "contamination_report": quoting}
+    return runner.run("publish", ops=ops)
 
 
 def _with_settled_day(request: AuditRequest, paths: DataPaths, on_step: Callable[[str], None]) -> AuditRequest:

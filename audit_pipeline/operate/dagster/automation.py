@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import dagster as dg
 
+from audit_pipeline.operate.dagster.groups import REPORTS
+
 REBUILT = (
     dg.AutomationCondition.any_deps_match(dg.AutomationCondition.newly_updated()).since(
         dg.AutomationCondition.newly_requested()
@@ -33,7 +35,7 @@ QUARTERLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=184), warn
 
 publish_sensor = dg.AutomationConditionSensorDefinition(
     "publish_what_is_new",
-    target=dg.AssetSelection.groups("reports"),
+    target=dg.AssetSelection.groups(REPORTS),
     minimum_interval_seconds=30,
     description="Rebuilds the warehouse after any audit, and then the report.",
 )

@@ -21,6 +21,7 @@ import dagster as dg
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.hints import did_you_mean, only_partition, partitions_of
 from audit_pipeline.errors import AuditError, ConfigError, DataError
@@ -94,6 +95,7 @@ def forget(
         order = list(instance.get_dynamic_partitions(given.dimension))
         target = _known(given, order, paths)
         claimed.enter_context(work_claims.removal_of(target, paths))
+        refresh(paths.root)
         refuse_while_used(target, order, instance, definitions)
         on_step(f"looking for what there is of {target}")
         removal = find_removal(target, paths)
@@ -101,7 +103,8 @@ def forget(
         on_step(f"removing {target}")
         gone = remove(removal)
         on_step("rebuilding warehouse and report")
-        publish(definitions, paths, on_step, include_text=texts_are_quoted())
+        # Everything: a row that is deleted from a DuckDB file may lie on in a block that is not used.
+        publish(definitions, paths, on_step, include_text=texts_are_quoted(), everything=True)
         finished(removal)
         return Forgotten(
             target,

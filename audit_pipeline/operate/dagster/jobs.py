@@ -5,25 +5,26 @@ What belongs here: selections of assets and how they execute. What does not: whe
 
 import dagster as dg
 
+from audit_pipeline.operate.dagster.groups import BENCHMARKS, REPORTS, SOURCES, SOURCES_ON_REQUEST
 from audit_pipeline.operate.dagster.partitions import benchmark_partitions, pair_partitions
 
 JOBS = [
     dg.define_asset_job(
         "refresh_sources",
-        selection=dg.AssetSelection.groups("sources"),
+        selection=dg.AssetSelection.groups(SOURCES, SOURCES_ON_REQUEST),
         description="Fetch the documents of every source.",
         executor_def=dg.in_process_executor,
     ),
     dg.define_asset_job(
         "build_benchmarks",
-        selection=dg.AssetSelection.groups("benchmarks"),
+        selection=dg.AssetSelection.groups(BENCHMARKS),
         description="Build benchmarks from their sources' documents.",
         partitions_def=benchmark_partitions,
         executor_def=dg.in_process_executor,
     ),
     dg.define_asset_job(
         "count_tokens",
-        selection=dg.AssetSelection.groups("references"),
+        selection=dg.AssetSelection.assets("token_frequencies"),
         description="Count the tokens of reference corpora, for dc_pdd.",
         executor_def=dg.in_process_executor,
     ),
@@ -58,8 +59,8 @@ JOBS = [
     ),
     dg.define_asset_job(
         "publish",
-        selection=dg.AssetSelection.groups("reports"),
-        description="Rebuild the warehouse and the report from what has been audited.",
+        selection=dg.AssetSelection.groups(REPORTS),
+        description="Bring the warehouse and the report up to date with what has been audited.",
         executor_def=dg.in_process_executor,
     ),
 ]

@@ -37,6 +37,7 @@ def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
 def metadata_of(shown: Shown) -> dict[str, Any]:
     """What is shown, in Dagster's types."""
     return {
+        **{name: dg.MetadataValue.md(words) for name, words in shown.leads.items()},
         **({} if shown.rows is None else rows(shown.rows)),
         **shown.values,
         **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},

@@ -5,11 +5,11 @@ What belongs here: Dagster resources. What does not: what they are used for.
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -17,6 +17,7 @@ from pydantic import Field, PrivateAttr
 
 from audit_pipeline.catalogue.data_folder import make_private
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.cluster.engine import Engine, chosen_engine
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.endpoints.in_use import Endpoints
@@ -26,6 +27,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_car
 from audit_pipeline.operate.dagster.in_process import process_tags
 from audit_pipeline.operate.dagster.spending import note_spent
 from audit_pipeline.operate.progress import describe, terminal_bar
+from audit_pipeline.token_statistics.held import HeldModel
 from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         make_private(self.paths.root)
+        refresh(self.paths.root)
         if context.instance is not None and context.run is not None:
             context.instance.add_run_tags(context.run.run_id, process_tags(context.run.run_id))
 
@@ -66,7 +69,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     workers: int | None = Field(default=None, description="how many workers of Ray hold the model")
     gpus_per_worker: float | None = Field(default=None, description="what of a GPU each of them takes")
     shard_minutes: float | None = Field(default=None, description="how long a shard of texts may give no result")
-    _loaded: tuple[str, Backend] | None = PrivateAttr(default=None)
+    _held: HeldModel = PrivateAttr(default_factory=HeldModel)
     _configured: Entries[ModelEntry] | None = PrivateAttr(default=None)
 
     def entry(self, name: str) -> ModelEntry:
@@ -95,17 +98,16 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def backend(self, model: TokenizedModel, paths: DataPaths, log: logging.Logger) -> Backend:
         """The model ready to be run, made so if it is not the last that was."""
-        fingerprint = model.identity.model_fingerprint
-        if self._loaded is None or self._loaded[0] != fingerprint:
-            self._free()
-            # Imported where a model is run: an audit that finds every pass in the cache needs no torch.
-            from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
+        return self._held.ready(model, partial(self._make_ready, paths, log))
 
-            started = time.monotonic()
-            ready = open_backend(model, paths, self.device, log.info, self.endpoints, self._engine)
-            self._loaded = (fingerprint, ready)
-            log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
-        return self._loaded[1]
+    def _make_ready(self, paths: DataPaths, log: logging.Logger, model: TokenizedModel) -> Backend:
+        # Imported where a model is run: an audit that finds every pass in the cache needs no torch.
+        from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
+
+        started = time.monotonic()
+        ready = open_backend(model, paths, self.device, log.info, self.endpoints, self._engine)
+        log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
+        return ready
 
     @property
     def _engine(self) -> Engine:
@@ -113,18 +115,9 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         return chosen_engine({"name": self.engine, **{name: getattr(self, name) for name in settings}})
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        self._free()
+        self._held.free()
         if context.instance is not None and context.run is not None:
             note_spent(context.instance, context.run.run_id, self.endpoints)
-
-    def _free(self) -> None:
-        if self._loaded is not None:
-            import torch  # noqa: PLC0415
-
-            self._loaded = None
-            gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
 
 
 class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]

@@ -1,7 +1,9 @@
-"""The schedule: when the weekly audit is due, and the job that it starts. Off until somebody turns it on.
+"""The schedule: when the weekly audit is due, and the job that it starts. It is off until somebody turns it on.
 
 What belongs here: the wiring of the job and its schedule. What does not: what the audit does (weekly.py).
 """
+
+import os
 
 import dagster as dg
 
@@ -11,6 +13,9 @@ from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.dagster.weekly import WeeklySummary
 from audit_pipeline.operate.dagster.weekly import weekly_audit as run_week
+
+WEEKLY_IS_ON = "CORPUS_AUDIT_WEEKLY"
+"""The environment variable with which the schedule is on where nobody has switched it in the UI."""
 
 
 def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
@@ -38,12 +43,16 @@ def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
         job=weekly_audit_job,
         cron_schedule="0 6 * * 1",
         execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING
+        if os.environ.get(WEEKLY_IS_ON)
+        else dg.DefaultScheduleStatus.STOPPED,
         description="Mondays at 06:00 UTC: audits what is new, and says so where nothing is.",
     )
 
 
 def _tell(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
-    """What the week came to, on its run; raises Failure where a part of it failed."""
+    """What the week came to, on its run and in its log; raises Failure where a part of it failed."""
+    context.log.info(week.summary)
     context.add_output_metadata(
         {
             "summary": week.summary,

@@ -4,26 +4,21 @@ What belongs here: making claims, and finding which of them stand. What does not
 (forgetting.py); what is done under a claim.
 
 An audit asks Dagster for one run after another, and between two of them Dagster knows nothing of it. So it claims the
-model and its benchmarks beforehand. A claim is a file beside a lock that its process holds: however the process ends,
-the operating system gives the lock back, and the next one to look takes the file away.
+model and its benchmarks beforehand, by a note that stands as long as its process lives (catalogue/exclusive.py).
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import uuid
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
 
-import filelock
-
-from audit_pipeline.catalogue.data_folder import is_held
+from audit_pipeline.catalogue.exclusive import HeldError, exclusive, held_note, standing_notes
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
+from audit_pipeline.catalogue.working_copy import copy_of
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.operate.removal import RemovalTarget
 
@@ -61,7 +56,7 @@ class WorkClaim:
 
 def standing(paths: DataPaths) -> list[WorkClaim]:
     """The claims of living processes; what dead ones left is taken away."""
-    if not paths.claims.exists():
+    if copy_of(paths.root) is None and not paths.claims.exists():
         return []
     with _gate(paths):
         return _standing(paths)
@@ -90,27 +85,12 @@ def removal_of(target: RemovalTarget, paths: DataPaths) -> Iterator[None]:
 
 @contextmanager
 def _claimed(claim: WorkClaim, paths: DataPaths) -> Iterator[None]:
-    with _gate(paths):
-        for other in _standing(paths):
-            _refuse(claim, other)
-        file = paths.claims / f"{uuid.uuid4().hex}.json"
-        lock = filelock.FileLock(_lock_of(file))
-        lock.acquire()
-        try:
-            write_json(file, asdict(claim))
-        except BaseException:
-            _give_back(file, lock)
-            raise
-    try:
+    with ExitStack() as claimed:
+        with _gate(paths):
+            for other in _standing(paths):
+                _refuse(claim, other)
+            claimed.enter_context(held_note(paths.claims, asdict(claim)))
         yield
-    finally:
-        _give_back(file, lock)
-
-
-def _give_back(file: Path, lock: filelock.BaseFileLock) -> None:
-    file.unlink(missing_ok=True)
-    lock.release()
-    _lock_of(file).unlink(missing_ok=True)
 
 
 def _refuse(claim: WorkClaim, other: WorkClaim) -> None:
@@ -124,26 +104,17 @@ def _refuse(claim: WorkClaim, other: WorkClaim) -> None:
 
 
 def _standing(paths: DataPaths) -> list[WorkClaim]:
-    found = []
-    for file in sorted(paths.claims.glob("*.json")):
-        if not is_held(_lock_of(file)):
-            file.unlink(missing_ok=True)
-            _lock_of(file).unlink(missing_ok=True)
-        elif (content := read_json_if_whole(file)) is not None:
-            found.append(WorkClaim(**{**content, **{name: tuple(content[name]) for name in ("models", "benchmarks")}}))
-    return found
-
-
-def _lock_of(file: Path) -> Path:
-    return file.with_suffix(".lock")
+    return [
+        WorkClaim(said["doing"], tuple(said["models"]), tuple(said["benchmarks"]), said["process"])
+        for said in standing_notes(paths.claims)
+    ]
 
 
 @contextmanager
 def _gate(paths: DataPaths) -> Iterator[None]:
     """Looking at claims and adding one are one step: no two processes are at it at once."""
-    paths.claims.mkdir(parents=True, exist_ok=True)
     try:
-        with filelock.FileLock(paths.claims / "gate.lock", timeout=_GATE_SECONDS):
+        with exclusive(paths.claims / "gate.lock", _GATE_SECONDS):
             yield
-    except filelock.Timeout as error:
-        raise DataError(f"another process has held {paths.claims / 'gate.lock'} for {_GATE_SECONDS:.0f} s") from error
+    except HeldError as error:
+        raise DataError(str(error)) from error

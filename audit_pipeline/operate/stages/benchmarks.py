@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from audit_pipeline.benchmarks.build import BenchmarkReport, build
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
@@ -179,3 +181,9 @@ def split_of(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownS
     if known is not None:
         return known
     return assess_split(benchmark, paths, LineageStep.now(run_id, "split_quality", SPLIT_VERSION)).split
+
+
+def quality_of(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> pa.Table:
+    """What is known of this very build's split without any model (schema SPLIT_QUALITY), assessed where it was not."""
+    split_of(benchmark, paths, run_id)
+    return store.read(paths, SPLIT_QUALITY, benchmark.name, what=f"the split_quality of {benchmark.name}")

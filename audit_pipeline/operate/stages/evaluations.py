@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from audit_pipeline.benchmarks.built import read_built
+import pyarrow.compute as pc
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import SCORES, TABLES, Pair
 from audit_pipeline.catalogue.lineage import LineageStep, latest_run
@@ -21,6 +23,7 @@ from audit_pipeline.metrics.declared import METRICS
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.stages.benchmarks import split_of
 from audit_pipeline.operate.stages.token_statistics import statistics_version
+from audit_pipeline.report.pair_answer import PairAnswer, answer_of_tables
 from audit_pipeline.scoring.needs.registry import is_extra
 
 EVALUATIONS_VERSION = "3"
@@ -29,11 +32,12 @@ EVALUATIONS_VERSION = "3"
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """The findings of a pair, as written."""
+    """The findings of a pair, as written, and the answer that they come to."""
 
     pair: Pair
     findings: Findings
     data_version: str
+    answer: PairAnswer
 
     @property
     def evaluation(self) -> Evaluation:
@@ -90,7 +94,22 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
         benchmark_digest=benchmark.digest,
     )
-    return EvaluationReport(pair, found, versions["evaluations"])
+    return EvaluationReport(pair, found, versions["evaluations"], _answer(pair, found, benchmark))
+
+
+def _answer(pair: Pair, found: Findings, benchmark: BuiltBenchmark) -> PairAnswer:
+    texts = benchmark.examples
+    audited = pc.and_(pc.equal(texts["split"], "evaluation"), pc.is_null(texts["label"]))
+    return answer_of_tables(
+        found.tables,
+        model=pair.model,
+        benchmark=pair.benchmark,
+        design=benchmark.design,
+        design_stated_by=benchmark.manifest.get("design_stated_by"),
+        has_audited=bool(pc.any(audited).as_py()),
+        claim_level=found.evaluation.claim_level,
+        split_verdict=found.evaluation.split_verdict,
+    )
 
 
 def write_findings(

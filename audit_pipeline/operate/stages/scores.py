@@ -18,15 +18,16 @@ from audit_pipeline.catalogue.contracts import HIGHLIGHTS, SCORES, Pair
 from audit_pipeline.catalogue.lineage import LineageStep, table_version
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import checked
-from audit_pipeline.detectors.registry import with_defaults
+from audit_pipeline.detectors.registry import BROUGHT_BY, with_defaults
 from audit_pipeline.evidence.columns import ScoreColumn, score_columns
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.stages.token_statistics import statistics_version
 from audit_pipeline.scoring.highlights import highlights
 from audit_pipeline.scoring.selection import audit_session
 
-SCORES_VERSION = "2"
-"""Of the code that makes the scores: where it is raised, pairs that are done are done again."""
+SCORES_VERSION = "+".join(("2", *BROUGHT_BY))
+"""Of the code that makes the scores, the packages that bring detectors among it: where it changes, pairs that are done
+are done again."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.operate.shown import Body, Shown
 from audit_pipeline.operate.stages.evaluations import EvaluationReport
 from audit_pipeline.operate.stages.scores import ScoreReport
+from audit_pipeline.report.pair_answer import PairAnswer
 from audit_pipeline.report.pair_plots import (
     forest_markdown,
     histograms_markdown,
@@ -57,12 +58,24 @@ def shown_of_findings(report: EvaluationReport) -> Shown:
         **({"reason": found.reason} if found.reason else {}),
         **aurocs,
         **decided(tables),
+        **_refused(tables),
         **{f"rows of {name}": table.num_rows for name, table in tables.items() if name != "evaluations"},
         "claim level": found.claim_level,
         "split verdict": found.split_verdict,
         "data_version": report.data_version,
     }
-    return Shown(found.table.num_rows, values, decision_tables(tables), _pictures(report))
+    return Shown(found.table.num_rows, values, decision_tables(tables), _pictures(report), leads=_leads(report.answer))
+
+
+def _leads(answer: PairAnswer) -> dict[str, str]:
+    """The answer in the words of the report, and its picture."""
+    picture = answer.picture()
+    return {
+        "answer": f"**{answer.words.headline}** {answer.words.explanation}",
+        **({"picture": picture} if picture else {}),
+        "how sure": answer.brief.how_sure,
+        "what would change it": answer.brief.what_would_change,
+    }
 
 
 def decided(tables: Mapping[str, pa.Table]) -> dict[str, object]:
@@ -79,9 +92,11 @@ def decision_tables(tables: Mapping[str, pa.Table]) -> dict[str, tuple[tuple[str
     rates = [row for row in _of_headline(tables, "contamination_rates") if row["unit"] == "benchmark"]
     found = {
         "thresholds": (
-            ("rule", "alpha", "threshold", "FPR achieved", "TPR", "why not"),
+            ("rule", "aim", "score", "FPR", "TPR"),
             [
-                (row["rule"], *_short(row, "alpha", "threshold", "fpr", "tpr"), row["reason"] or "")
+                (row["rule"].replace("_", " "), *_short(row, "alpha"), "refused", "–", "–")
+                if row["status"] == "refused"
+                else (row["rule"].replace("_", " "), *_short(row, "alpha", "threshold", "fpr", "tpr"))
                 for row in _of_headline(tables, "decisions")
             ],
         ),
@@ -90,19 +105,35 @@ def decision_tables(tables: Mapping[str, pa.Table]) -> dict[str, tuple[tuple[str
             [(row["group"], row["n_texts"], *_short(row, "p_value", "q_bh")) for row in tests],
         ),
         "contamination rate": (
-            ("rule", "flagged", "corrected", "95% interval", "why not"),
+            ("rule", "flagged", "corrected", "95% interval"),
             [
                 (
-                    row["rule"],
+                    row["rule"].replace("_", " "),
                     *_short(row, "flagged", "corrected"),
                     " to ".join(_short(row, "corrected_low", "corrected_high")),
-                    row["reason"] or "",
                 )
                 for row in rates
             ],
         ),
     }
     return {name: (header, body) for name, (header, body) in found.items() if body}
+
+
+def _refused(tables: Mapping[str, pa.Table]) -> dict[str, str]:
+    """Why thresholds and rates are refused, in one line each: a reason has no room in a table's cell."""
+    reasons = {
+        "thresholds refused": [
+            f"{row['rule']} at {row['alpha']:.3g}: {row['reason']}" if row["alpha"] is not None else str(row["reason"])
+            for row in _of_headline(tables, "decisions")
+            if row["reason"]
+        ],
+        "rates refused": [
+            str(row["reason"])
+            for row in _of_headline(tables, "contamination_rates")
+            if row["unit"] == "benchmark" and row["reason"]
+        ],
+    }
+    return {name: "; ".join(dict.fromkeys(told)) for name, told in reasons.items() if told}
 
 
 def _of_headline(tables: Mapping[str, pa.Table], name: str) -> list[dict[str, Any]]:

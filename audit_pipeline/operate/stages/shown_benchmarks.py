@@ -83,7 +83,7 @@ def shown_of_split(report: SplitReport) -> Shown:
         "sides": (("measure", "of", "side", "value"), _side_rows(found)),
     }
     achieved = report.benchmark.matched
-    if achieved is not None:
+    if achieved:
         tables["matched sides"] = (("texts", "blind AUROC", "95% interval", "n"), _matched_rows(achieved["achieved"]))
     return Shown(len(found), values, tables)
 

@@ -38,7 +38,7 @@ class OtherModels:
         self._pairs, self._paths, self._backend_of, self._tell = pairs, paths, backend_of, tell
         self._done: set[str] = set()
 
-    def run_for(self, name: str, model: TokenizedModel) -> None:
+    def run_for(self, name: str, model: TokenizedModel, on_progress: Callable[[Progress], None] | None = None) -> None:
         """Run them over the texts of all pairs of ``model``, which is called ``name``; the second time nothing.
 
         To be called before the first of its pairs is run: the models would take turns otherwise. Pairs that cannot be
@@ -50,7 +50,8 @@ class OtherModels:
         session = Session(model, select(), self._paths)
         try:
             if session.runs_other_models:
-                session.run_other_models(_texts_of_all(self._pairs[name], model, self._paths), self._backend_of)
+                texts = _texts_of_all(self._pairs[name], model, self._paths)
+                session.run_other_models(texts, self._backend_of, on_progress=on_progress)
             problems = session.missing_of_other_models
         except AuditError as error:
             # A server of a model was asked patiently by then; a hub is tried again.

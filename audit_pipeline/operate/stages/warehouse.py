@@ -35,24 +35,32 @@ class RebuiltWarehouse:
         return not any(gap.rows for gap in self.gaps)
 
 
-def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> WarehouseReport:
+def build_warehouse(
+    paths: DataPaths, *, include_text: bool = True, config: Path | None = None, everything: bool = False
+) -> WarehouseReport:
     """Build the warehouse with the planner's word on every pair (warehouse/build.py, build_with)."""
-    return build_with(judge, paths, include_text=include_text, config=config)
+    return build_with(judge, paths, include_text=include_text, config=config, everything=everything)
 
 
-def rebuild(paths: DataPaths, *, include_text: bool) -> RebuiltWarehouse:
-    """Rebuild the warehouse, with or without excerpts of the texts, and compare its rows with the lineage."""
-    report = build_warehouse(paths, include_text=include_text)
+def rebuild(paths: DataPaths, *, include_text: bool, everything: bool) -> RebuiltWarehouse:
+    """Bring the warehouse up to date, with or without excerpts of the texts, or build everything again; and compare its
+    rows with the lineage."""
+    report = build_warehouse(paths, include_text=include_text, everything=everything)
     with open_read_only(report.path) as connection:
         return RebuiltWarehouse(report, lineage_gaps(connection))
 
 
 def shown_of_warehouse(made: RebuiltWarehouse) -> Shown:
-    """Of a warehouse: how large its tables are."""
+    """Of a warehouse: how large its tables are, and of how many files it was made."""
     report = made.report
     return Shown(
         sum(report.rows.values()),
-        {"bytes": report.bytes, "seconds": report.seconds},
+        {
+            "bytes": report.bytes,
+            "seconds": report.seconds,
+            "files loaded": report.files_loaded,
+            "files carried over": report.files_carried_over,
+        },
         {"tables": (("table", "rows"), list(report.rows.items()))},
         paths={"path": report.path},
     )

@@ -1,5 +1,6 @@
 -- What was asked, all answers in a sentence, and what cannot be trusted. One row.
 --
+-- heading: the model's title; null on the page across models
 -- question: what was asked, in one sentence
 -- models: models that were audited or tested
 -- benchmarks: benchmarks that they were audited on
@@ -8,7 +9,11 @@
 -- first_audited: when the oldest of the current answers was ready
 -- last_audited: when the newest of them was
 -- summary: all answers and tests in a few sentences
+-- how_sure: how sure all of it is, in a few plain sentences
+-- what_would_change: what would change it
 -- instrument_words: what the instrument check says, in a sentence
+-- model_title: what people call the model
+-- benchmark_title: what people call the benchmark
 -- word_for_word: what models were found to give word for word, by benchmark, those that give of most documents first
 -- more_word_for_word: benchmarks that are not listed
 -- gaps: rows that do not join to exactly one lineage entry, or damaged files: numbers that cannot be traced
@@ -28,8 +33,12 @@ WITH asked AS (
     FROM extraction_counts AS counted, page
     WHERE CASE page.kind WHEN 'model' THEN counted.model = page.model
         ELSE counted.model NOT IN (SELECT model FROM control_models) END
+), every AS (
+    SELECT model, benchmark FROM asked_pairs UNION SELECT model, benchmark FROM page_tests
+    UNION SELECT model, benchmark FROM extracted
 )
-SELECT question(CASE WHEN page.kind = 'model' THEN 'this model’s' ELSE 'these models’' END) AS question,
+SELECT CASE WHEN page.kind = 'model' THEN model_title(page.model) END AS heading,
+    brief.question AS question,
     (SELECT count(DISTINCT model) FROM asked) AS models,
     (SELECT count(DISTINCT benchmark) FROM asked) AS benchmarks,
     (SELECT count(*) FROM asked_pairs) AS pairs,
@@ -44,17 +53,30 @@ SELECT question(CASE WHEN page.kind = 'model' THEN 'this model’s' ELSE 'these 
         (SELECT coalesce(list({
             'test': test, 'design': design, 'outcome': outcome::VARCHAR, 'claim_level': claim_level,
             'headline': headline
-        } ORDER BY place), []) FROM page_tests)
+        } ORDER BY place), []) FROM page_tests),
+        (SELECT list(said.headline ORDER BY place) FROM extracted WHERE reproduced > 0)
     ) AS summary,
+    brief.how_sure AS how_sure, brief.what_would_change AS what_would_change,
     instrument_words((SELECT coalesce(list({
         'detector': detector, 'exposed': exposed, 'twin': twin, 'answers': answers
     } ORDER BY place), []) FROM instrument)) AS instrument_words,
     (SELECT coalesce(list({
-        'model': model, 'benchmark': benchmark, 'headline': said.headline
+        'model': model, 'benchmark': benchmark, 'model_title': model_title, 'benchmark_title': benchmark_title,
+        'question': said.question, 'headline': said.headline, 'how_sure': said.how_sure,
+        'what_would_change': said.what_would_change, 'claim': said.claim, 'documents': documents,
+        'reproduced': reproduced, 'held_out': held_out, 'held_out_reproduced': held_out_reproduced
     } ORDER BY place), []) FROM extracted WHERE place <= 12) AS word_for_word,
     (SELECT greatest(0, count(*) - 12) FROM extracted) AS more_word_for_word,
     (SELECT coalesce(list({
         'table': "table", 'partition': "partition", 'run_id': run_id, 'rows': rows, 'entries': lineage_rows
     } ORDER BY place), []) FROM mine WHERE place <= 50) AS gaps,
     (SELECT greatest(0, count(*) - 50) FROM mine) AS more_gaps
-FROM page;
+FROM page, (
+    SELECT overall_brief(
+        (SELECT coalesce(list(DISTINCT model_title(model)), []) FROM every),
+        (SELECT coalesce(list(DISTINCT benchmark_title(benchmark)), []) FROM every),
+        (SELECT coalesce(list({'outcome': outcome::VARCHAR, 'claim_level': claim_level}), [])
+            FROM shown_pairs JOIN answers USING (model, benchmark)),
+        (SELECT count(*) FROM extracted WHERE reproduced > 0)
+    ) AS brief
+);

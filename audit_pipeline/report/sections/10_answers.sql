@@ -1,6 +1,8 @@
 -- The answer of every pair of a model and a benchmark (view leaderboard), by the detector that was named before
 -- anything was computed; those that matter most first.
 --
+-- model_title: what people call the model
+-- benchmark_title: what people call the benchmark
 -- description: what the benchmark is, in words
 -- labels_by: who says which texts are members; null where it was not kept
 -- handed_over: the file of scores that a user handed over; null where the model was run here
@@ -8,6 +10,9 @@
 -- outcome: the kind of the answer
 -- headline: the answer in one line
 -- explanation: the answer in a few sentences, which say no more than the claim level allows
+-- question: what was asked, in a few plain words
+-- how_sure: how sure the answer is, in plain words; no more than the claim level allows
+-- what_would_change: what would change the answer, in plain words
 -- claim_level: screening only, statistical evidence or sound test; null where nothing was evaluated
 -- claim_stated_by: whose word the level rests on; null where it is more than somebody's word
 -- detector: the headline detector; null where none of several was named, or it has no score

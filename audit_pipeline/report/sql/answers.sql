@@ -25,7 +25,8 @@ WITH told AS (
         claim_stated_by) AS words
     FROM told
 )
-SELECT model, benchmark, design, test, words.outcome AS outcome, words.headline AS headline, refused,
+SELECT model, benchmark, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title, design,
+    test, words.outcome AS outcome, words.headline AS headline, refused,
     finite(p_value) AS p_value, finite(statistic) AS statistic, n, n_held_out, assumption, direction,
     claim_level, claim_stated_by, claim_words(claim_level, claim_stated_by) AS claim_in_words, method,
     p_values_so_far, finished_at, run_id,
@@ -40,6 +41,8 @@ WITH pairs AS (
     SELECT runs.model, runs.benchmark, max(runs.finished_at) AS audited_at,
         max(benchmarks.design) AS design, max(benchmarks.design_stated_by) AS design_stated_by,
         max(benchmarks.manifest ->> 'description') AS description,
+        max(benchmarks.manifest ->> '$.spec.member_before') AS member_before,
+        max(benchmarks.manifest ->> '$.spec.nonmember_from') AS nonmember_from,
         max(benchmarks.manifest ->> '$.spec.builder') AS builder, max(benchmarks.manifest ->> 'origin') AS origin,
         coalesce(
             bool_and(runs.benchmark_digest = benchmarks.digest) FILTER (runs."table" = 'scores'), TRUE
@@ -187,7 +190,9 @@ WITH pairs AS (
         GROUP BY ALL
     ) GROUP BY ALL
 ), known AS (
-    SELECT answering.model, answering.benchmark, cut(nullif(answering.description, ''), 400) AS description,
+    SELECT answering.model, answering.benchmark, model_title(answering.model) AS model_title,
+        benchmark_title(answering.benchmark) AS benchmark_title, answering.member_before, answering.nonmember_from,
+        cut(nullif(answering.description, ''), 400) AS description,
         answering.design, answering.design_stated_by, labels_words(answering.builder, answering.origin) AS labels_by,
         answering.settings::JSON ->> 'file' AS handed_over, coalesce(sides.sides, 'none') AS sides,
         coalesce(firsts.claim_level, own.claim_level, other.claim_level) AS claim_level, firsts.split_verdict,
@@ -235,9 +240,14 @@ WITH pairs AS (
     SELECT *, answer_words(sides, claim_level, split_verdict, auroc, margin, documents, every_detector, whole_set,
         is_given, claim_stated_by) AS words
     FROM stated
+), briefed AS (
+    SELECT *, brief_of(model_title, benchmark_title, words.outcome::VARCHAR, sides, design, claim_level, split_verdict,
+        auroc, blind, documents, warning, is_given, claim_stated_by, member_before, nonmember_from) AS brief
+    FROM worded
 )
-SELECT model, benchmark, description, design, design_stated_by, labels_by, handed_over, sides,
-    words.outcome AS outcome, words.headline AS headline, words.explanation AS explanation, claim_level,
+SELECT model, benchmark, model_title, benchmark_title, description, design, design_stated_by, labels_by, handed_over,
+    sides, words.outcome AS outcome, words.headline AS headline, words.explanation AS explanation, brief.question AS question,
+    brief.how_sure AS how_sure, brief.what_would_change AS what_would_change, claim_level,
     claim_stated_by,
     CASE WHEN claim_level IS NOT NULL THEN claim_words(claim_level, claim_stated_by) END AS claim_in_words,
     split_verdict,
@@ -246,4 +256,4 @@ SELECT model, benchmark, description, design, design_stated_by, labels_by, hande
     greatest(0, coalesce(len(every_detector), 0) - 12) AS more_detectors,
     CASE WHEN is_current THEN coalesce(counted, []) ELSE [] END AS counted, not_scored, warning, auroc, tpr_at_5_fpr,
     blind, blind_tpr_at_5_fpr, strongest_control, strongest_control_auroc, documents, audited_at, is_current
-FROM worded;
+FROM briefed;

@@ -95,4 +95,4 @@ class NeighboursProvider(Provider[Sequence[TextStatistics]]):
         from audit_pipeline.scoring.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
 
         entry = resolve_model(self._beside.proposer, load_models())
-        return MaskedModelProposer(entry, self._scope.paths, device=self._beside.device)
+        return MaskedModelProposer(entry, self._scope.paths, device=self._beside.device, tell=self._beside.tell)

@@ -37,7 +37,8 @@ class UserInputs:
     """What a user gives beside the texts: a token-frequency table, and how neighbours are proposed (``own-topk``, or
     a masked language model's name, hub id or path), and the ``known`` texts of sides that make prefixes.
 
-    ``asked_for``: the needs of detectors that were named, each of which has to be met."""
+    ``asked_for``: the needs of detectors that were named, each of which has to be met. ``tell`` hears how far the
+    making of neighbours is."""
 
     frequencies: Path | None = None
     known: Mapping[Side, Sequence[str]] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class UserInputs:
     proposer: str = own_topk.NAME
     seed: int = 0
     device: str | None = None
+    tell: Callable[[str], None] = lambda how_far: None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -69,6 +69,7 @@ class MaskedModelProposer:
         share: float = DEFAULT_SHARE,
         candidates: int = DEFAULT_CANDIDATES,
         device: str | None = None,
+        tell: Callable[[str], None] = lambda how_far: None,
     ) -> None:
         if not 0 < share <= 1 or candidates < 1:
             raise ValueError("the share of words is above 0 and at most 1, and every word has at least one candidate")
@@ -78,6 +79,7 @@ class MaskedModelProposer:
         self._share = share
         self._candidates = candidates
         self._device = device or default_device()
+        self._tell = tell
 
     @property
     def name(self) -> str:
@@ -110,7 +112,11 @@ class MaskedModelProposer:
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         """As Proposer.propose; each distinct text is worked on once, and never in a batch with another."""
-        found = {text: distinct(text, self._neighbours(text, seed), n) for text in dict.fromkeys(texts)}
+        found: dict[str, list[str]] = {}
+        different = dict.fromkeys(texts)
+        for text in different:
+            found[text] = distinct(text, self._neighbours(text, seed), n)
+            self._tell(f"neighbours of {len(found):,} of {len(different):,} texts by {self._entry.name}")
         return [list(found[text]) for text in texts]
 
     def _neighbours(self, text: str, seed: int) -> Iterator[str]:

@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from made_books import epub, page
+from made_epubs import epub, page
 
 from audit_pipeline.connectors.books.files import harvest_folder
 from audit_pipeline.connectors.books.harvest import harvest

@@ -7,9 +7,9 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from made_books import Library, epub, impatient_client, library, page
+from made_books import Library, impatient_client, library
+from made_epubs import epub, page
 
-from audit_pipeline.connectors.books.epub import read_epub
 from audit_pipeline.connectors.books.metadata import BookEntry, Dating
 from audit_pipeline.connectors.books.source import StandardEbooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import (
@@ -21,6 +21,7 @@ from audit_pipeline.connectors.books.standard_ebooks import (
 )
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest
+from audit_pipeline.whole_files.epub import read_epub
 
 CHAPTER = "The lamps were lit before the carriage came down the long hill to the town. " * 6
 

@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from audit_pipeline.definitions import defs
+from audit_pipeline.operate.dagster.groups import REPORTS
 from audit_pipeline.operate.dagster.partitions import register
 
 WAREHOUSE, REPORT = dg.AssetKey("warehouse"), dg.AssetKey("contamination_report")
@@ -34,7 +35,7 @@ class Ticks:
         result = dg.evaluate_automation_conditions(
             self.definitions,
             self.instance,
-            asset_selection=dg.AssetSelection.groups("reports"),
+            asset_selection=dg.AssetSelection.groups(REPORTS),
             cursor=self.cursor,
         )
         self.cursor = result.cursor

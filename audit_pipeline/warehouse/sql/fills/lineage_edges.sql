@@ -1,3 +1,5 @@
+DELETE FROM lineage_edges;
+
 INSERT INTO lineage_edges BY NAME
 WITH named AS (
     SELECT "table", "partition", run_id, finished_at,

@@ -1,5 +1,7 @@
 -- written_files and rows_by_run are of the build alone: the files of the append-only tables that it could read, and how
 -- many rows every run wrote to each table.
+DELETE FROM runs;
+
 INSERT INTO runs BY NAME
 WITH found AS MATERIALIZED (FROM rows_by_run), written AS (
     FROM found

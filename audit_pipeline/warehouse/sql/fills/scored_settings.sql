@@ -1,6 +1,11 @@
+-- changed_scores is of the build alone: of what the scores are that it loaded or took out.
+DELETE FROM scored_settings USING changed_scores AS changed
+WHERE scored_settings.benchmark = changed.benchmark AND scored_settings.model = changed.model
+    AND scored_settings.run_id = changed.run_id;
+
 INSERT INTO scored_settings BY NAME
 SELECT model, benchmark, detector, parameters, bool_or(is_default) AS is_default, run_id, count(*) AS texts,
     count(*) FILTER (status = 'ok') AS scored,
     count(*) FILTER (status = 'not_applicable') AS not_applicable,
     count(*) FILTER (status = 'failed') AS failed
-FROM scores GROUP BY ALL;
+FROM scores SEMI JOIN changed_scores USING (benchmark, model, run_id) GROUP BY ALL;

@@ -5,10 +5,11 @@ from __future__ import annotations
 import zipfile
 
 import pytest
-from made_books import CONTAINER, item, package, packed, page
-from made_books import epub as book
+from made_epubs import CONTAINER, item, package, packed, page
+from made_epubs import epub as book
 
-from audit_pipeline.connectors.books.epub import Epub, EpubError, EpubLimits, prose, read_epub
+from audit_pipeline.whole_files.epub import Epub, EpubError, EpubLimits, read_epub
+from audit_pipeline.whole_files.prose import prose
 
 
 def texts(epub: Epub) -> list[str]:

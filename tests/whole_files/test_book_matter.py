@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.connectors.books.epub import Chapter, Epub, prose
-from audit_pipeline.connectors.books.matter import epub_text, gutenberg_body, gutenberg_head, is_matter, plain_text
+from audit_pipeline.whole_files.epub import Chapter, Epub
+from audit_pipeline.whole_files.matter import epub_text, gutenberg_body, gutenberg_head, is_matter, plain_text
+from audit_pipeline.whole_files.prose import prose
 
 RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)
 LATER = RUNNING.replace("lamps", "fires") + "\n\nHe said nothing more that night."

@@ -14,7 +14,8 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from audit_pipeline.connectors.books.epub import SECTION_GAP, Chapter, Epub, Prose, prose
+from audit_pipeline.whole_files.epub import Chapter, Epub
+from audit_pipeline.whole_files.prose import SECTION_GAP, Prose, prose
 
 # Words of epub:type, of the guide of an EPUB 2, and (with a dot) classes that Project Gutenberg's books use. Prefaces
 # and introductions are here too: they are often later than the work, and by another hand.

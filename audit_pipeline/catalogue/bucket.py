@@ -1,0 +1,256 @@
+"""A bucket of an object store (S3, Google Cloud Storage, Azure), as the few operations that a data folder needs of it.
+
+What belongs here: listing, reading, writing and deleting objects, the conditional put, and what goes wrong with them in
+one line. What does not: which file is which object (working_copy.py), who may write when (exclusive.py).
+
+obstore, not pyarrow's file systems: these have no conditional put, and what must be exclusive in a bucket hangs on it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from audit_pipeline.errors import AuditError, one_line
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore, RetryConfig
+
+SCHEMES = ("s3", "gs", "az")
+_URL = re.compile(rf"({'|'.join(SCHEMES)})://[^/]+(/.*)?")
+_RETRIES: RetryConfig = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
+_PROBE = "locks/probe"
+
+Answer = TypeVar("Answer")
+
+
+class BucketError(AuditError):
+    """A bucket that cannot be reached, or does not let us do what has to be done."""
+
+
+class BeatenError(BucketError):
+    """A conditional put was refused: somebody else has written the object."""
+
+
+@dataclass(frozen=True)
+class ObjectTag:
+    """What tells one content of an object from another: the store's entity tag, and its version where it has one."""
+
+    e_tag: str | None
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object as it is listed; ``written_at`` is the store's own time."""
+
+    name: str
+    size: int
+    tag: ObjectTag
+    written_at: datetime
+
+
+def is_bucket(given: str) -> bool:
+    """Whether this is the address of a bucket and not a path."""
+    return "://" in given
+
+
+def require_bucket(url: str) -> str:
+    """The address as it is written everywhere; raises BucketError for one of another kind."""
+    if not _URL.fullmatch(url):
+        raise BucketError(
+            f"{url} is no address of a bucket; such are s3://BUCKET/FOLDER, gs://BUCKET/FOLDER and "
+            "az://ACCOUNT/CONTAINER/FOLDER"
+        )
+    return url.rstrip("/")
+
+
+class Bucket:
+    """The objects below one address. Keys and regions come from the environment, as the store's own tools read them.
+
+    Every method raises BucketError, in one line, where the store cannot be reached or refuses.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = require_bucket(url)
+
+    @functools.cached_property
+    def _store(self) -> ObjectStore:
+        try:
+            from obstore.store import from_url  # noqa: PLC0415 - an extra, which only a bucket needs
+        except ImportError as error:
+            raise BucketError(
+                "a data folder in a bucket needs the package obstore: install corpus-audit[bucket]"
+            ) from error
+        return self._answer(lambda: from_url(self.url, retry_config=_RETRIES))
+
+    def objects(self, folder: str = "") -> Iterator[StoredObject]:
+        """Every object below ``folder`` ("" is all of them), in no particular order."""
+        import obstore  # noqa: PLC0415
+
+        pages = iter(self._answer(lambda: obstore.list(self._store, folder or None, chunk_size=1000)))
+        while page := self._answer(lambda: next(pages, None)):
+            yield from map(_stored, page)
+
+    def folders(self) -> list[str]:
+        """The first parts of the objects' names, and the names that have one part, in order."""
+        import obstore  # noqa: PLC0415
+
+        found = self._answer(lambda: obstore.list_with_delimiter(self._store))
+        return sorted([*found["common_prefixes"], *(one["path"] for one in found["objects"])])
+
+    def head(self, name: str) -> StoredObject | None:
+        """An object as it would be listed; None where there is none."""
+        import obstore  # noqa: PLC0415
+
+        try:
+            return _stored(self._answer(lambda: obstore.head(self._store, name)))
+        except FileNotFoundError:
+            return None
+
+    def read(self, name: str) -> tuple[bytes, StoredObject] | None:
+        """The bytes of a small object, and the object that they are of; None where there is none."""
+        import obstore  # noqa: PLC0415
+
+        def whole() -> tuple[bytes, StoredObject]:
+            got = obstore.get(self._store, name)
+            return bytes(got.bytes()), _stored(got.meta)
+
+        try:
+            return self._answer(whole)
+        except FileNotFoundError:
+            return None
+
+    def fetch(self, name: str, to: Path) -> StoredObject | None:
+        """Write an object's bytes into the file ``to``; None where there is none."""
+        import obstore  # noqa: PLC0415
+
+        def whole() -> StoredObject:
+            got = obstore.get(self._store, name)
+            with to.open("wb") as file:
+                for piece in got.stream(min_chunk_size=1 << 20):
+                    file.write(piece)
+            return _stored(got.meta)
+
+        try:
+            return self._answer(whole)
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, content: bytes | Path) -> ObjectTag:
+        """Write an object, whatever was there."""
+        return self._put(name, content, "overwrite")
+
+    def create(self, name: str, content: bytes) -> ObjectTag:
+        """Write an object that is not there; raises BeatenError where it is."""
+        return self._put(name, content, "create")
+
+    def replace(self, name: str, content: bytes, tag: ObjectTag) -> ObjectTag:
+        """Write an object that is still the one of ``tag``; raises BeatenError where it is not."""
+        condition = {"e_tag": tag.e_tag, "version": tag.version}
+        return self._put(name, content, {key: value for key, value in condition.items() if value is not None})
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that are not there are none to delete."""
+        import obstore  # noqa: PLC0415
+
+        given = list(names)
+        try:
+            if given:
+                self._answer(lambda: obstore.delete(self._store, given))
+        except FileNotFoundError:
+            # Google and Azure say so; they have deleted the others.
+            for name in given if len(given) > 1 else []:
+                self.delete([name])
+
+    def require_conditional_put(self) -> None:
+        """Raise BucketError where the store writes an object that is to be made although it is there.
+
+        Some that speak S3's language do; leases would keep nobody out there.
+        """
+        name = f"{_PROBE}-{uuid.uuid4().hex}"
+        self.create(name, b"1")
+        try:
+            self.create(name, b"2")
+        except BeatenError:
+            return
+        finally:
+            self.delete([name])
+        raise BucketError(
+            f"{self.url}: this store does not know conditional puts (If-None-Match), without which two machines could "
+            "write at once: use another store, or a shared folder"
+        )
+
+    def now(self) -> datetime:
+        """The store's own time, to a second: that of an object written for it."""
+        name = f"{_PROBE}-{uuid.uuid4().hex}"
+        self.put(name, b"")
+        try:
+            seen = self.head(name)
+        finally:
+            self.delete([name])
+        if seen is None:
+            raise BucketError(f"{self.url}: an object that was just written is not there")
+        return seen.written_at
+
+    def _put(self, name: str, content: bytes | Path, mode: Any) -> ObjectTag:
+        import obstore  # noqa: PLC0415
+
+        done = self._answer(
+            # In one piece where it is small, and so without a left-over of a writer that is killed.
+            lambda: obstore.put(self._store, name, content, mode=mode, chunk_size=32 << 20)
+        )
+        return ObjectTag(done["e_tag"], done["version"])
+
+    def _answer(self, ask: Callable[[], Answer]) -> Answer:
+        """What the store answers; its errors in one line. Raises FileNotFoundError for an object that is not there."""
+        from obstore import exceptions  # noqa: PLC0415
+
+        try:
+            return ask()
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+            raise BeatenError(f"{self.url}: somebody else has written there meanwhile") from error
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
+                raise BucketError(f"{self.url}: there is no such bucket") from error
+            raise
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            raise BucketError(f"{self.url}: {_what_is_wrong(error)}") from error
+
+
+def _stored(meta: Any) -> StoredObject:
+    return StoredObject(meta["path"], meta["size"], ObjectTag(meta["e_tag"], meta["version"]), meta["last_modified"])
+
+
+_FAULTS = (
+    (r"NoSuchBucket|ContainerNotFound", "there is no such bucket"),
+    (
+        r"PermissionDenied|Unauthenticated|\b40[13]\b|AccessDenied|InvalidAccessKey|SignatureDoesNot",
+        "access is refused: are the right keys in the environment, and may they list, read, write and delete?",
+    ),
+    (
+        r"scheme is not allowed",
+        "its address begins with http: set AWS_ALLOW_HTTP=true where nobody can listen in between",
+    ),
+    (
+        r"error sending request|dns error|timed out|Connection refused",
+        "the store does not answer: is its address right (AWS_ENDPOINT_URL where it is not the provider's own)?",
+    ),
+)
+
+
+def _what_is_wrong(error: Exception) -> str:
+    """A store's error for people. It names the request, and may name signed addresses: neither is repeated."""
+    said = one_line(error)
+    for pattern, words in _FAULTS:
+        if re.search(pattern, said):
+            return words
+    if found := re.search(r"status code: (\d{3} [A-Za-z ]+)", said):
+        return f"the store answers {found[1].strip()}, again and again"
+    return said[:300]

@@ -1,0 +1,239 @@
+"""What only one process may do at a time, and who is at work: locks of a folder, leases of a bucket.
+
+What belongs here: taking and giving back, and noticing that a holder has died. What does not: what is done meanwhile.
+
+In a folder a lock of the file system does it: however its process ends, the operating system gives it back. A bucket
+has no such thing. There a lease is an object that is made by a conditional put and written anew every few seconds; one
+that has not been for a minute, by the store's own clock, is a dead process's, and the next one takes it over by a put
+that is conditional on what it has read. Who loses a lease (it was suspended, or the store was out of reach) writes
+nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from audit_pipeline.catalogue.bucket import BeatenError, Bucket, BucketError, ObjectTag, StoredObject
+from audit_pipeline.catalogue.data_folder import is_held
+from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
+from audit_pipeline.catalogue.working_copy import LOCKS, WorkingCopy, copy_of
+from audit_pipeline.errors import AuditError
+
+LEASE_SECONDS = 60.0
+"""A lease that was not renewed for so long is a dead process's."""
+
+_RENEWED_EVERY = LEASE_SECONDS / 4
+_LOOKED_EVERY = 1.0
+
+
+class HeldError(AuditError):
+    """Somebody else holds what was asked for, and did not give it back in time."""
+
+
+@contextmanager
+def exclusive(lock: Path, seconds: float) -> Iterator[None]:
+    """Nobody else holds ``lock`` within the block, of whatever machine; waits for it ``seconds`` at most.
+
+    Raises HeldError where it is not free in time.
+    """
+    copy = copy_of(lock)
+    if copy is None:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with filelock.FileLock(lock, timeout=seconds):
+                yield
+        except filelock.Timeout as error:
+            raise HeldError(f"another process has held {lock} for {seconds:.0f} s") from error
+        return
+    lease = _Lease(copy, f"{LOCKS}/{copy.name_of(lock)}", {})
+    lease.take(seconds)
+    try:
+        yield
+    finally:
+        lease.give_back()
+
+
+@contextmanager
+def held_note(folder: Path, content: Mapping[str, Any]) -> Iterator[None]:
+    """A note with this ``content`` lies in ``folder`` within the block, and stands as long as this process lives."""
+    name = uuid.uuid4().hex
+    copy = copy_of(folder)
+    if copy is not None:
+        lease = _Lease(copy, f"{LOCKS}/{copy.name_of(folder)}/{name}", content)
+        lease.take(0.0)
+        try:
+            yield
+        finally:
+            lease.give_back()
+            with suppress(BucketError):
+                # Given back, it stands no more; the next one to look takes it away.
+                copy.bucket.delete([lease.name])
+        return
+    file = folder / f"{name}.json"
+    lock = filelock.FileLock(_lock_of(file))
+    lock.acquire()
+    try:
+        write_json(file, content)
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+        lock.release()
+        _lock_of(file).unlink(missing_ok=True)
+
+
+def standing_notes(folder: Path) -> list[Mapping[str, Any]]:
+    """The notes of living processes in ``folder``; what dead ones left is taken away."""
+    copy = copy_of(folder)
+    if copy is not None:
+        return _standing_leases(copy.bucket, f"{LOCKS}/{copy.name_of(folder)}")
+    found: list[Mapping[str, Any]] = []
+    for file in sorted(folder.glob("*.json")):
+        if not is_held(_lock_of(file)):
+            file.unlink(missing_ok=True)
+            _lock_of(file).unlink(missing_ok=True)
+        elif (content := read_json_if_whole(file)) is not None:
+            found.append(content)
+    return found
+
+
+def _lock_of(file: Path) -> Path:
+    return file.with_suffix(".lock")
+
+
+class _Lease:
+    """An object that this process holds as long as it goes on writing it."""
+
+    def __init__(self, copy: WorkingCopy, name: str, about: Mapping[str, Any]) -> None:
+        self.name = name
+        self._copy = copy
+        self._bucket = copy.bucket
+        self._owner = uuid.uuid4().hex
+        self._about = about
+        self._beat = 0
+        self._tag: ObjectTag | None = None
+        self._renewed = 0.0
+        self._lost = False
+        self._given_back = threading.Event()
+        self._renewal = threading.Thread(target=self._renew, daemon=True, name=f"lease {name}")
+
+    def take(self, seconds: float) -> None:
+        """Take it, waiting for another holder; raises HeldError where that one does not give it back in time."""
+        until = time.monotonic() + seconds
+        while (holder := self._try()) is not None:
+            if time.monotonic() >= until:
+                raise HeldError(
+                    f"{holder} has held {self._bucket.url}/{self.name} for {seconds:.0f} s; if it has died, that ends "
+                    f"{LEASE_SECONDS:.0f} s after its death"
+                )
+            time.sleep(_LOOKED_EVERY)
+        self._copy.guards.add(self.require)
+        self._renewal.start()
+
+    def require(self) -> None:
+        """Raise BucketError where the lease is lost, or may be: it was not renewed for too long."""
+        if self._lost or time.time() - self._renewed > 0.8 * LEASE_SECONDS:
+            raise BucketError(
+                f"{self._bucket.url}/{self.name} was not renewed for {LEASE_SECONDS:.0f} s (was the computer asleep, "
+                "or the bucket out of reach?), so others may be at the same work and nothing more is written: "
+                "run the same again"
+            )
+
+    def give_back(self) -> None:
+        """Let others have it at once."""
+        self._given_back.set()
+        self._renewal.join()
+        self._copy.guards.discard(self.require)
+        if not self._lost and self._tag is not None:
+            with suppress(BucketError):
+                # What cannot be given back ends by itself.
+                self._bucket.replace(self.name, self._said(held=False), self._tag)
+
+    def _try(self) -> str | None:
+        """Take it where nobody holds it; else who does."""
+        begun = time.time()
+        try:
+            self._tag = self._bucket.create(self.name, self._said())
+        except BeatenError:
+            seen = self._bucket.read(self.name)
+            if seen is None:
+                return "another process"
+            content, one = seen
+            said = _read(content)
+            if said.get("owner") != self._owner:
+                # Not ours: an answer that was lost would have left ours there.
+                if said.get("held") and not _is_dead(one, self._bucket):
+                    return str(said.get("process"))
+                try:
+                    self._tag = self._bucket.replace(self.name, self._said(), one.tag)
+                except BeatenError:
+                    return "another process"
+            else:
+                self._tag = one.tag
+        self._renewed = begun
+        return None
+
+    def _renew(self) -> None:
+        while not self._given_back.wait(_RENEWED_EVERY):
+            self._beat += 1
+            begun = time.time()
+            assert self._tag is not None, "only what was taken is renewed"
+            try:
+                self._tag = self._bucket.replace(self.name, self._said(), self._tag)
+                self._renewed = begun
+            except BeatenError:
+                seen = self._bucket.read(self.name)
+                if seen is None or _read(seen[0]).get("owner") != self._owner:
+                    self._lost = True
+                    return
+                self._tag, self._renewed = seen[1].tag, begun
+            except BucketError:
+                # Out of reach: tried again until it would be too late, which `require` tells.
+                continue
+
+    def _said(self, *, held: bool = True) -> bytes:
+        said = {
+            "owner": self._owner,
+            "held": held,
+            "beat": self._beat,
+            "process": f"process {os.getpid()} on {socket.gethostname()}",
+            "about": dict(self._about),
+        }
+        return json.dumps(said).encode()
+
+
+def _standing_leases(bucket: Bucket, folder: str) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    for one in [one for one in bucket.objects(folder) if not one.name.endswith(".lock")]:
+        seen = bucket.read(one.name)
+        if seen is None:
+            continue
+        said = _read(seen[0])
+        if said.get("held") and not _is_dead(seen[1], bucket):
+            found.append(said["about"])
+        else:
+            bucket.delete([one.name])
+    return found
+
+
+def _is_dead(one: StoredObject, bucket: Bucket) -> bool:
+    return (bucket.now() - one.written_at).total_seconds() > LEASE_SECONDS
+
+
+def _read(content: bytes) -> Mapping[str, Any]:
+    try:
+        said = json.loads(content)
+    except ValueError:
+        # Nobody's: taken over once it is old.
+        return {"held": True, "process": "somebody"}
+    return said if isinstance(said, dict) else {"held": True, "process": "somebody"}

@@ -1,0 +1,368 @@
+"""A data folder in a bucket, as a folder of this machine that is kept like it: the working copy.
+
+What belongs here: which files of the copy are objects of the bucket, bringing what others have written, and passing on
+what is written here. What does not: the bucket's operations (bucket.py), who may write when (exclusive.py), writing
+files (tables.py, which asks here where a file has to go).
+
+A file is put into the bucket before it takes its place in the copy, and deleted there before it goes here: after a kill
+in between the bucket is ahead, and the next look brings the copy up to it. Nothing is renamed in the bucket; readers
+see an object whole or not at all. The copy can be removed at any time: it is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from audit_pipeline.catalogue.bucket import Bucket, ObjectTag, StoredObject, is_bucket, require_bucket
+
+MARKER = ".bucket.json"
+"""The file that makes a folder a working copy; it names the bucket."""
+LOCKS = "locks"
+"""Below it lie the leases of the bucket; nothing of it is brought."""
+WAREHOUSES = "warehouse"
+"""Below it lie the warehouses of the bucket: warehouse/shared.py."""
+REFRESH_SECONDS = 30.0
+"""How old what is known of the bucket may be when a command, a step or a sensor asks for its data folder."""
+
+_OF_THIS_MACHINE = (
+    "alerts.jsonl",
+    "claims",
+    "dagster_home",
+    "downloads",
+    "logs",
+    "models/checks",
+    "models/converted",
+    "models/digests.json",
+    "models/tokenizers",
+)
+_ON_DEMAND = ("token_statistics", WAREHOUSES)
+"""Brought when somebody asks for them: they are large, and no command needs all of them."""
+
+_NOTES = ".working_copy.sqlite"
+_REQUESTS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class _Note:
+    """Which object a file of the copy is, and how the file was left."""
+
+    tag: ObjectTag
+    size: int
+    mtime_ns: int
+
+
+class WorkingCopy:
+    """The folder ``root`` as a copy of a bucket. Several threads and processes may use it at once."""
+
+    def __init__(self, bucket: Bucket, root: Path) -> None:
+        self.bucket = bucket
+        self.root = root
+        self.guards: set[Callable[[], None]] = set()
+        """What raises BucketError where nothing may be written any more: each lease that is held, once it is lost."""
+        self._refreshed: float | None = None
+        self._thread = threading.Lock()
+
+    def name_of(self, path: Path) -> str:
+        """The object that a file or folder of the copy is."""
+        return path.relative_to(self.root).as_posix()
+
+    def is_shared(self, path: Path) -> bool:
+        """Whether a file belongs to the bucket, and not to this machine alone."""
+        name = PurePosixPath(self.name_of(path))
+        if name.suffix == ".lock" or any(part.startswith(".") for part in name.parts):
+            return False
+        if name.parts[0].startswith("audit.duckdb") or name.parts[0] == LOCKS:
+            return False
+        return not any(name.is_relative_to(own) for own in _OF_THIS_MACHINE)
+
+    def refresh(self, *, at_most_every: float = 0.0) -> None:
+        """Bring whatever others have written or deleted, but for what is brought on demand."""
+        with self._thread:
+            now = time.monotonic()
+            if self._refreshed is not None and now - self._refreshed < at_most_every:
+                return
+            there = [name for name in self.bucket.folders() if name not in (*_ON_DEMAND, LOCKS)]
+            listed = [one for name in there for one in self._below(name)]
+            here = {path.name for path in self.root.iterdir()} - {*_ON_DEMAND, *_OF_THIS_MACHINE}
+            self._bring(listed, [self.root / name for name in here])
+            self._refreshed = now
+
+    def bring(self, folder: Path) -> None:
+        """Bring what is below ``folder``, which is brought on demand, as it is in the bucket now."""
+        name = self.name_of(folder)
+        self._bring([one for one in self.bucket.objects(name) if one.name.startswith(f"{name}/")], [folder])
+
+    def bring_again(self, path: Path) -> bool:
+        """Fetch a file anew that is damaged here; False where the bucket has none such."""
+        name = self.name_of(path)
+        seen = self.bucket.head(name) if self.is_shared(path) else None
+        if seen is None:
+            return False
+        with self._notes() as notes:
+            self._fetch(notes, seen, known=notes.get(name))
+        return True
+
+    def place(self, temporary: Path, path: Path) -> None:
+        """Put a finished file into the bucket, then into its place in the copy."""
+        self.require_leases()
+        name = self.name_of(path)
+        tag = self.bucket.put(name, temporary)
+        with self._placing(), self._notes() as notes:
+            temporary.replace(path)
+            notes.set(name, tag, path)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file in the bucket, then here; one that is gone counts as deleted."""
+        self.require_leases()
+        name = self.name_of(path)
+        self.bucket.delete([name])
+        with self._placing(), self._notes() as notes:
+            path.unlink(missing_ok=True)
+            notes.forget(name)
+
+    def remove_folder(self, folder: Path) -> None:
+        """Delete everything below a folder in the bucket, then here."""
+        self.require_leases()
+        name = self.name_of(folder)
+        self.bucket.delete([one.name for one in self.bucket.objects(name) if one.name.startswith(f"{name}/")])
+        with self._placing(), self._notes() as notes:
+            shutil.rmtree(folder, ignore_errors=False)
+            notes.forget_below(name)
+
+    def keep_folder(self, folder: Path) -> None:
+        """Put every file of a folder, which somebody else has written into its place, into the bucket."""
+        self.require_leases()
+        files = [path for path in folder.rglob("*") if path.is_file() and self.is_shared(path)]
+        with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+            tags = list(pool.map(lambda path: self.bucket.put(self.name_of(path), path), files))
+        with self._placing(), self._notes() as notes:
+            for path, tag in zip(files, tags, strict=True):
+                notes.set(self.name_of(path), tag, path)
+
+    def require_leases(self) -> None:
+        """Raise BucketError where a lease that something is being done under was lost."""
+        for guard in list(self.guards):
+            guard()
+
+    def _below(self, name: str) -> Iterator[StoredObject]:
+        return (one for one in self.bucket.objects(name) if one.name == name or one.name.startswith(f"{name}/"))
+
+    def _bring(self, listed: Iterable[StoredObject], places: Iterable[Path]) -> None:
+        """Make the shared files in ``places`` those that were ``listed``."""
+        there = {one.name: one for one in listed if self.is_shared(self.root / one.name)}
+        here = {
+            self.name_of(path): path
+            for place in places
+            for path in ([place] if place.is_file() else _files_below(place))
+            if self.is_shared(path)
+        }
+        with self._notes() as notes:
+            known = notes.all()
+            lacking = [one for name, one in there.items() if not self._is(one, here.get(name), known.get(name))]
+            with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+                # Each thread has a connection of its own.
+                list(pool.map(lambda one: self._fetch_noted(one, known.get(one.name)), lacking))
+            for name in here.keys() - there.keys():
+                self._take_away(notes, name)
+
+    def _is(self, one: StoredObject, path: Path | None, note: _Note | None) -> bool:
+        if path is None or note is None or note.tag != one.tag:
+            return False
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            return False
+        return (stat.st_size, stat.st_mtime_ns) == (note.size, note.mtime_ns)
+
+    def _fetch_noted(self, one: StoredObject, known: _Note | None) -> None:
+        with self._notes() as notes:
+            self._fetch(notes, one, known)
+
+    def _fetch(self, notes: _Notes, one: StoredObject, known: _Note | None) -> None:
+        """Fetch an object, unless a process of this machine has written the file since ``known`` was looked up."""
+        path = self.root / one.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            got = self.bucket.fetch(one.name, temporary)
+            if got is None:
+                # Deleted since it was listed.
+                return
+            moment = int(got.written_at.timestamp() * 1e9)
+            os.utime(temporary, ns=(moment, moment))
+            with self._placing():
+                if notes.get(one.name) == known:
+                    temporary.replace(path)
+                    notes.set(one.name, got.tag, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _take_away(self, notes: _Notes, name: str) -> None:
+        with self._placing():
+            # Asked once more: a process of this machine may have put it there since the bucket was listed.
+            if self.bucket.head(name) is None:
+                (self.root / name).unlink(missing_ok=True)
+                notes.forget(name)
+
+    def _placing(self) -> FileLock:
+        """A file and its note are changed together, and by one at a time."""
+        return FileLock(self.root / ".working_copy.lock")
+
+    @contextmanager
+    def _notes(self) -> Iterator[_Notes]:
+        with closing(sqlite3.connect(self.root / _NOTES, timeout=60.0, isolation_level=None)) as connection:
+            yield _Notes(connection)
+
+
+class _Notes:
+    """Which object each file of a copy is."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS notes"
+            " (name TEXT PRIMARY KEY, e_tag TEXT, version TEXT, size INTEGER, mtime_ns INTEGER) WITHOUT ROWID"
+        )
+
+    def all(self) -> dict[str, _Note]:
+        rows = self._connection.execute("SELECT name, e_tag, version, size, mtime_ns FROM notes")
+        return {name: _Note(ObjectTag(e_tag, version), size, mtime) for name, e_tag, version, size, mtime in rows}
+
+    def get(self, name: str) -> _Note | None:
+        row = self._connection.execute(
+            "SELECT e_tag, version, size, mtime_ns FROM notes WHERE name = ?", [name]
+        ).fetchone()
+        return _Note(ObjectTag(row[0], row[1]), row[2], row[3]) if row else None
+
+    def set(self, name: str, tag: ObjectTag, path: Path) -> None:
+        stat = path.stat()
+        row = [name, tag.e_tag, tag.version, stat.st_size, stat.st_mtime_ns]
+        self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?, ?)", row)
+
+    def forget(self, name: str) -> None:
+        self._connection.execute("DELETE FROM notes WHERE name = ?", [name])
+
+    def forget_below(self, folder: str) -> None:
+        # "0" comes after "/".
+        self._connection.execute("DELETE FROM notes WHERE name >= ? AND name < ?", [f"{folder}/", f"{folder}0"])
+
+
+_open: dict[Path, WorkingCopy] = {}
+
+
+def data_root(given: str) -> Path:
+    """The folder of this machine for a data folder that is given as a path or as a bucket's address.
+
+    A bucket's working copy is made where it is not there, and brought up to date where that was not done just now.
+    Raises BucketError where the bucket cannot be reached.
+    """
+    if not is_bucket(given):
+        root = Path(given).expanduser().resolve()
+        marker = root / MARKER
+        if not marker.exists():
+            return root
+        given = str(json.loads(marker.read_text(encoding="utf-8"))["bucket"])
+    else:
+        root = _place_of(given)
+    copy = _open.get(root)
+    if copy is None:
+        copy = _open[root] = WorkingCopy(Bucket(given), _made(root, given))
+    copy.refresh(at_most_every=REFRESH_SECONDS)
+    return root
+
+
+def named_data(root: Path) -> str:
+    """What names the same data folder to another process, maybe of another machine: a path, or a bucket's address."""
+    copy = copy_of(root)
+    return str(root) if copy is None else copy.bucket.url
+
+
+def copy_of(path: Path) -> WorkingCopy | None:
+    """The working copy that a path lies in; None for a path of an ordinary folder."""
+    return next((copy for root, copy in _open.items() if path == root or root in path.parents), None) if _open else None
+
+
+def refresh(path: Path) -> None:
+    """Bring what others have written, where ``path`` lies in a working copy: before something exclusive is begun."""
+    if (copy := copy_of(path)) is not None:
+        copy.refresh()
+
+
+def bring(folder: Path) -> None:
+    """Bring a folder that is brought on demand, where it lies in a working copy."""
+    if (copy := copy_of(folder)) is not None:
+        copy.bring(folder)
+
+
+def brought_again(path: Path) -> bool:
+    """Whether a damaged file lay in a working copy and was fetched anew; never in an ordinary folder."""
+    copy = copy_of(path)
+    return copy is not None and copy.bring_again(path)
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Move a finished file to ``path``, and into the bucket before where that lies in a working copy."""
+    _in_copy(path, lambda copy: copy.place(temporary, path), lambda: temporary.replace(path))
+
+
+def remove(path: Path) -> None:
+    """Remove a file, and its object before; one that is gone counts as removed."""
+    _in_copy(path, lambda copy: copy.remove(path), lambda: path.unlink(missing_ok=True))
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it, and its objects before."""
+    _in_copy(folder, lambda copy: copy.remove_folder(folder), lambda: shutil.rmtree(folder))
+
+
+def keep_folder(folder: Path) -> None:
+    """Put what was written into a folder by others than tables.py into the bucket, where it lies in a working copy."""
+    _in_copy(folder, lambda copy: copy.keep_folder(folder), lambda: None)
+
+
+def _in_copy(path: Path, there: Callable[[WorkingCopy], object], here: Callable[[], object]) -> None:
+    copy = copy_of(path)
+    if copy is not None and copy.is_shared(path):
+        there(copy)
+    else:
+        here()
+
+
+def _place_of(url: str) -> Path:
+    """Where the working copy of a bucket lies: CORPUS_AUDIT_COPIES, else the user's own cache folder."""
+    given = os.environ.get("CORPUS_AUDIT_COPIES")
+    base = Path(given).expanduser() if given else user_cache_path("corpus-audit", appauthor=False) / "buckets"
+    url = require_bucket(url)
+    name = url.partition("://")[2].replace("/", "-")[:40]
+    return (base / f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:12]}").resolve()
+
+
+def _made(root: Path, url: str) -> Path:
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    marker = root / MARKER
+    if not marker.exists():
+        Bucket(url).require_conditional_put()
+        marker.write_text(json.dumps({"bucket": require_bucket(url)}) + "\n", encoding="utf-8")
+    return root
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for place, _, names in os.walk(folder):
+        yield from (Path(place, name) for name in names)

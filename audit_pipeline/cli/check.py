@@ -1,0 +1,216 @@
+"""The command check: a user's own files against a model, from the files to the report.
+
+What belongs here: its options, and the order of calls. What does not: what is said of the files (check_shown.py), what
+they are (operate/own_files.py), the workspace (operate/own_workspace.py), the audit (audited.py). Heavy packages are
+imported where they are needed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from audit_pipeline.catalogue.paths import DataPaths, within
+from audit_pipeline.cli.audited import audit_pairs, publish_audited, show_audited
+from audit_pipeline.cli.check_shown import Work, say_reach, say_work, show_looked
+from audit_pipeline.cli.published import open_in_browser
+from audit_pipeline.cli.sending import say_sending, seconds_of
+from audit_pipeline.cli.shared import (
+    DEVICE,
+    MODEL,
+    TEXT_COLUMN,
+    data_to_write,
+    json_option,
+    limits_options,
+    say_fit,
+    tell_problems,
+    whole_configuration,
+)
+from audit_pipeline.endpoints.limits import Limits
+from audit_pipeline.operate.asked import AuditOptions
+from audit_pipeline.operate.console import answers_in_json, say, tell, tell_step, telling_what_takes_long
+
+if TYPE_CHECKING:
+    from audit_pipeline.models.config import ModelEntry
+    from audit_pipeline.operate.own_workspace import OwnWorkspace
+
+_FILES = click.Path(exists=True, path_type=Path)
+_SIDES = ("--held-out", "--members")
+
+
+class _SeveralFiles(click.Command):
+    """--held-out and --members take every file up to the next option, as a shell writes out a pattern."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given: list[str] = []
+        side: str | None = None
+        for place, one in enumerate(args):
+            if one == "--":
+                given += args[place:]
+                break
+            if one in _SIDES:
+                side = one
+                if place + 1 == len(args) or args[place + 1].startswith("-"):
+                    raise click.UsageError(f"{one} needs a file or a folder", ctx)
+            elif one.startswith("-"):
+                side = None
+                given.append(one)
+            else:
+                given += [one] if side is None else [side, one]
+        return super().parse_args(ctx, given)
+
+
+@click.command(cls=_SeveralFiles)
+@click.argument("files", nargs=-1, required=True, type=_FILES)
+@MODEL
+@click.option(
+    "--held-out",
+    metavar="FILES…",
+    multiple=True,
+    type=_FILES,
+    help="Documents of the same kind that the model cannot have read: newer than the model, or never published. The "
+    "others are compared with them.",
+)
+@click.option(
+    "--members",
+    metavar="FILES…",
+    multiple=True,
+    type=_FILES,
+    help="Documents that the model is known to have read: with --held-out they show what the detectors are worth.",
+)
+@click.option(
+    "--exchangeable",
+    is_flag=True,
+    help="Chance alone decided which documents of the collection are held out. What may be claimed depends on it.",
+)
+@TEXT_COLUMN
+@click.option("--title-column", help="Column of the title, in files of rows. Default: the file's name and a number.")
+@click.option("--group-column", help="Column of the book, patent or article that a row is a part of.")
+@click.option("--date-column", help="Column of the date of first publication, as 2024-05-31.")
+@click.option(
+    "--workspace",
+    default="corpus-audit-check",
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder for configuration, data and report. The same folder again goes on from what is there.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Look at the files, make the workspace, estimate the time. No model is run."
+)
+@click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
+@DEVICE
+@limits_options
+@json_option
+def check(
+    files: tuple[Path, ...],
+    model: str,
+    held_out: tuple[Path, ...],
+    members: tuple[Path, ...],
+    exchangeable: bool,
+    text_column: str | None,
+    title_column: str | None,
+    group_column: str | None,
+    date_column: str | None,
+    workspace: Path,
+    dry_run: bool,
+    no_open: bool,
+    device: str | None,
+    limits: Limits,
+) -> None:
+    """Find out whether a model has read your files.
+
+    FILES are folders and files: .txt, .md, .html, .epub, .pdf and .docx are one document each, every row of a .jsonl,
+    .csv or .parquet is one. Name them before --held-out and --members. The same command again finds what is done.
+    docs/check.md explains the answer.
+    """
+    if exchangeable and not held_out:
+        raise click.UsageError("--exchangeable says how the documents of --held-out were chosen: name some")
+    from audit_pipeline.operate.own_files import OwnFiles, look
+    from audit_pipeline.operate.own_workspace import bring_up, model_for
+
+    folder = workspace.resolve()
+    entry, needed = model_for(model, folder)
+    own = OwnFiles(files, held_out, members, text_column, title_column, date_column, group_column, exchangeable)
+    with telling_what_takes_long("reading") as tell_reading:
+        tell_reading("the files")
+        looked = look(own)
+    show_looked(looked)
+    say_reach(looked, entry)
+    made = bring_up(folder, looked, needed)
+    with within(made.folder):
+        _say_workspace(made)
+        say_work(_prepared(entry, list(looked.benchmarks), device, limits))
+        if not dry_run:
+            _audit(entry, list(looked.benchmarks), AuditOptions(device=device, limits=limits, publish=False))
+    say(f"\nTo audit these files every week:\n  {_weekly(made.folder)}", weekly=_weekly(made.folder))
+    if not (dry_run or no_open or answers_in_json()) and has_display():
+        with within(made.folder):
+            open_in_browser(DataPaths.from_environment())
+
+
+def _say_workspace(made: OwnWorkspace) -> None:
+    what = "made" if made.is_new else f"changed {', '.join(made.written)}" if made.written else "as it was"
+    say(f"\nWorkspace: {made.folder} ({what})", workspace=made.folder, written=list(made.written))
+
+
+def _prepared(entry: ModelEntry, families: list[str], device: str | None, limits: Limits) -> Work:
+    """What the audit of these families takes, once their texts are there."""
+    paths = data_to_write()
+    config = whole_configuration()
+    specs = [spec for family in families for spec in config.benchmarks_named(family)]
+    tell_problems(config.problems)
+
+    from audit_pipeline.cluster.engine import chosen_engine
+    from audit_pipeline.definitions import defs
+    from audit_pipeline.extraction.search import Search
+    from audit_pipeline.extraction.windows import no_room
+    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run, prepare
+    from audit_pipeline.operate.stages.extraction import STANDING, documents_of
+    from audit_pipeline.token_statistics.kept import Caches
+
+    tokenized = load_tokenizer(entry, paths)
+    request = AuditRequest(entry.name, specs)
+    prepare(request, defs(), paths, tell_step)
+    plans = [plan for plan, _ in dry_run(request, tokenized, paths).values()]
+    tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans)
+    searched = [spec for spec in specs if spec.settings.extraction]
+    in_windows = 0
+    if (no_search := no_room(tokenized, STANDING.lengths)) is None:
+        caches = Caches(paths)
+        searches = (Search(tokenized, documents_of(spec.name, entry, paths), STANDING, caches) for spec in searched)
+        in_windows = sum(search.tokens()[1] for search in searches)
+    else:
+        tell(f"the documents are not searched for passages: {no_search}")
+    if entry.endpoint is None:
+        say_fit(tokenized, device)
+    say_sending([(tokenized, tokens + in_windows)], limits.for_model(entry))
+    return Work(tokens, in_windows, seconds_of(tokenized, tokens + in_windows, device, chosen_engine()))
+
+
+def _audit(entry: ModelEntry, families: list[str], asked: AuditOptions) -> None:
+    audited = [audit_pairs(entry.name, family, asked) for family in families]
+    publish_audited(audited)
+    for one in audited:
+        show_audited(one)
+
+
+def _weekly(folder: Path) -> str:
+    """One line that starts UI and daemon there, the weekly audit switched on."""
+    # A configuration that the environment names goes before a workspace's own.
+    config = (
+        "" if "CORPUS_AUDIT_CONFIG" not in os.environ else f"CORPUS_AUDIT_CONFIG={shlex.quote(str(folder / 'config'))} "
+    )
+    return f"cd {shlex.quote(str(folder))} && {config}corpus-audit dev --weekly"
+
+
+def has_display() -> bool:
+    """Whether a browser that is opened here can be seen by anybody."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

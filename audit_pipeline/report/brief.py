@@ -1,0 +1,307 @@
+"""What those who decide are told beside an answer: what was asked, how sure it is, and what would change it.
+
+What belongs here: sentences by the kind of an answer, for people who know no statistics. What does not: the answer and
+its kind (answer.py, documents.py, extraction_words.py), the picture beside it (templates/), numbers (numbers.py).
+
+"How sure" says no more than the claim level allows: *sure* needs a sound test, *fairly sure* statistical evidence, and
+everything else is *not sure*. A 95% interval lies on that side of chance by accident in about 1 of 40 audits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from audit_pipeline.evidence.conformal import held_out_needs
+from audit_pipeline.metrics.claims import BEST_OF_SEVERAL, FEW_TEXTS
+from audit_pipeline.report.documents import penalty
+from audit_pipeline.report.known import Estimate, ShelfDocuments, Sides
+from audit_pipeline.report.numbers import count, things
+from audit_pipeline.report.words import (
+    Q_LEVEL,
+    SEPARABLE,
+    SOUND,
+    STATISTICAL,
+    AnswerKind,
+    ScoreOrigin,
+    capital,
+)
+
+BY_ACCIDENT = "By accident alone, a difference this clear comes about in about 1 of 40 such audits"
+NO_TRACE = "Text that a model read once or twice often leaves no trace that these detectors find."
+ALIKE = "comparison texts that are like these by design, chosen at random from the same collection"
+WORD_FOR_WORD = "a search for passages that the model gives word for word (corpus-audit extract)"
+CANARIES = "canaries, which are planted before publication"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Brief:
+    """The three sentences around an answer, each in one or a few plain sentences."""
+
+    question: str
+    how_sure: str
+    what_would_change: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the sentences about an answer go by; the fields mean what they mean in the table of answers."""
+
+    outcome: AnswerKind
+    sides: Sides
+    design: str | None
+    claim_level: str | None
+    split_verdict: str | None
+    auroc: Estimate | None
+    blind: Estimate | None
+    documents: ShelfDocuments | None
+    warning: str | None
+    origin: ScoreOrigin
+    member_before: str | None = None
+    nonmember_from: str | None = None
+
+
+def brief_of(model: str, benchmark: str, answer: Judged) -> Brief:
+    """The sentences around an answer of a model on a benchmark, both by their titles."""
+    sure = _how_sure(answer)
+    if answer.warning is not None and answer.documents is None:
+        sure = f"{sure} There are few texts: {answer.warning}."
+    return Brief(_question(model, benchmark, answer), sure, _what_would_change(answer))
+
+
+def out_of_hundred(auroc: float) -> str:
+    """An AUROC as what it means: of two texts, one a side, how often the first scores higher."""
+    return f"{100 * auroc:.0f}"
+
+
+_COMPARED_WITH: Mapping[str, tuple[str, str]] = {
+    "temporal": ("the older texts of “{}”", "newer texts, which stand for texts that it has not read"),
+    "randomised": ("those texts of “{}” that were chosen at random", "the texts that were not chosen"),
+    "exchangeable": ("those texts of “{}” that are labelled as members", "texts that are like them by design"),
+}
+"""By a benchmark's design, what is asked about and what it is compared with."""
+
+
+def _question(model: str, benchmark: str, answer: Judged) -> str:
+    if answer.documents is not None:
+        tested = answer.documents.tested
+        asked = f"the {count(tested)} documents of “{benchmark}”" if tested > 1 else f"the document of “{benchmark}”"
+        compared = things(answer.documents.calibration_groups, "document", "documents") + " that it cannot have read"
+    elif answer.sides == "labelled" and answer.member_before and answer.nonmember_from:
+        asked = f"those texts of “{benchmark}” that are from before {answer.member_before}"
+        compared = f"texts from {answer.nonmember_from} and later, which stand for texts that it has not read"
+    elif answer.sides == "labelled":
+        asked, compared = _COMPARED_WITH.get(
+            answer.design or "",
+            ("those texts of “{}” that are labelled as members", "the texts that are labelled as non-members"),
+        )
+        asked = asked.format(benchmark)
+    else:
+        asked, compared = f"the texts of “{benchmark}”", "texts that it cannot have read"
+        if answer.sides == "none":
+            return f"We asked whether {model} was trained on {asked}."
+    return f"We asked whether {model} was trained on {asked}. They are compared with {compared}."
+
+
+def _how_sure(answer: Judged) -> str:
+    fixed = _SURE.get(answer.outcome)
+    if fixed is not None:
+        return fixed.format(words_alone=_words_alone(answer), if_so=_if_so(answer.origin))
+    return _sure_of_documents(answer) if answer.outcome == "documents_stand_out" else _sure_of_no_difference(answer)
+
+
+_NO_RESULT = "There is no result to be sure of."
+_NO_SIGN = "Sure that this is no sign of training; not sure what it is a sign of."
+_SURE: Mapping[AnswerKind, str] = {
+    "not_evaluated": _NO_RESULT,
+    "not_defined": _NO_RESULT,
+    "separable": (
+        "Not sure at all, in either direction.{words_alone} Whatever the model’s scores show may be that difference."
+    ),
+    "difference_to_look_at": (
+        "Not sure. The scores differ by more than chance, but the two sides may differ in more than training: this is a"
+        " screening, which says where to look and not what happened."
+    ),
+    "difference_within_control": ("Not sure.{words_alone} That may explain the difference as well as training does."),
+    "reversed_difference": _NO_SIGN,
+    "documents_opposite_direction": _NO_SIGN,
+    "evidence_of_training": (
+        f"Fairly sure. {BY_ACCIDENT}. The rest depends on the two sides being alike by design; a program that reads"
+        " their words alone hardly tells them apart."
+    ),
+    "sound_evidence_of_training": f"Sure{{if_so}}. {BY_ACCIDENT}, and chance decided which texts are members.",
+    "no_detector_named": f"Not sure. {BEST_OF_SEVERAL}, so none of the numbers can be taken for the answer.",
+    "documents_cannot_stand_out": (
+        "No conclusion. With so few documents to compare with, even the highest score may be an accident."
+    ),
+    "no_document_stands_out": (f"Sure that no score is unusual; not sure that the documents were not used. {NO_TRACE}"),
+}
+"""How sure an answer is, where that takes no number of the detector: the others have a function each."""
+
+
+def _sure_of_no_difference(answer: Judged) -> str:
+    known = answer.auroc
+    reach = ""
+    if known is not None and known.low is not None and known.high is not None:
+        reach = (
+            f" With 95% confidence, a text that is asked about scores higher than one that it is compared with in"
+            f" {out_of_hundred(known.low)} to {out_of_hundred(known.high)} of 100 pairs; 50 is a coin toss."
+        )
+    return f"Sure of the number, not sure that the texts were not used.{reach} {NO_TRACE}"
+
+
+def _sure_of_documents(answer: Judged) -> str:
+    accident = f"Of the documents that stand out, about {Q_LEVEL:.0%} are expected to do so by accident"
+    if answer.claim_level == SOUND:
+        return f"Sure{_if_so(answer.origin)}. {accident}, and chance decided which ones the model could have read."
+    if answer.claim_level == STATISTICAL:
+        return f"Fairly sure. {accident}. The rest depends on the comparison documents being like them by design."
+    apart = (
+        _words_alone(answer)
+        if answer.split_verdict == SEPARABLE
+        else " The two kinds of documents may differ in age, subject or style."
+    )
+    return (
+        f"Not sure. {accident}, but only if the documents that they are compared with are like them.{apart} This is a"
+        " screening, which says where to look and not what happened."
+    )
+
+
+def _words_alone(answer: Judged) -> str:
+    """What the words alone give away, as a sentence; empty where that is not known."""
+    blind = answer.blind.value if answer.blind is not None else None
+    if blind is None:
+        return " A program that reads the words alone, and not the model, can tell the two sides apart."
+    return (
+        " A program that reads the words alone, and not the model, picks the right one of two texts"
+        f" {out_of_hundred(blind)} times in 100."
+    )
+
+
+def _if_so(origin: ScoreOrigin) -> str:
+    return f", if the labels came about as {origin.stated_by} states" if origin.stated_by else ""
+
+
+def _what_would_change(answer: Judged) -> str:
+    if answer.outcome == "documents_stand_out":
+        return _change_of_documents(answer)
+    if answer.outcome in ("reversed_difference", "documents_opposite_direction") and answer.origin.handed_over:
+        return "Scores with the right sign: the higher, the likelier a member."
+    return f"{_CHANGE[answer.outcome]}{_documents_needed(answer)}"
+
+
+_OTHER_DIFFERENCE = "Finding out in what else the two sides differ, as length, age or subject; and texts without it."
+_CHANGE: Mapping[AnswerKind, str] = {
+    "not_evaluated": "Texts that are known to be members or non-members, or texts that the model cannot have read.",
+    "not_defined": f"Scores that differ between texts, and at least {FEW_TEXTS} texts on each side.",
+    "separable": (
+        f"Other texts: {ALIKE}, or {CANARIES}. More texts of the same kind, or another detector, change nothing."
+    ),
+    "difference_to_look_at": (f"{capital(ALIKE)}, would make it evidence or take it away. So can {WORD_FOR_WORD}."),
+    "difference_within_control": (
+        "More texts, so that the result stands clearly above what the words alone give away, or falls to it."
+    ),
+    "no_difference": (
+        "More texts make the range narrower (corpus-audit power says how many are needed)."
+        f" {capital(WORD_FOR_WORD)} and {CANARIES}, can find what this cannot."
+    ),
+    "reversed_difference": _OTHER_DIFFERENCE,
+    "documents_opposite_direction": _OTHER_DIFFERENCE,
+    "evidence_of_training": (
+        f"A difference between the two sides that nobody has noticed. Labels that are drawn at random, or {CANARIES},"
+        " would rule that out."
+    ),
+    "sound_evidence_of_training": "Only a mistake in how the labels were drawn, or in which texts the model was given.",
+    "no_detector_named": "One detector that is named before the next audit (--headline NAME), on texts that are new.",
+    "documents_cannot_stand_out": "More documents that the model cannot have read.",
+    "no_document_stands_out": (
+        "More documents that the model cannot have read let smaller differences count."
+        f" {capital(WORD_FOR_WORD)} can find what scores do not show."
+    ),
+}
+"""What would change an answer; of documents that stand out it depends on the claim level."""
+
+
+def _change_of_documents(answer: Judged) -> str:
+    if answer.claim_level == SOUND:
+        return "Only a mistake in how chance decided, or in which documents the model was given."
+    if answer.claim_level == STATISTICAL:
+        return "A difference between the documents and those that they are compared with that nobody has noticed."
+    return (
+        "Documents to compare with that are like these by design, chosen at random from the same shelf, would make it"
+        f" evidence or take it away. So can {WORD_FOR_WORD}."
+    )
+
+
+def _documents_needed(answer: Judged) -> str:
+    """How many documents to compare with would let one stand out, as a sentence, where so far none can."""
+    documents = answer.documents
+    if documents is None or answer.outcome != "documents_cannot_stand_out":
+        return ""
+    factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
+    alone = held_out_needs(documents.tested, 1, Q_LEVEL, factor)
+    return f" With {count(alone)} one document could stand out alone; there are {count(documents.calibration_groups)}."
+
+
+def overall_brief(models: Sequence[str], benchmarks: Sequence[str], answers: Sequence[Row], reproduced: int) -> Brief:
+    """The sentences around all answers of a page, of models and benchmarks by their titles.
+
+    ``reproduced``: of how many benchmarks the model gives passages word for word.
+    """
+    levels = Counter(answer["claim_level"] for answer in answers)
+    outcomes = Counter(answer["outcome"] for answer in answers)
+    return Brief(
+        _overall_question(models, benchmarks),
+        _overall_sure(levels, len(answers), reproduced),
+        _overall_change(outcomes, reproduced),
+    )
+
+
+def _overall_question(models: Sequence[str], benchmarks: Sequence[str]) -> str:
+    who = f"{models[0]} was" if len(models) == 1 else f"{things(len(models), 'model', 'models')} were"
+    what = f"“{benchmarks[0]}”" if len(benchmarks) == 1 else things(len(benchmarks), "benchmark", "benchmarks")
+    return f"We asked whether {who} trained on texts of {what}."
+
+
+def _overall_sure(levels: Mapping[str | None, int], answers: int, reproduced: int) -> str:
+    told = []
+    if reproduced:
+        told.append("That the model gives passages word for word is seen directly, and anybody can repeat it.")
+    raised = [
+        f"{count(levels[level])} {words}"
+        for level, words in (
+            (SOUND, "of a comparison that chance decided"),
+            (STATISTICAL, "of texts that are alike by design"),
+        )
+        if levels.get(level)
+    ]
+    if raised:
+        of = things(answers, "answer", "answers")
+        told.append(f"Of {of} from scores, {' and '.join(raised)} can be more than a screening.")
+    elif answers == 1:
+        told.append("The answer from scores is a screening, which says where to look and not what happened.")
+    elif answers:
+        told.append(
+            "No answer from scores is more than a screening, which says where to look and not what happened: none of"
+            f" the {count(answers)} comparisons is of texts that are alike by design."
+        )
+    return " ".join(told) or _NO_RESULT
+
+
+def _overall_change(outcomes: Mapping[str, int], reproduced: int) -> str:
+    told = []
+    if reproduced:
+        told.append("Passages that also stand elsewhere, as quotations or copies, say nothing of these documents.")
+    if separable := outcomes.get("separable"):
+        told.append(
+            f"Where the texts give themselves away ({count(separable)}), only other texts change the answer: {ALIKE}."
+        )
+    if any(outcomes.get(kind) for kind in ("difference_to_look_at", "documents_stand_out", "no_detector_named")):
+        told.append(f"Where there is something to look at, {ALIKE}, would make it evidence or take it away.")
+    if any(outcomes.get(kind) for kind in ("no_difference", "no_document_stands_out", "documents_cannot_stand_out")):
+        told.append(f"Where nothing was found, more texts or {WORD_FOR_WORD} may find something.")
+    return " ".join(told) or "A new audit, of other texts or of another model."

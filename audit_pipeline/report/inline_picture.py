@@ -1,0 +1,69 @@
+"""Pictures so small that the Dagster UI shows them in place: it hides Markdown of a thousand characters behind a link.
+
+What belongs here: an interval on an axis and a count, drawn by hand in SVG. What does not: all other pictures, which
+matplotlib draws (drawing.py), and those of the report's first screen (templates/).
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+
+from audit_pipeline.report.drawing import PALETTE
+from audit_pipeline.report.known import Estimate
+from audit_pipeline.report.numbers import count, number
+
+IN_PLACE = 1000
+"""Characters from which on the Dagster UI shows a link in the place of Markdown."""
+_LEFT, _RIGHT, _ROW = 120, 340, 26
+_LOW, _HIGH = 0.3, 1.0
+_BAR = 220
+_INK = "#757575"
+"""Read on white and on black: the UI has both, and a picture does not know which."""
+
+
+def axis_markdown(rows: Sequence[tuple[str, Estimate]]) -> str:
+    """AUROCs with their intervals on one axis, chance marked, as a Markdown image; a row each, two at most."""
+    drawn = "".join(_row(place, name, one) for place, (name, one) in enumerate(rows))
+    bottom = _ROW * len(rows)
+    chance, perfect = _place(0.5), _place(1.0)
+    axis = (
+        f'<path d="M{chance} 0V{bottom}" stroke="#888" stroke-dasharray="3"/>'
+        f'<text x="{chance - 38}" y="{bottom + 14}">0.5 chance</text><text x="{perfect}" y="{bottom + 14}">1</text>'
+    )
+    said = "; ".join(f"{name} {number(one.value)}" for name, one in rows)
+    return _image(f"AUROC: {said}; chance 0.5", 400, bottom + 20, axis + drawn)
+
+
+def counted_markdown(name: str, hit: int, total: int) -> str:
+    """How many of how many, as a bar and in words, as a Markdown image."""
+    width = round(_BAR * hit / total) if total else 0
+    words = f"{count(hit)} of {count(total)} {name}"
+    bar = f'<path d="M0 5h{_BAR}v12h-{_BAR}z" fill="#ddd"/><path d="M0 5h{width}v12h-{width}z" fill="{PALETTE[0]}"/>'
+    return _image(words, 460, 24, f'{bar}<text x="{_BAR + 8}" y="16">{html.escape(words)}</text>')
+
+
+def _row(place: int, name: str, one: Estimate) -> str:
+    middle = _ROW * place + 13
+    colour = "#888" if place else PALETTE[0]
+    reach = ""
+    if one.low is not None and one.high is not None:
+        low, high = _place(one.low), _place(one.high)
+        reach = f'<path d="M{low} {middle}H{high}" stroke="{colour}" stroke-width="5" opacity=".4"/>'
+    dot = f'<circle cx="{_place(one.value or 0.0)}" cy="{middle}" r="5" fill="{colour}"/>'
+    value = f'<text x="356" y="{middle + 4}">{number(one.value)}</text>'
+    return f'<text y="{middle + 4}">{html.escape(name)}</text>{reach}{dot}{value}'
+
+
+def _place(auroc: float) -> int:
+    share = (min(_HIGH, max(_LOW, auroc)) - _LOW) / (_HIGH - _LOW)
+    return round(_LEFT + share * (_RIGHT - _LEFT))
+
+
+def _image(words: str, width: int, height: int, drawn: str) -> str:
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-size="12" fill="{_INK}"'
+        f' font-family="sans-serif">{drawn}</svg>'
+    )
+    return f"![{words}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"

@@ -1,0 +1,276 @@
+"""Fills a new warehouse, or the copy of an earlier one, from the Parquet files, the documents and the configuration.
+
+What belongs here: the order in which tables are brought up to date, and that no row is of another file than its lineage
+entry. What does not: what is carried over (carry.py), loading files (load.py), the tables that follow from others
+(define.py), where the finished file goes (build.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.config import FILE_NAME as BENCHMARKS_FILE
+from audit_pipeline.catalogue.contracts import (
+    CONFIGURED_BENCHMARKS,
+    CONFIGURED_MODELS,
+    COVERAGE,
+    LOADED_FILES,
+    RUN_TABLES,
+    TOKEN_STATISTICS,
+)
+from audit_pipeline.catalogue.lineage_files import LineageEntry, digests_by_file, missing_files, with_files
+from audit_pipeline.catalogue.paths import DataPaths, unsegment
+from audit_pipeline.catalogue.sql import quoted
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.errors import DataError, MadeAgainWarning
+from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
+from audit_pipeline.warehouse.carry import (
+    Earlier,
+    LoadedFile,
+    as_rows,
+    as_values,
+    copy_of_earlier,
+    now_loaded,
+    portion,
+)
+from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
+from audit_pipeline.warehouse.define import (
+    WrittenFile,
+    changed_relation,
+    check_keys,
+    create_tables,
+    create_views,
+    doubled_before,
+    fill_derived,
+    remake_tables,
+)
+from audit_pipeline.warehouse.files import ListedFiles, UnreadableTableFile, changed_since, compare_files, list_files
+from audit_pipeline.warehouse.load import (
+    insert,
+    keep_one_row_a_key,
+    load_benchmark_manifests,
+    load_model_cards,
+    load_parquet,
+    load_rows,
+    load_self_digested,
+    take_out,
+)
+from audit_pipeline.warehouse.query import draw_no_bar, one_line
+from audit_pipeline.warehouse.schema import OF_FILES, tables
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What whoever operates the audits makes of what there is: ``up_to_date``, whether each benchmark of the
+    configuration is built as its entry says (None: nobody can tell), and ``coverage``, the rows of that table, read
+    from the others when they are filled."""
+
+    up_to_date: Mapping[str, bool | None]
+    coverage: Callable[[duckdb.DuckDBPyConnection], pa.Table]
+
+
+Judge = Callable[[Path, DataPaths], Judgement]
+"""What judges, by the configuration in a folder, what a data folder holds (operate/coverage.py)."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What was filled: rows and rows too many by table, files left out, files loaded and carried over, rows taken out
+    since the last build of everything."""
+
+    rows: Mapping[str, int]
+    doubled: Mapping[str, int]
+    unreadable: Sequence[UnreadableTableFile]
+    files_loaded: int
+    files_carried_over: int
+    rows_taken_out: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a warehouse is built from, and where; ``settled_ns``: see settled_before."""
+
+    paths: DataPaths
+    new: Path
+    judge: Judge
+    config: Path
+    settled_ns: int
+
+
+def fill(site: Site, made: Mapping[str, Any], *, include_text: bool, everything: bool) -> Filled:
+    """Fill a new file; again where a run replaced a file while it was read, so that no row is of another than its
+    entry. ``made``: what it is made with, which an earlier one must have been made with to be carried over.
+
+    Raises DataError where a run writes the same file again and again.
+    """
+    for _ in range(_ATTEMPTS):
+        # Before the lineage is read: whatever file is there then has its entry.
+        listed = {table.name: list_files(site.paths, table) for table in OF_FILES}
+        defined = tables(include_text=include_text)
+        earlier = None if everything else copy_of_earlier(site.paths, site.new, made, listed.values())
+        try:
+            filled = _fill_from(listed, site, earlier, defined)
+        except duckdb.Error as error:
+            if earlier is None:
+                raise
+            warnings.warn(MadeAgainWarning(f"the whole warehouse is built again: {one_line(error)}"), stacklevel=2)
+            site.new.unlink()
+            filled = _fill_from(listed, site, None, defined)
+        changed = changed_since(listed.values())
+        if not changed:
+            return filled
+        site.new.unlink()
+    raise DataError(
+        f"{changed[0]} is being written again and again: build the warehouse when the run that does it ends"
+    )
+
+
+def _fill_from(
+    listed: Mapping[str, ListedFiles], site: Site, earlier: Earlier | None, defined: Sequence[Table]
+) -> Filled:
+    with duckdb.connect(str(site.new)) as connection:
+        draw_no_bar(connection)
+        return _fill_tables(connection, listed, site, earlier, defined)
+
+
+def _fill_tables(
+    connection: duckdb.DuckDBPyConnection,
+    listed: Mapping[str, ListedFiles],
+    site: Site,
+    earlier: Earlier | None,
+    defined: Sequence[Table],
+) -> Filled:
+    judgement = site.judge(site.config, site.paths)
+    before: Mapping[str, int] = {}
+    if earlier is None:
+        create_tables(connection, defined)
+    else:
+        before = doubled_before(connection)
+        remake_tables(connection, (table for table in defined if table.kept == "given"))
+    loader = _Loader(connection, listed, earlier, site.settled_ns)
+    of_files = [table for table in defined if table.name in listed]
+    for table in (table for table in of_files if table.is_record):
+        loader.load(table, {})
+    entries = with_files(lineage_entries(connection), site.paths)
+    digests = digests_by_file(entries)
+    for table in (table for table in of_files if not table.is_record):
+        loader.load(table, digests)
+    keep_one_row_a_key(connection, changed_relation(TOKEN_STATISTICS.name))
+    unreadable = [*loader.unreadable, *_load_given(connection, site, judgement)]
+    insert(connection, LOADED_FILES, as_rows(loader.loaded, site.paths))
+    left_out = {one.path: one.reason for one in unreadable}
+    read = [one for name in RUN_TABLES for one in _written(name, listed[name].identities.keys() - left_out.keys())]
+    gone = missing_files(entries, lambda file: file not in left_out and _is_there(file, listed))
+    fill_derived(connection, read, gone, left_out)
+    insert(connection, COVERAGE, judgement.coverage(connection))
+    doubled = check_keys(connection, defined, before)
+    if earlier is None:
+        create_views(connection)
+    rows = {table.name: _count(connection, table.name) for table in defined}
+    connection.execute("CHECKPOINT")
+    return Filled(
+        rows,
+        doubled,
+        sorted(unreadable, key=lambda one: one.path),
+        loader.files_loaded,
+        loader.files_carried_over,
+        loader.rows_taken_out,
+    )
+
+
+class _Loader:
+    """Brings the tables of files up to date, one after the other, and keeps what it did."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        listed: Mapping[str, ListedFiles],
+        earlier: Earlier | None,
+        settled_ns: int,
+    ) -> None:
+        self._connection, self._listed, self._settled_ns = connection, listed, settled_ns
+        self._earlier = earlier.files if earlier else {}
+        self.rows_taken_out = earlier.rows_taken_out if earlier else 0
+        self.loaded: dict[str, Mapping[Path, LoadedFile]] = {}
+        self.unreadable: list[UnreadableTableFile] = []
+        self.files_loaded = self.files_carried_over = 0
+
+    def load(self, table: Table, digests: Mapping[Path, Collection[str]]) -> None:
+        """Take out the rows of files that are gone or have changed, and load those that are new or have changed."""
+        listed = self._listed[table.name]
+        part = portion(listed, self._earlier.get(table.name, {}), digests)
+        if part.out:
+            self._connection.register("out", as_values(table, part.out))
+            take_out(self._connection, table, "out")
+            self._connection.unregister("out")
+        sha256: Mapping[Path, str] = {}
+        if table.is_record:
+            found = load_self_digested(self._connection, table, part.load)
+        else:
+            compared = compare_files(table, part.load, digests)
+            damaged = {one.path for one in compared.damaged}
+            self.unreadable += compared.damaged
+            whole = [path for path in part.load if path not in damaged]
+            sha256, found = compared.sha256, load_parquet(self._connection, table, whole)
+        self.unreadable += found.unreadable
+        now = now_loaded(listed, found.files, sha256, self._settled_ns)
+        self.loaded[table.name] = {**part.carried, **now}
+        self.files_loaded += len(now)
+        self.files_carried_over += len(part.carried)
+        self.rows_taken_out += part.rows_out
+        holds = frozenset(part.out).union(*(rows.holds for rows in found.files.values()))
+        self._connection.register("changed", as_values(table, holds))
+        self._connection.execute(f"CREATE TEMP TABLE {changed_relation(table.name)} AS FROM changed")
+        self._connection.unregister("changed")
+
+
+def _load_given(
+    connection: duckdb.DuckDBPyConnection, site: Site, judgement: Judgement
+) -> Iterator[UnreadableTableFile]:
+    """Fill the tables of JSON documents and of the configuration; what of them cannot be read."""
+    yield from load_model_cards(connection, site.paths)
+    yield from load_benchmark_manifests(connection, site.paths)
+    models, benchmarks = site.config / MODELS_FILE, site.config / BENCHMARKS_FILE
+    yield from load_rows(connection, CONFIGURED_MODELS, models, lambda: configured_models(site.config))
+    yield from load_rows(
+        connection,
+        CONFIGURED_BENCHMARKS,
+        benchmarks,
+        lambda: configured_benchmarks(site.config, site.paths, judgement.up_to_date),
+    )
+
+
+def lineage_entries(connection: duckdb.DuckDBPyConnection) -> list[LineageEntry]:
+    """What every row of the table lineage says of its file."""
+    names = [field.name for field in dataclasses.fields(LineageEntry)]
+    rows = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM lineage").fetchall()  # noqa: S608 - names of a dataclass
+    return [LineageEntry(*row) for row in rows]
+
+
+def _is_there(file: Path, listed: Mapping[str, ListedFiles]) -> bool:
+    return any(file in one.identities for one in listed.values()) or file.exists()
+
+
+_OF_RUN = re.compile(r"partition=(?P<partition>.+)/run_id=(?P<run_id>.+)\.parquet")
+
+
+def _written(table: str, files: Iterable[Path]) -> list[WrittenFile]:
+    """The partition and run in each file's name; files that somebody named otherwise have none."""
+    found = (_OF_RUN.fullmatch(f"{file.parent.name}/{file.name}") for file in files)
+    return [(table, unsegment(one["partition"]), unsegment(one["run_id"])) for one in found if one]
+
+
+def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+    counted = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - a declared name
+    return int(counted[0]) if counted else 0

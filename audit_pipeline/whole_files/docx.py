@@ -1,0 +1,64 @@
+"""Word files (.docx).
+
+What belongs here: the limits that keep a hostile file from harming, and the file as running text. What does not: the
+format itself, which mammoth knows: content controls, text boxes and accepted insertions are read, deletions and
+comments are not.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from xml.parsers.expat import ExpatError
+
+import mammoth
+
+from audit_pipeline.errors import DataError, one_line
+from audit_pipeline.whole_files.document import MEBIBYTE, NoTextError, WholeDocument
+from audit_pipeline.whole_files.prose import prose
+
+# A file that Word has locked is no zip file but one of these, with the zip file encrypted in it.
+_LOCKED = bytes.fromhex("D0CF11E0A1B11AE1")
+_MOST_UNPACKED = 512 * MEBIBYTE
+_MOST_XML = 64 * MEBIBYTE
+
+
+def read_docx(path: Path) -> WholeDocument:
+    """The running text of a Word file, paragraphs parted by an empty line, footnotes behind the text.
+
+    Raises NoTextError where a password locks it, and DataError where it is damaged, or too large to be a text.
+    """
+    content = path.read_bytes()
+    if content.startswith(_LOCKED):
+        raise NoTextError(f"{path}: locked with a password, or a .doc of old under another name; save a .docx without")
+    try:
+        _require_harmless(path, content)
+        converted = mammoth.convert_to_html(
+            io.BytesIO(content), convert_image=mammoth.images.img_element(_no_picture), external_file_access=False
+        )
+    except (zipfile.BadZipFile, zlib.error, ExpatError, OSError, KeyError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: damaged, or not a Word file ({one_line(error)})") from error
+    except (AttributeError, IndexError, TypeError) as error:
+        # mammoth meets a file without the parts that each Word file has in this way.
+        raise DataError(f"{path}: not a Word file as Word writes them ({one_line(error)})") from error
+    return WholeDocument(prose(converted.value).text)
+
+
+def _require_harmless(path: Path, content: bytes) -> None:
+    """Raise DataError where the file unpacks to more than any text has, or its XML defines entities."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        markup = [one for one in members if one.filename.lower().endswith((".xml", ".rels"))]
+        if sum(one.file_size for one in members) > _MOST_UNPACKED or sum(one.file_size for one in markup) > _MOST_XML:
+            raise DataError(f"{path}: unpacks to more than a text takes")
+        for one in markup:
+            # Whatever the encoding: Word names no document type, and without one there are no entities.
+            if b"<!DOCTYPE" in archive.read(one).replace(b"\0", b""):
+                raise DataError(f"{path}: {one.filename} names a document type, which no Word file does")
+
+
+def _no_picture(image: object) -> Mapping[str, str]:
+    return {}

@@ -1,0 +1,145 @@
+"""PDF files.
+
+What belongs here: pages to lines, lines to running text, and the limits. What does not: the format itself, which PDFium
+knows (by pypdfium2): it reads what every browser shows, and files whose owner forbids printing or changing, as all
+viewers do. pypdf needs another package for these, and marks no hyphen at a line's end.
+
+A PDF holds no paragraphs and no words, only letters at places. So lines are joined again here: a line that is clearly
+shorter than the page's others ends a paragraph, and what stands at the head or foot of many pages is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.whole_files.document import MOST_TEXT_BYTES, NoTextError, WholeDocument
+
+_MOST_PAGES = 20_000
+_LEAST_PAGES, _SHARE_OF_PAGES = 4, 0.4
+"""A line at the head or foot of so many pages, and of such a share of them, is a running head."""
+_SHORT, _NOT_FULL = 0.75, 0.9
+"""A line shorter than this share of its page's full lines ends a paragraph; the second, where a sentence ends."""
+_SENTENCE_END = re.compile(r"""[.!?…:;]["'”’»)\]]{0,3}\Z""")
+# What PDFium puts in the place of a hyphen that parts a word at the end of a line, and of that end.
+_HYPHEN = "\x02"
+_HYPHENS = re.compile("[\x02\ufffe]")
+_INVISIBLE = dict.fromkeys(map(ord, "\x00\u00ad\u200b"))
+
+# PDFium is not made for several threads.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def read_pdf(path: Path) -> WholeDocument:
+    """The running text of a PDF, paragraphs parted by an empty line.
+
+    Raises NoTextError where a password locks it or its pages are pictures (a scan), and DataError where it is damaged
+    or has more pages, or more text, than any book.
+    """
+    with _ONE_AT_A_TIME:
+        pages = [_lines(text) for text in _pages(path)]
+    blank = sum(not page for page in pages)
+    if blank == len(pages):
+        raise NoTextError(
+            f"{path}: its {len(pages):,} page(s) hold no text, only pictures (a scan?): run text recognition first"
+        )
+    problems = ((f"{blank:,} of {len(pages):,} pages", "no text on them, only pictures or nothing"),) if blank else ()
+    return WholeDocument(joined(without_running_heads(pages)), problems=problems)
+
+
+def _pages(path: Path) -> Iterator[str]:
+    try:
+        document = pdfium.PdfDocument(path)
+    except pdfium.PdfiumError as error:
+        if error.err_code == pdfium_c.FPDF_ERR_PASSWORD:
+            raise NoTextError(f"{path}: locked with a password; use a copy that is not") from error
+        if error.err_code == pdfium_c.FPDF_ERR_SECURITY:
+            raise NoTextError(f"{path}: copy-protected; use a copy that is not") from error
+        raise DataError(f"{path}: damaged, or not a PDF ({error})") from error
+    with document:
+        if not 0 < len(document) <= _MOST_PAGES:
+            raise DataError(f"{path}: {len(document):,} pages; from 1 to {_MOST_PAGES:,} are read")
+        size = 0
+        for number in range(len(document)):
+            try:
+                page = document[number]
+                text = page.get_textpage().get_text_bounded()
+            except pdfium.PdfiumError as error:
+                raise DataError(f"{path}: page {number + 1} is damaged ({error})") from error
+            page.close()
+            size += len(text)
+            if size > MOST_TEXT_BYTES:
+                raise DataError(f"{path}: more than {MOST_TEXT_BYTES:,} characters of text")
+            yield text
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a page that hold something, blanks collapsed; a line that parts a word ends in ``_HYPHEN``."""
+    text = _HYPHENS.sub(f"{_HYPHEN}\n", text.translate(_INVISIBLE))
+    lines = (" ".join(line.split()) for line in re.split(r"\r\n|\r|\n", text))
+    return [line for line in lines if line]
+
+
+def without_running_heads(pages: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The lines of each page without those that many pages have as head or foot, and without page numbers there.
+
+    Lines are the same here if they differ in numbers alone. Of fewer than four pages only numbers are taken away.
+    """
+    heads = Counter(_shape(page[0]) for page in pages if page)
+    feet = Counter(_shape(page[-1]) for page in pages if len(page) > 1)
+    least = max(_LEAST_PAGES, _SHARE_OF_PAGES * len(pages))
+    kept = []
+    for page in pages:
+        lines = list(page)
+        if len(lines) > 1 and (heads[_shape(lines[0])] >= least or _is_number(lines[0])):
+            lines = lines[1:]
+        if len(lines) > 1 and (feet[_shape(lines[-1])] >= least or _is_number(lines[-1])):
+            lines = lines[:-1]
+        kept.append(lines)
+    return kept
+
+
+def _shape(line: str) -> str:
+    return re.sub(r"\d+", "0", line).casefold()
+
+
+def _is_number(line: str) -> bool:
+    return re.fullmatch(r"\W*(?:page |seite |p\. ?)?(?:\d{1,5}|[ivxlc]{1,7})\W*", line, re.I) is not None
+
+
+def joined(pages: Sequence[Sequence[str]]) -> str:
+    """The lines as paragraphs: joined by a blank, or by nothing where a hyphen parted a word.
+
+    A line ends a paragraph if it is clearly shorter than its page's full lines, or a little shorter and a sentence
+    ends with it. A full line at the end of a page goes on with the next one.
+    """
+    paragraphs: list[str] = []
+    goes_on, parted = False, False
+    for page in pages:
+        width = _usual_width(page)
+        for line in page:
+            text = line.removesuffix(_HYPHEN)
+            hyphen = text != line
+            if goes_on:
+                paragraphs[-1] += text if parted else f" {text}"
+            else:
+                paragraphs.append(text)
+            goes_on, parted = hyphen or not _ends_paragraph(line, width), hyphen
+    return "\n\n".join(paragraphs)
+
+
+def _usual_width(page: Sequence[str]) -> float:
+    """The length that a full line of the page has: that of the line at nine tenths of all, by length."""
+    lengths = sorted(map(len, page))
+    return lengths[(len(lengths) * 9) // 10] if lengths else 0.0
+
+
+def _ends_paragraph(line: str, width: float) -> bool:
+    return len(line) < _SHORT * width or (len(line) < _NOT_FULL * width and _SENTENCE_END.search(line) is not None)

@@ -1,0 +1,193 @@
+"""Audits, and reading what they found.
+
+What belongs here: the functions audit, report and warehouse, and what an audit gives back. What does not: the audit
+(audit_pipeline/operate).
+"""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpus_audit.telling import heard, warn
+
+if TYPE_CHECKING:
+    import dagster as dg
+    import duckdb
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, eq=False)
+class AuditFindings:
+    """What an audit of one model found.
+
+    Attributes
+    ----------
+    model : str
+        The model's name, as it stands in the warehouse.
+    benchmarks : tuple of str
+        The benchmarks that were audited.
+    findings : pyarrow.Table
+        The rows of the view ``leaderboard``: a row per benchmark and detector, with AUROC, its interval, the blind
+        control and the claim level.
+    answers : list of dict
+        What the report's first screen says of each benchmark: ``headline``, ``explanation``, ``claim_level``, and the
+        rest of the report's JSON copy.
+    report : pathlib.Path
+        The report, an HTML page.
+    """
+
+    model: str
+    benchmarks: tuple[str, ...]
+    findings: pa.Table = field(repr=False)
+    answers: Sequence[Mapping[str, Any]] = field(repr=False)
+    report: Path
+
+    def __str__(self) -> str:
+        """The answers, a line a benchmark."""
+        return "\n".join(f"{answer['benchmark']}: {answer['headline']}" for answer in self.answers)
+
+
+def audit(
+    *,
+    model: str,
+    benchmark: str,
+    refresh: bool = False,
+    again: bool = False,
+    device: str | None = None,
+    verbose: bool = False,
+) -> AuditFindings:
+    """Audit a model on a benchmark, a family of them, or all; as the command `corpus-audit audit`.
+
+    The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
+
+    Parameters
+    ----------
+    model : str
+        A name in config/models.yaml, a hub id, or a path.
+    benchmark : str
+        A benchmark (``"release_notes_64"``), a family of them (``"release_notes"``), or ``"all"``.
+    refresh : bool, default False
+        Fetch the sources again, even if their documents are there.
+    again : bool, default False
+        Audit again what is done; texts come from the cache all the same.
+    device : str, optional
+        Where the model runs, ``"cpu"`` or ``"cuda"``. Default: a GPU where there is one.
+    verbose : bool, default False
+        Tell steps and progress on standard error.
+
+    Returns
+    -------
+    AuditFindings
+        The findings, the answers in words, and the path of the report.
+
+    Raises
+    ------
+    AuditError
+        Where something is wrong that the caller can mend; where some pairs met a fault, after the others are done.
+
+    Warns
+    -----
+    UserWarning
+        For pairs that could not be run, benchmarks that are left out, and wrong entries of the configuration.
+    """
+    # Here and below: `import corpus_audit` answers at once.
+    from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
+    from audit_pipeline.operate.asked import AuditOptions, audit_as_asked, named_pairs  # noqa: PLC0415
+    from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
+    from audit_pipeline.report.page import conclusions_of  # noqa: PLC0415
+    from audit_pipeline.warehouse.leaderboard import findings_of  # noqa: PLC0415
+
+    named = named_pairs(model, benchmark)
+    with heard(verbose):
+        options = AuditOptions(refresh=refresh, again=again, device=device)
+        audited = audit_as_asked(named, options, _definitions, tell_step)
+    warn(named.problems)
+    if audited.outcome is not None:
+        warn(f"{pair} could not run: {reason}" for pair, reason in audited.outcome.not_applicable.items())
+        warn(f"{name} is left out: {reason}" for name, reason in audited.outcome.left_out.items())
+    if audited.failed is not None:
+        raise audited.failed
+    paths, names = DataPaths.from_environment(), tuple(spec.name for spec in audited.benchmarks)
+    answers, _ = conclusions_of(paths.warehouse, named.model.name)
+    return AuditFindings(
+        named.model.name,
+        names,
+        findings_of(paths.warehouse, named.model.name, names),
+        [answers[name] for name in names if name in answers],
+        paths.report,
+    )
+
+
+def warehouse() -> duckdb.DuckDBPyConnection:
+    """A DuckDB connection to all results, for reading.
+
+    It sees the warehouse as it is now and keeps seeing that, whatever is audited meanwhile; call again for what is new.
+    It reads the warehouse alone: no other file, no data frame of the caller's, no setting. docs/sql.md has queries.
+
+    Returns
+    -------
+    duckdb.DuckDBPyConnection
+        To be closed by the caller (``with ca.warehouse() as connection: …``), or left to the end of the process.
+
+    Raises
+    ------
+    AuditError
+        Where nothing was audited yet, or the warehouse cannot be read.
+
+    Examples
+    --------
+    >>> warehouse().sql("SELECT model, benchmark, detector, auroc FROM leaderboard").df()
+    """
+    from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
+    from audit_pipeline.warehouse.query import connect_read_only  # noqa: PLC0415
+
+    return connect_read_only(DataPaths.from_environment().warehouse)
+
+
+def report(*, show: bool = False, text: bool | None = None, verbose: bool = False) -> Path:
+    """Rebuild the warehouse and the report; as the command `corpus-audit report`.
+
+    Parameters
+    ----------
+    show : bool, default False
+        Open the report in a browser.
+    text : bool, optional
+        Whether excerpts of audited texts, at most 50 words each, are quoted. Default: yes, unless CORPUS_AUDIT_NO_TEXT
+        is set.
+    verbose : bool, default False
+        Tell steps and progress on standard error.
+
+    Returns
+    -------
+    pathlib.Path
+        The report, an HTML page.
+
+    Raises
+    ------
+    AuditError
+        Where the data folder cannot be written.
+    """
+    from audit_pipeline.catalogue.data_folder import require_writable  # noqa: PLC0415
+    from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted  # noqa: PLC0415
+
+    paths = DataPaths.from_environment()
+    require_writable(paths.root)
+    with heard(verbose):
+        definitions = _definitions()
+        from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
+        from audit_pipeline.operate.dagster.audit import publish  # noqa: PLC0415
+
+        publish(definitions, paths, tell_step, include_text=texts_are_quoted() if text is None else text)
+    if show:
+        webbrowser.open(paths.report.as_uri())
+    return paths.report
+
+
+def _definitions() -> dg.Definitions:
+    from audit_pipeline.definitions import defs  # noqa: PLC0415
+
+    return defs()

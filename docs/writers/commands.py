@@ -1,0 +1,89 @@
+"""docs/reference/commands.md: every command with its options, from the commands' own help.
+
+What belongs here: the tree of commands as Markdown. What does not: help texts (audit_pipeline/cli).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from audit_pipeline.detectors.page import escaped, table
+
+_HEAD = """\
+# Commands
+
+What every command takes. `corpus-audit COMMAND --help` prints the same in the terminal.
+
+An error is one line that says what is wrong and what to do; the command ends with exit code 2 then. Ctrl-C ends it with
+130, and what was finished is kept. With `--json` a command prints one JSON document on standard output and nothing else
+there; messages and progress go to standard error.
+"""
+
+
+def commands_page(front: click.Group) -> str:
+    """The page of all commands of ``front``, subcommands behind the command that they belong to."""
+    context = click.Context(front, info_name="corpus-audit")
+    found = list(_leaves(front, context))
+    overview = table(
+        ["command", "what it does"],
+        ([f"[`{_name(one)}`](#{_anchor(one)})", escaped(one.command.get_short_help_str(200))] for one in found),
+    )
+    return "\n\n".join([_HEAD.rstrip(), overview, *map(_section, found)]) + "\n"
+
+
+def _leaves(group: click.Group, context: click.Context) -> Iterator[click.Context]:
+    """The context of every command that is no group itself, in the order of their names."""
+    for name in sorted(group.commands):
+        command = group.commands[name]
+        own = click.Context(command, info_name=name, parent=context)
+        if isinstance(command, click.Group):
+            yield from _leaves(command, own)
+        else:
+            yield own
+
+
+def _name(context: click.Context) -> str:
+    """What is typed behind `corpus-audit`."""
+    return context.command_path.removeprefix("corpus-audit ")
+
+
+def _anchor(context: click.Context) -> str:
+    return _name(context).replace(" ", "-")
+
+
+def _section(context: click.Context) -> str:
+    command = context.command
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    parts = [f"## {_name(context)}", f"```text\n{usage}\n```", escaped(_help(command))]
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    if arguments:
+        parts.append("Arguments: " + ", ".join(f"`{one.make_metavar(context)}`" for one in arguments) + ".")
+    if options:
+        parts.append(table(["option", "takes", "meaning"], (_option(one, context) for one in options)))
+    return "\n\n".join(parts)
+
+
+def _help(command: click.Command) -> str:
+    return inspect.cleandoc(command.help or "").replace("\b\n", "")
+
+
+def _option(option: click.Option, context: click.Context) -> list[str]:
+    spelt = ", ".join(f"`{one}`" for one in [*option.opts, *option.secondary_opts])
+    takes = "" if option.is_flag else f"`{option.make_metavar(context)}`".replace("|", "\\|")
+    return [spelt, takes, escaped(_meaning(option, context))]
+
+
+def _meaning(option: click.Option, context: click.Context) -> str:
+    """The option's help, and behind it what `--help` adds in brackets: default, range, required or not."""
+    extra = option.get_help_extra(context)
+    said = [
+        *([f"default: {extra['default']}"] if "default" in extra else []),
+        *([extra["range"]] if "range" in extra else []),
+        *(["required"] if "required" in extra else []),
+        *(["may be repeated"] if option.multiple else []),
+    ]
+    return " ".join([option.help or "", *([f"[{'; '.join(said)}]"] if said else [])])

@@ -1,0 +1,185 @@
+"""docs/reference/configuration.md: every key of config/, from the classes of settings that read it.
+
+What belongs here: keys with what they take, their default and meaning as Markdown. What does not: what a key means
+(the `description` of its field).
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from audit_pipeline.benchmarks import config as benchmarks
+from audit_pipeline.benchmarks.family import DocumentsSettings, FamilySettings
+from audit_pipeline.benchmarks.registry import BUILDERS
+from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
+from audit_pipeline.controls import config as controls
+from audit_pipeline.detectors.page import escaped, table
+from audit_pipeline.models import config as models
+from audit_pipeline.models import watch
+from audit_pipeline.references import config as references
+from audit_pipeline.sources.registry import all_sources
+
+_HEAD = """\
+# Configuration keys
+
+What you may write into the files of `config/`. An entry stands under its name, and this name is what commands take. If
+an entry has an unknown key, lacks a key, or has a value of the wrong type, only this entry cannot be used:
+`corpus-audit models`, `corpus-audit benchmarks` and `corpus-audit doctor` name it with file and line. A relative path
+counts from the folder of the file that it stands in.
+"""
+_SHORT: Mapping[Any, str] = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    date: "date",
+    Path: "path",
+}
+# Of several builders: told once, before them.
+_SHARED: Mapping[type[FamilySettings], str] = {
+    FamilySettings: "Every family",
+    DocumentsSettings: "Families that are drawn from documents (temporal, shelf)",
+    RowsSettings: "Families of rows (labelled, sides, templated, online)",
+    GroupedRowsSettings: "Families of rows that name groups and dates (labelled, sides, templated)",
+}
+
+
+@dataclass(frozen=True)
+class _Key:
+    name: str
+    takes: str
+    default: str
+    meaning: str
+
+
+def configuration_page() -> str:
+    """The page; raises ValueError for a key that has no description."""
+    parts = [_HEAD.rstrip(), *_entries(models.FILE.name, "models", models.ModelEntry)]
+    parts += _benchmarks()
+    parts += ["## sources.yaml", "Every section has the name of a source. A section that is left out has its defaults."]
+    for name, source in all_sources().items():
+        parts += [f"### {name}", escaped(source.description), f"Licence: {escaped(source.licence)}."]
+        parts.append(keys_of(source.settings) if source.settings.model_fields else "Nothing can be set.")
+    parts += _entries(references.FILE.name, "references", references.ReferenceEntry)
+    parts += _entries(controls.FILE.name, "controls", controls.ControlEntry)
+    parts += _entries(controls.STUDIES_FILE.name, "studies", controls.StudyEntry)
+    parts += [
+        f"## {watch.FILE.name}",
+        table(["key", "takes", "default", "meaning"], [["`hub`", "list of text", "none", escaped(_WATCHED)]]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+_WATCHED = "owners and collections of the hub whose new models the hub watcher proposes; it audits none of them"
+
+
+def _entries(file: str, key: str, kind: type[BaseModel]) -> list[str]:
+    return [f"## {file}", f"Entries stand under `{key}`. {escaped(_first_line(kind))}", keys_of(kind)]
+
+
+def _benchmarks() -> Iterator[str]:
+    yield f"## {benchmarks.FILE.name}"
+    yield "Entries stand under `benchmarks`. Which keys an entry may have depends on its `builder`."
+    for kind, title in _SHARED.items():
+        above = next((one for one in kind.__mro__[1:] if one in _SHARED), None)
+        yield f"### {title}"
+        yield keys_of(kind, known=above)
+    for name, builder in BUILDERS.items():
+        kind = builder.settings
+        above = next(one for one in kind.__mro__[1:] if one in _SHARED)
+        yield f"### builder: {name}"
+        yield f"{escaped(_first_line(kind))} It takes the keys of *{_SHARED[above].split(' (')[0].lower()}* as well."
+        own = keys_of(kind, known=above)
+        yield own if own else "It has no key of its own."
+
+
+def _first_line(kind: type[BaseModel]) -> str:
+    return (kind.__doc__ or "").split("\n\n")[0].replace("``", "`").replace("\n    ", " ")
+
+
+def keys_of(kind: type[BaseModel], known: type[BaseModel] | None = None) -> str:
+    """The table of a class's keys, those below a key as `key.below`; without those that ``known`` has as well."""
+    rows = [
+        [f"`{key.name}`", key.takes, key.default, escaped(key.meaning)]
+        for key in _told(kind, "")
+        if known is None or not _same(kind, known, key.name)
+    ]
+    return table(["key", "takes", "default", "meaning"], rows) if rows else ""
+
+
+def _same(kind: type[BaseModel], known: type[BaseModel], name: str) -> bool:
+    """Whether the key means in both classes the same, and has the same default."""
+    first = name.partition(".")[0]
+    if first not in known.model_fields:
+        return False
+    own, other = kind.model_fields[first], known.model_fields[first]
+    return first in ("builder", "design") or (own.default, _words(kind, first)) == (other.default, _words(known, first))
+
+
+def _told(kind: type[BaseModel], above: str) -> Iterator[_Key]:
+    for name, field in kind.model_fields.items():
+        if name == "name" and not above:
+            # An entry's name is the key that it stands under.
+            continue
+        if below := _settings_in(field.annotation):
+            yield _Key(above + name, "keys below", _default(field), _words(kind, name))
+            yield from _told(below, f"{above}{name}.")
+        else:
+            yield _Key(above + name, _takes(field.annotation), _default(field), _words(kind, name))
+
+
+def _words(kind: type[BaseModel], name: str) -> str:
+    """The meaning of a key: the description of its field, or of the class that it was first declared in."""
+    classes = [one for one in kind.__mro__ if issubclass(one, BaseModel)]
+    found = [one.model_fields[name].description for one in classes if name in one.model_fields]
+    if not (words := next((one for one in found if one), None)):
+        raise ValueError(f"{kind.__name__}.{name} has no description: say what the key means")
+    return words.replace("None:", "by default")
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=False)
+    if value is PydanticUndefined:
+        return "required"
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, BaseModel):
+        return "see below"
+    if isinstance(value, bool):
+        return str(value).lower()
+    said = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"`{said}`".replace("|", "\\|")
+
+
+def _settings_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_settings_in(one) for one in get_args(annotation) if get_origin(annotation) in (Union, types.UnionType))
+    return next((one for one in found if one), None)
+
+
+def _takes(annotation: Any) -> str:
+    """A type in words."""
+    origin, given = get_origin(annotation), get_args(annotation)
+    if origin is typing.Annotated:
+        return _takes(given[0])
+    if origin is Literal:
+        return " \\| ".join(f"`{one}`" for one in given)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_takes(one) for one in given if one is not type(None)))
+    # Pairs are a mapping in the file.
+    pairs = origin is tuple and get_origin(given[0]) is tuple
+    pair = given if origin in (dict, Mapping) else get_args(given[0]) if pairs else ()
+    if pair:
+        return f"mapping of {_takes(pair[0])} to {_takes(pair[1])}"
+    return f"list of {_takes(given[0])}" if origin is tuple else _SHORT[annotation]

@@ -1,0 +1,124 @@
+"""The package corpus_audit, called as a notebook calls it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+
+import corpus_audit as ca
+from audit_pipeline.scoring.file import SCHEMA
+
+TEXTS = ["the harbour was closed for the winter", "a tide gauge is read every hour", "the harbour was closed"]
+
+
+@pytest.fixture
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
+    with quick_folder(tmp_path) as folder:
+        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
+        made.write_benchmarks(made=temporal([8]))
+        made.hold(*made_documents(2, 30))
+        yield made
+
+
+def test_scores_are_those_that_the_command_writes(workspace: Workspace, tmp_path: Path) -> None:
+    table = ca.score(TEXTS, model="tiny", detectors=["loss", "min_k"], parameters={"min_k": {"k": 0.5}})
+    assert table.schema.equals(SCHEMA)
+    assert len(table) == 2 * len(TEXTS)
+    file, out = tmp_path / "texts.jsonl", tmp_path / "scores.parquet"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    options = ("--detectors", "loss,min_k", "--set", "min_k.k=0.5")
+    assert workspace.run("score", "--model", "tiny", "--texts", file, "--out", out, *options).exit_code == 0
+    written = pq.read_table(out)
+    assert table.equals(written)
+    of_file = ca.score(file, model="tiny", detectors=["loss", "min_k"], parameters={"min_k": {"k": 0.5}})
+    assert of_file.equals(written)
+    assert set(table.column("parameters").to_pylist()) == {"{}", '{"k":0.5}'}
+
+
+def test_nothing_is_printed_unless_it_is_asked_for(workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
+    ca.score(TEXTS, model="tiny", detectors=["loss"])
+    assert capfd.readouterr() == ("", "")
+    ca.score([TEXTS[0] + " more"], model="tiny", detectors=["loss"], verbose=True)
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert "• loading tiny" in shown.err
+
+
+def test_texts_that_cannot_be_used_have_no_rows_and_are_named(workspace: Workspace) -> None:
+    with pytest.warns(UserWarning, match=r"skipped texts\[1\]: ") as told:
+        table = ca.score([TEXTS[0], None, TEXTS[1]], model="tiny", detectors=["loss"])  # type: ignore[list-item]
+    assert table.column("example_index").to_pylist() == [0, 2]
+    assert {Path(one.filename).name for one in told} == {Path(__file__).name}, "the warning points at the caller"
+
+
+def test_errors_say_what_to_do(workspace: Workspace) -> None:
+    for call, words in (
+        (lambda: ca.score(TEXTS, model="tinny"), "did you mean tiny"),
+        (lambda: ca.score(TEXTS, model="tiny", detectors=["los"]), "loss"),
+        (lambda: ca.score(TEXTS, model="tiny", parameters={"min_k": {"k": 7}}), "min_k.k"),
+        (lambda: ca.score([], model="tiny"), "no rows"),
+        (lambda: ca.score(Path("nowhere.jsonl"), model="tiny"), "no such file"),
+        (lambda: ca.audit(model="tiny", benchmark="mode"), "made"),
+        (ca.warehouse, "audit a model first"),
+    ):
+        with pytest.raises(ca.AuditError, match=words):
+            call()
+    with pytest.raises(TypeError, match="pathlib"):
+        ca.score("a text", model="tiny")
+
+
+def test_an_audit_gives_findings_answers_and_the_report(
+    workspace: Workspace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = ca.audit(model="tiny", benchmark="made")
+    assert capfd.readouterr() == ("", "")
+    assert (found.model, found.benchmarks) == ("tiny", ("made_8",))
+    assert found.report == workspace.paths.report
+    assert found.report.exists()
+    assert [answer["benchmark"] for answer in found.answers] == ["made_8"]
+    assert str(found) == f"made_8: {found.answers[0]['headline']}"
+    told = json.loads(workspace.run("audit", "--model", "tiny", "--benchmark", "made", "--json").stdout)
+    assert [row["detector"] for row in told["findings"]] == found.findings.column("detector").to_pylist()
+    assert [row["auroc"] for row in told["findings"]] == found.findings.column("auroc").to_pylist()
+    assert told["answers"] == list(found.answers)
+
+    with ca.warehouse() as connection:
+        [(count,)] = connection.sql("SELECT count(*) FROM leaderboard").fetchall()
+        assert count == len(found.findings)
+        with pytest.raises(duckdb.Error):
+            connection.execute("CREATE TABLE mine (a INTEGER)")
+        with pytest.raises(duckdb.Error):
+            connection.execute("COPY (SELECT 1) TO 'out.csv'")
+        before = workspace.paths.warehouse.stat().st_ino
+        assert ca.report() == workspace.paths.report
+        assert workspace.paths.warehouse.stat().st_ino != before, "it was built again"
+        assert connection.sql("SELECT count(*) FROM leaderboard").fetchall() == [(count,)], (
+            "a reader keeps what it sees"
+        )
+
+
+def test_importing_it_is_light() -> None:
+    code = "import sys, corpus_audit\nprint(sorted({'torch', 'dagster', 'duckdb', 'pyarrow'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", [name for name in ca.__all__ if inspect.isfunction(getattr(ca, name))])
+def test_every_parameter_is_documented(name: str) -> None:
+    function = getattr(ca, name)
+    documented = inspect.getdoc(function) or ""
+    for parameter in inspect.signature(function, eval_str=False).parameters:
+        assert f"\n{parameter} : " in documented
+    assert "\nReturns\n" in documented
+    assert "\nRaises\n" in documented

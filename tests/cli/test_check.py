@@ -1,0 +1,196 @@
+"""The command check: from a folder of own files to the report, once more, with more, and with what cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from made_workspace import made_text, quick_folder
+from tiny_models import SENTENCES, save_model
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cli import check as command
+from audit_pipeline.cli import main
+from audit_pipeline.config.workspace import lay_out
+from audit_pipeline.definitions import defs
+from audit_pipeline.operate.dagster import schedules
+from audit_pipeline.operate.dagster.in_process import open_instance
+from audit_pipeline.warehouse.query import query
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+
+Check = Callable[..., Result]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where somebody works, with a configuration of theirs that has a model called tiny."""
+    with quick_folder(tmp_path) as quick:
+        here = quick / "here"
+        lay_out(here)
+        save_model(here / "weights", max_position_embeddings=256)
+        tiny = {"path": "../weights", "reference_corpus": None, "release_date": "2024-06-01"}
+        (here / "config/models.yaml").write_text(yaml.safe_dump({"models": {"tiny": tiny}}))
+        for name in ("CORPUS_AUDIT_CONFIG", "CORPUS_AUDIT_DATA", "DISPLAY", "WAYLAND_DISPLAY"):
+            # Set first, so that what the command line exports is taken back in the end.
+            monkeypatch.setenv(name, "")
+            monkeypatch.delenv(name)
+        # Set, not deleted: the command line exports what it made, and the end of the test must take that back.
+        monkeypatch.setenv("DAGSTER_HOME", "")
+        monkeypatch.chdir(here)
+        yield here
+
+
+@pytest.fixture
+def check(folder: Path) -> Check:
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ["check", *arguments], catch_exceptions=False)
+
+    return run
+
+
+def shelf(folder: Path, name: str, count: int, words: int = 150) -> None:
+    (folder / name).mkdir()
+    for number in range(count):
+        text = f"{made_text(f'{name} {number}', words)} {SENTENCES[number % len(SENTENCES)]}"
+        (folder / name / f"{number}.txt").write_text(text)
+
+
+def said(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.stderr
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+@pytest.mark.slow
+def test_from_a_folder_to_the_report_and_again_with_more(
+    folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf(folder, "books", 3)
+    shelf(folder, "new", 4)
+    shelf(folder, "old", 4)
+    (folder / "books" / "cut.pdf").write_bytes(b"%PDF")
+
+    first = said(check("books", "--model", "tiny", "--json"))
+    made = folder / "corpus-audit-check"
+    paths = DataPaths(made / "data")
+    assert [side["documents"] for side in first["sides"]] == [3]
+    assert [one["part"] for one in first["left_out"]] == ["cut.pdf"]
+    assert "nothing to be compared with" in " ".join(first["conclusions"])
+    assert first["work"]["tokens"] > first["work"]["tokens_of_search"] > 0
+    assert Path(first["report"]) == paths.report
+    assert "own_files_64" in paths.report.read_text(encoding="utf-8")
+    assert query(paths.warehouse, "FROM document_memorisation").num_rows == 3
+    assert "CORPUS_AUDIT_DATA" not in os.environ
+
+    again = check("books", "--model", "tiny")
+    assert again.exit_code == 0, again.stderr
+    assert "(as it was)" in again.stdout
+    assert "To run: nothing, all of it is in the cache." in again.stdout
+    assert "everything is up to date, nothing is run" in again.stderr
+
+    more = said(check("books", "--model", "tiny", "--held-out", "new", "--members", "old", "--json"))
+    assert more["written"] == ["sources.yaml", "benchmarks.yaml"]
+    tested = query(paths.warehouse, "SELECT \"group\", p_value FROM group_tests WHERE detector = 'loss'").to_pylist()
+    assert len(tested) == 3
+    assert min(row["p_value"] for row in tested) >= 1 / 5
+    of_known = "FROM leaderboard WHERE benchmark = 'own_files_known_64' AND detector = 'loss'"
+    known = query(paths.warehouse, f"SELECT n_members, n_nonmembers {of_known}").to_pylist()
+    assert known == [{"n_members": 8, "n_nonmembers": 8}], "two windows of each of four documents on each side"
+    assert query(paths.warehouse, "FROM lineage_gaps").num_rows == 0
+
+    # What the last line starts: the weekly audit finds a book that was put there since.
+    (folder / "books" / "another.txt").write_text(made_text("another", 150))
+    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(made / "config"))
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(paths.root))
+    with open_instance(paths) as instance:
+        week = defs().resolve_job_def("weekly_audit").execute_in_process(instance=instance, raise_on_error=False)
+        [run] = instance.get_runs(dg.RunsFilter(run_ids=[week.run_id]))
+    assert week.success
+    assert "benchmarks built: own_files_64" in run.tags["corpus_audit/summary"]
+    found = query(paths.warehouse, "SELECT document_id FROM document_memorisation WHERE side = 'audited'").to_pylist()
+    assert any("another.txt" in row["document_id"] for row in found)
+
+
+def test_a_dry_run_makes_the_workspace_and_runs_no_model(folder: Path, check: Check) -> None:
+    shelf(folder, "books", 2)
+    result = check("books/0.txt", "books/1.txt", "--model", "tiny", "--dry-run", "--workspace", "my check")
+    assert result.exit_code == 0, result.stderr
+    assert (folder / "my check/config/benchmarks.yaml").exists()
+    assert not DataPaths(folder / "my check/data").report.exists()
+    assert result.stdout.splitlines()[-1].strip() == f"cd '{folder}/my check' && corpus-audit dev --weekly"
+    assert "To run: " in result.stdout
+    assert "time about" in result.stdout
+
+
+def test_a_side_takes_every_file_up_to_the_next_option(folder: Path, check: Check) -> None:
+    for name in ("books", "new", "old"):
+        shelf(folder, name, 2)
+    sides = ("--held-out", "new/0.txt", "new/1.txt", "--members", "old/0.txt", "old/1.txt")
+    given = said(check("books", *sides, "--model", "tiny", "--dry-run", "--json"))
+    assert {side["side"]: side["documents"] for side in given["sides"]} == {"audited": 2, "held_out": 2, "members": 2}
+
+
+def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path, check: Check) -> None:
+    rows = [{"text": made_text(f"{year}", 120), "day": f"{year}-01-01"} for year in (2019, 2025)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = said(check("rows.jsonl", "--date-column", "day", "--model", "tiny", "--dry-run", "--json"))
+    assert given["stronger"][0].startswith("1 of the audited documents are dated 2024-06-01 or later")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["nowhere"], "'nowhere' does not exist"),
+        (["--held-out", "books"], "Missing argument 'FILES...'"),
+        (["books", "--held-out"], "--held-out needs a file or a folder"),
+        (["books", "--members", "--dry-run"], "--members needs a file or a folder"),
+        (["books", "--exchangeable"], "name some"),
+        (["empty"], "no document can be read of the audited files"),
+        (["books", "--held-out", "books/0.txt"], "the same text is audited and held-out at once"),
+        (["books", "--workspace", "."], "did not make"),
+        (["rows.csv"], "say which column holds the text; the columns are: a, b"),
+        (["rows.csv", "--text-column", "tekst"], "tekst"),
+    ],
+)
+def test_what_cannot_be_checked_is_one_line_and_nothing_is_made(
+    folder: Path, check: Check, arguments: list[str], problem: str
+) -> None:
+    shelf(folder, "books", 2)
+    (folder / "empty").mkdir()
+    (folder / "rows.csv").write_text("a,b\none,two\nthree,four\n")
+    result = check(*arguments, "--model", "tiny")
+    assert result.exit_code == 2, result.output
+    assert problem in result.stderr.splitlines()[-1], result.stderr
+    assert not (folder / "corpus-audit-check").exists()
+
+
+def test_the_report_is_opened_only_where_somebody_can_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command.sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert not command.has_display()
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    assert command.has_display()
+    monkeypatch.setattr(command.sys, "platform", "darwin")
+    monkeypatch.delenv("WAYLAND_DISPLAY")
+    assert command.has_display()
+
+
+@pytest.mark.parametrize("weekly", [True, False])
+def test_dev_weekly_switches_the_schedule_on(folder: Path, monkeypatch: pytest.MonkeyPatch, weekly: bool) -> None:
+    monkeypatch.setenv(schedules.WEEKLY_IS_ON, "")
+    monkeypatch.setattr(os, "execv", lambda program, arguments: None)
+    result = CliRunner().invoke(main, ["dev", *(["--weekly"] if weekly else [])], catch_exceptions=False)
+    assert result.exit_code == 0
+    # What the processes that Dagster starts read then.
+    schedule = schedules.weekly_audit(defs().resolve_job_def)
+    assert (schedule.default_status is dg.DefaultScheduleStatus.RUNNING) == weekly
+    assert ("the weekly audit is on" in result.stderr) == weekly

@@ -1,0 +1,336 @@
+"""What a person sees: at a terminal, in a pipe, with --quiet, and with no command at all.
+
+What happens at a terminal is looked at on a real one (a pseudo-terminal of 80 columns), in a process of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from rich.console import Console, Group
+from rich.text import Text
+
+from audit_pipeline.cli import audited, main
+from audit_pipeline.cli.front import _EXIT_CODES
+from audit_pipeline.operate import console, progress
+from audit_pipeline.operate.console import (
+    answering,
+    end_step,
+    quietly,
+    say,
+    tell,
+    tell_progress,
+    tell_step,
+    telling_what_takes_long,
+)
+from audit_pipeline.operate.progress import terminal_bar
+from audit_pipeline.token_statistics.run import Progress
+
+README = Path(__file__).parents[2] / "README.md"
+HALF = Progress(texts_done=5, texts_total=10, tokens_done=1500, tokens_total=3000, seconds=3.0)
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A terminal of 80 columns in the place of both streams."""
+    shown = io.StringIO()
+    of_80 = Console(file=shown, force_terminal=True, width=80, emoji=False)
+    for module, name in ((progress, "TELL"), (console, "TELL"), (console, "OUT")):
+        monkeypatch.setattr(module, name, of_80)
+    return shown
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The time that steps are measured by; nothing is left under way after the test."""
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    yield now
+    end_step()
+
+
+def plain(shown: io.StringIO) -> str:
+    return Text.from_ansi(shown.getvalue()).plain
+
+
+def test_a_step_says_how_long_it_took_where_that_is_worth_saying(screen: io.StringIO, clock: list[float]) -> None:
+    tell_step("quick")
+    clock[0] += 1.9
+    tell_step("slow [bold]")
+    clock[0] += 61
+    tell_step("the last")
+    clock[0] += 1
+    say("Result")
+    # What was drawn and taken away again begins with the spinner.
+    lines = [line.strip() for line in plain(screen).splitlines() if line.strip() and line[0] in "• R"]
+    assert lines == ["• quick", "• slow [bold]", "61 s", "• the last", "Result"]
+
+
+def test_a_step_shows_how_far_it_is_in_one_line_of_the_terminal(screen: io.StringIO, clock: list[float]) -> None:
+    tell_step("training")
+    [step] = console._now
+    tell_progress("step 1 of 200")
+    assert step._line() == Text("", end=""), "not before two seconds"
+    clock[0] += 5
+    tell_progress("step 50 of 200\x1b[31m, " + "loss " * 40)
+    drawn = Console(file=io.StringIO(), force_terminal=True, width=80, emoji=False)
+    # As Live does it: what is printed by itself is joined to one text, and wrapped.
+    drawn.print(Group(step._line()))
+    [line] = Text.from_ansi(drawn.file.getvalue()).plain.splitlines()  # type: ignore[attr-defined]
+    assert len(line) <= 80
+    assert "5 s, step 50 of 200\\x1b[31m" in line
+
+
+def test_a_bar_takes_the_place_of_the_steps_line_and_gives_it_back(screen: io.StringIO, clock: list[float]) -> None:
+    tell_step("auditing")
+    [step] = console._now
+    assert step._live.is_started
+    with terminal_bar("model") as show:
+        assert step._live.is_started, "there is no bar yet"
+        show(HALF)
+        assert not step._live.is_started
+        clock[0] += 3
+        tell_progress("neighbours of 3 of 20 texts")
+        show(HALF)
+        tell_step("loading another model")
+        [step] = console._now
+        assert not step._live.is_started, "the bar is there"
+        show(HALF)
+    assert step._live.is_started
+    end_step()
+    assert not step._live.is_started
+    assert "  neighbours of 3 of 20 texts" in plain(screen)
+    assert "1500/3000 tokens" in plain(screen)
+
+
+def test_a_pipe_gets_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    tell_step("counting")
+    tell_progress("1 document")
+    for seconds in (2, 14, 1, 3):
+        clock[0] += seconds
+        tell_progress(f"at {clock[0]:.0f}")
+    tell_step("next")
+    end_step()
+    tell_progress("nobody is waiting")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == ["• counting", "  at 102", "  at 117", "• next"]
+
+
+def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], clock: list[float]
+) -> None:
+    with quietly(), answering(as_json=False):
+        tell_step("counting")
+        clock[0] += 20
+        tell_progress("half")
+        with telling_what_takes_long("looking at") as look:
+            clock[0] += 20
+            look("files")
+        with terminal_bar("model") as show:
+            show(HALF)
+        tell("1 row(s) skipped:")
+        say("Result")
+    assert not console.is_quiet()
+    assert capsys.readouterr() == ("Result\n", "1 row(s) skipped:\n")
+
+
+def test_quiet_draws_nothing_on_a_terminal(screen: io.StringIO, clock: list[float]) -> None:
+    with quietly():
+        tell_step("counting")
+        with terminal_bar("model") as show:
+            show(HALF)
+        end_step()
+    assert screen.getvalue() == ""
+
+
+def test_a_json_document_is_not_drawn_over(
+    screen: io.StringIO, clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(as_json=True):
+        tell_step("counting")
+        say("", count=1)
+        [step] = console._now
+    assert not step._live.is_started
+    assert capsys.readouterr().out == '{\n  "count": 1\n}\n'
+
+
+FINDING = {
+    "model": "m",
+    "n_members": 100,
+    "n_nonmembers": 100,
+    **{f"{metric}{end}": 1.0 for metric in ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr") for end in ("", "_low", "_high")},
+}
+FINDINGS = [
+    {**FINDING, "benchmark": "long_name_of_a_benchmark_128", "detector": detector, "parameters": parameters}
+    for detector, parameters in (
+        ("combined", {"of": "zlib,min_k,min_k_plus_plus,gap_k"}),
+        ("con_recall", {"gamma": 0.5, "shots": 7}),
+        ("loss", {}),
+    )
+] + [{**FINDING, "benchmark": "other", "detector": "lowercase", "parameters": {}, "tpr_at_5_fpr": None}]
+
+
+def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
+    fewer = {**FINDINGS[2], "detector": "dc_pdd", "n_members": 98}
+    audited._show_by_benchmark([*FINDINGS[:3], fewer, FINDINGS[3]])
+    shown = plain(screen)
+    assert max(map(len, shown.splitlines())) <= 80
+    lines = [line.rstrip() for line in shown.splitlines()]
+    assert "long_name_of_a_benchmark_128: 100 members, 100 non-members" in lines
+    assert "dc_pdd scored 98 + 100 of them" in lines
+    assert "other: 100 members, 100 non-members" in lines
+    [loss] = [line for line in lines if line.startswith("loss")]
+    assert loss.split() == ["loss", "1.000", "[1.000,", "1.000]", "100%", "[100,", "100]", "100%", "[100,", "100]"]
+    [lowercase] = [line for line in lines if line.startswith("lowercase")]
+    assert "not defined" in lowercase
+
+
+# The command itself.
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """The command without arguments, on a data folder; what it says."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{Path(sys.argv[0]).resolve().parent}")
+
+    def run(data: Path) -> str:
+        monkeypatch.setenv("CORPUS_AUDIT_DATA", str(data))
+        result = CliRunner().invoke(main, [])
+        assert result.exit_code == 0, result.output
+        # What DuckDB says of a damaged file is as long as its path.
+        assert not [line for line in result.stdout.splitlines() if len(line) > 80 and "cannot be read" not in line]
+        return result.stdout
+
+    return run
+
+
+def test_alone_it_says_what_to_do_first(alone: Callable[..., str], tmp_path: Path) -> None:
+    shown = alone(tmp_path / "data")
+    assert "There are no results yet in data" in shown
+    assert "corpus-audit demo" in shown
+    assert not (tmp_path / "data").exists(), "nothing is made"
+
+
+def test_alone_it_says_how_a_begun_audit_goes_on(alone: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "data" / "dagster_home").mkdir(parents=True)
+    shown = alone(tmp_path / "data")
+    assert "An audit was begun in data" in shown
+    assert shown.count("corpus-audit demo") == 1
+
+
+def test_alone_it_names_results_that_cannot_be_read(alone: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "audit.duckdb").write_bytes(b"damaged")
+    shown = alone(tmp_path / "data")
+    assert "cannot be read" in shown
+    assert "corpus-audit doctor --deep" in shown
+
+
+def commands(group: click.Group = main) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command)
+        else:
+            yield name, command
+
+
+def test_every_command_takes_quiet() -> None:
+    found = dict(commands())
+    assert len(found) > 20
+    assert [name for name, one in found.items() if not any("--quiet" in option.opts for option in one.params)] == []
+
+
+def test_help_lists_every_command_once_and_the_exit_codes() -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    for name in main.commands:
+        assert len(re.findall(rf"^  {name} ", shown, re.MULTILINE)) == 1
+    assert "..." not in shown.partition("Exit codes")[0].partition("Begin:")[2], "no description is cut short"
+    readme = README.read_text(encoding="utf-8")
+    for code, meaning in _EXIT_CODES:
+        assert f"  {code} " in shown
+        assert f"| {code} | {meaning} |" in readme
+
+
+def test_quiet_is_of_one_command_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path))
+    result = CliRunner().invoke(main, ["detectors", "loss", "--quiet"])
+    assert result.exit_code == 0
+    assert "loss" in result.stdout
+    assert not console.is_quiet()
+
+
+SCRIPT = """\
+import time
+from audit_pipeline.operate.console import end_step, say, tell, tell_progress, tell_step
+tell_step("building")
+tell_progress("part 3 of 4")
+time.sleep(2.5)
+tell("1 row(s) skipped", style="yellow")
+say("Result")
+"""
+
+
+def at_a_terminal(**environment: str) -> str:
+    """What SCRIPT writes to a terminal that both streams are."""
+    ours, theirs = pty.openpty()
+    around = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdout=theirs,
+        stderr=theirs,
+        env={**around, "TERM": "xterm-256color", "COLUMNS": "80", **environment},
+    )
+    os.close(theirs)
+    written, began = b"", time.monotonic()
+    while time.monotonic() - began < 60:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        written += part
+    os.close(ours)
+    assert process.wait(timeout=30) == 0, written
+    return written.decode()
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
+
+
+def test_a_real_terminal_shows_the_seconds_and_colours() -> None:
+    shown = at_a_terminal()
+    assert re.search(r"2 s, part 3 of 4", shown)
+    assert COLOUR.search(shown)
+    assert shown.rstrip().endswith("Result")
+
+
+def test_no_color_leaves_colours_out() -> None:
+    shown = at_a_terminal(NO_COLOR="1")
+    assert re.search(r"2 s, part 3 of 4", shown)
+    assert not COLOUR.search(shown)
+
+
+def test_a_terminal_that_cannot_move_its_cursor_is_a_pipe() -> None:
+    assert "\x1b[1A" not in at_a_terminal(TERM="dumb")
+
+
+def test_a_pipe_gets_no_code_at_all() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"}
+    )
+    assert (done.stdout, done.stderr) == ("Result\n", "• building\n1 row(s) skipped\n")

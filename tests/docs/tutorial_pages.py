@@ -1,0 +1,126 @@
+"""The tutorials as what they tell the reader to do: files to write, commands to type, what is shown then.
+
+What belongs here: reading a page's marks, doing what it says in a fresh folder, pictures of what came out. What does
+not: the pages (docs/tutorials). As a script, it runs tutorials and draws their pictures anew, which needs Chromium:
+`python tests/docs/tutorial_pages.py publisher`.
+
+A mark is a comment on the line before a fenced block or a picture:
+
+    <!-- run -->            its commands are typed, in the tutorial's folder
+    <!-- shows -->          so it was printed by the commands before; … stands for anything within a line
+    <!-- file: NAME -->     the file of that name is written
+    <!-- append: NAME -->   the same, at the end of a file that is there
+    <!-- picture: FILE -->  the picture is the first screen of that page
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "tutorials"
+NAMES = ("model-team", "publisher", "compliance", "researcher")
+
+_MARK = re.compile(
+    r"^<!-- (?P<what>run|shows|file|append|picture)(?:: (?P<name>\S+))? -->\n"
+    r"(?:```\w*\n(?P<block>.*?)^```$|!\[[^\]]*\]\((?P<picture>[^)]+)\))",
+    re.MULTILINE | re.DOTALL,
+)
+_MARKED = re.compile(r"^<!-- \w", re.MULTILINE)
+_WINDOW = "1000,1100"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One mark: what it is, the file that it names, the block or the picture below it."""
+
+    what: str
+    name: str
+    content: str
+
+
+def steps(page: str) -> list[Step]:
+    """What a page tells the reader to do, in order; raises ValueError for a mark that nothing follows."""
+    found = [Step(one["what"], one["name"] or "", one["block"] or one["picture"]) for one in _MARK.finditer(page)]
+    if len(found) != len(_MARKED.findall(page)):
+        raise ValueError("a mark stands on the line before a fenced block or a picture")
+    return found
+
+
+def missing_lines(told: str, printed: str) -> list[str]:
+    """The lines of ``told`` that ``printed`` does not hold in this order; blanks and … stand for anything."""
+    rest = [" ".join(line.split()) for line in printed.splitlines()]
+    missing = []
+    for line in filter(None, (" ".join(one.split()) for one in told.splitlines())):
+        pattern = re.compile(".*".join(map(re.escape, line.split("…"))))
+        place = next((place for place, one in enumerate(rest) if pattern.fullmatch(one)), None)
+        if place is None:
+            missing.append(line)
+        else:
+            rest = rest[place + 1 :]
+    return missing
+
+
+def do(page: str, folder: Path) -> None:
+    """Do what a page says in ``folder``; raises AssertionError where a command fails or shows something else."""
+    printed = ""
+    for step in steps(page):
+        if step.what == "run":
+            printed = _typed(step.content, folder)
+        elif step.what == "shows":
+            missing = missing_lines(step.content, printed)
+            assert not missing, f"not shown: {missing}\n{printed}"
+        elif step.what in ("file", "append"):
+            file = folder / step.name
+            before = file.read_text(encoding="utf-8") if step.what == "append" else ""
+            file.write_text(before + step.content, encoding="utf-8")
+
+
+def _typed(commands: str, folder: Path) -> str:
+    """What the commands print, on both outputs."""
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("CORPUS_AUDIT_")}
+    surroundings |= {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "OMP_NUM_THREADS": "1",
+        # Wide enough for every table; the commands fit theirs to the terminal.
+        "COLUMNS": "160",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=folder,
+        env=surroundings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{commands}\n{done.stdout}"
+    return done.stdout
+
+
+def draw(page: str, folder: Path) -> None:
+    """The pictures of a page, of what a run has left in ``folder``, into the folder of the pages."""
+    for step in steps(page):
+        if step.what == "picture":
+            where, picture = (folder / step.name).resolve().as_uri(), PAGES / step.content
+            options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={_WINDOW}"]
+            subprocess.run(["chromium", *options, f"--screenshot={picture}", where], check=True, capture_output=True)
+            with Image.open(picture) as drawn:
+                drawn.convert("RGB").quantize(64).save(picture, optimize=True)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or NAMES:
+        told = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as made:
+            do(told, Path(made))
+            draw(told, Path(made))

@@ -1,0 +1,40 @@
+"""Which licences let texts be handed on: those that say so to everybody, and no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit_pipeline.connectors.books import gutenberg
+from audit_pipeline.connectors.wikipedia import source as wikipedia
+from audit_pipeline.handing_on.licences import allows_handing_on, hub_names, unclear
+from audit_pipeline.sources import sotu
+
+
+@pytest.mark.parametrize(
+    "licence",
+    [
+        *("MIT", "BSD-3-Clause", "Apache-2.0", "CC0-1.0", "CC BY 4.0", "CC-BY-SA-4.0", "CC BY-SA 3.0", "ODC-BY"),
+        *("public domain", "CC BY-SA (text of Wikipedia)", "MIT; BSD-3-Clause", "Apache-2.0 AND MIT"),
+        *(sotu.LICENCE, wikipedia.LICENCE),
+    ],
+)
+def test_plainly_free(licence: str) -> None:
+    assert allows_handing_on(licence)
+
+
+@pytest.mark.parametrize(
+    "licence",
+    [
+        *("", "unknown", "not stated", "in copyright, for the greater part", "all rights reserved", "other"),
+        *("CC BY-NC 4.0", "CC-BY-NC-SA-4.0", "CC BY-ND 4.0", "MIT; unknown", "not MIT", "MIT for the code only"),
+        *("that of the texts in the Pile", gutenberg.LICENCE, gutenberg.COPYRIGHTED),
+    ],
+)
+def test_not_plainly_free(licence: str) -> None:
+    assert not allows_handing_on(licence)
+    assert unclear(["MIT", licence, licence]) == [licence]
+
+
+def test_what_the_hub_calls_them() -> None:
+    assert hub_names(["MIT", "BSD-3-Clause", "CC BY-SA 4.0", "MIT"]) == ["mit", "bsd-3-clause", "cc-by-sa-4.0"]
+    assert hub_names(["unknown", "CC BY-SA (text of Wikipedia)"]) == ["other"]

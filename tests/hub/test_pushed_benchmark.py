@@ -1,0 +1,91 @@
+"""An exported benchmark is sent to the hub by the real client, and built again from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hub_server import TOKEN, HubServer
+from made_workspace import Workspace, made_documents, make_workspace, temporal
+
+NAME = "maker/made"
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Two lengths of a family, built."""
+    workspace = make_workspace(tmp_path / "ours", monkeypatch)
+    workspace.write_benchmarks(made=temporal([12, 16], calibration_fraction=0.3))
+    workspace.fetch(*made_documents(6, 60))
+    workspace.build("made")
+    workspace.assess("made")
+    return workspace
+
+
+@pytest.fixture
+def pushed(built: Workspace, cli: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    def pushed(name: str = NAME, out: str = "out", **variables: str) -> Any:
+        own = {"CORPUS_AUDIT_DATA": str(built.paths.root), "CORPUS_AUDIT_CONFIG": str(built.config), **variables}
+        return cli("benchmarks", "--export", "made", "--out", str(tmp_path / out), "--push", name, "--json", **own)
+
+    return pushed
+
+
+def test_what_is_pushed_builds_the_same_benchmark(
+    hub: HubServer, built: Workspace, pushed: Callable[..., Any], told: Callable[..., Any], tmp_path: Path
+) -> None:
+    done = pushed(HF_TOKEN=TOKEN)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    digests = {row["benchmark"]: row["content_digest"] for row in answer["exported"]}
+    assert answer["address"] == f"{hub.url}/datasets/{NAME}"
+    (made,) = hub.asked("/api/repos/create", "POST")
+    assert json.loads(made.body)["visibility"] == "private"
+
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    entry = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
+    assert entry["made"]["hub"] == NAME
+    built.write_benchmarks(again=entry["made"])
+    own = {"CORPUS_AUDIT_CONFIG": str(built.config), "HF_TOKEN": TOKEN}
+    again = told("building.py", *(f"again_{words}" for words in (12, 16)), **own)
+    assert [one["content_digest"] for one in again] == [digests["made_12"], digests["made_16"]]
+
+
+def test_another_push_replaces_the_files_of_the_first(hub: HubServer, pushed: Callable[..., Any]) -> None:
+    before = {".gitattributes": b"", "README.md": b"", "croissant.json": b"{}", "data/old.parquet": b""}
+    there = hub.add("dataset", NAME, before)
+    done = pushed(HF_TOKEN=TOKEN)
+    assert done.returncode == 0, done.stderr
+    files = there.commits[there.refs["main"]]
+    assert sorted(files) == [
+        ".gitattributes",
+        "README.md",
+        "croissant.json",
+        *(f"data/made_{words}/{split}.parquet" for words in (12, 16) for split in ("calibration", "evaluation")),
+    ]
+    assert files["README.md"].startswith(b"---\npretty_name: ")
+
+
+def test_what_is_refused(hub: HubServer, pushed: Callable[..., Any], tmp_path: Path) -> None:
+    done = pushed()
+    assert done.returncode == 2
+    assert "no token for the hub: set HF_TOKEN" in done.stderr
+    assert not (tmp_path / "out").exists()
+    done = pushed("made", HF_TOKEN=TOKEN)
+    assert done.returncode == 2
+    assert "give it as owner/name" in done.stderr
+
+    hub.add("dataset", "maker/others", {"README.md": b"", "book_data.jsonl": b"{}"})
+    done = pushed("maker/others", HF_TOKEN=TOKEN)
+    assert done.returncode == 2
+    assert "maker/others on the hub holds book_data.jsonl, which no export wrote" in done.stderr
+    assert hub.asked("/commit/", "POST") == []
+
+    done = pushed(HF_TOKEN="hf_of_nobody")
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith(f"Error: the data set {NAME} ")
+    assert (tmp_path / "out" / "README.md").exists(), "what was written stays"

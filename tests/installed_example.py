@@ -1,0 +1,62 @@
+"""tests/brought_example as an installed package: its modules and a dist-info in a folder of the path."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+DETECTORS, SOURCES = "corpus_audit.detectors", "corpus_audit.sources"
+POINTS: Mapping[str, Mapping[str, str]] = {
+    DETECTORS: {"likely_tokens": "brought_example.detectors:LIKELY"},
+    SOURCES: {"gauges": "brought_example.sources:GAUGES"},
+}
+
+
+def install(site: Path, version: str = "1.0", points: Mapping[str, Mapping[str, str]] = POINTS) -> Path:
+    """Put the package of that version into the folder ``site``, with those entry points; returns the folder."""
+    site.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / "tests" / "brought_example", site / "brought_example", dirs_exist_ok=True)
+    for earlier in site.glob("brought_example-*.dist-info"):
+        shutil.rmtree(earlier)
+    info = site / f"brought_example-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: brought-example\nVersion: {version}\n", "utf-8")
+    (info / "entry_points.txt").write_text(
+        "\n".join(
+            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in own.items())
+            for group, own in points.items()
+        ),
+        "utf-8",
+    )
+    return site
+
+
+def run_with(site: Path | None, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A Python process that sees ``site``."""
+    path = os.pathsep.join(map(str, [*([site] if site is not None else []), ROOT]))
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    )
+
+
+def command_with(site: Path | None, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`corpus-audit` in a process that sees ``site``."""
+    return run_with(site, "-c", "from audit_pipeline.cli import main; main()", *arguments, **environment)
+
+
+def evaluated_with(site: Path | None, imports: str, expression: str) -> Any:
+    """What a Python expression comes to in such a process."""
+    done = run_with(site, "-c", f"import json\n{imports}\nprint(json.dumps({expression}))")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

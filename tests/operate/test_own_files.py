@@ -1,0 +1,114 @@
+"""A user's own files, looked at: what they are, what keeps them from being audited, and the entries they come to."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.errors import DataError
+from audit_pipeline.operate.own_files import Looked, OwnFiles, look
+from audit_pipeline.operate.own_workspace import bring_up
+
+GERMAN = "Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam, und niemand sagte ein Wort. "
+ENGLISH = "The lanterns were lit before the carriage came down the long hill, and nobody said a word about it. "
+CHINESE = "灯笼在马车下长山之前就被点亮了，没有人说一句话。"
+
+
+def shelf(folder: Path, **texts: str) -> Path:
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_what_the_files_are_in_numbers(tmp_path: Path) -> None:
+    books = shelf(tmp_path / "books", de=GERMAN * 10, en=ENGLISH * 20)
+    (books / "empty.txt").write_text(" ")
+    rows = [{"text": ENGLISH * 5 + str(number), "day": f"202{number}-03-04"} for number in range(3)]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    looked = look(OwnFiles((books,), (tmp_path / "new.jsonl",), date_column="day"))
+    audited, held_out = looked.sides["audited"], looked.sides["held_out"]
+    assert (audited.documents, audited.groups, audited.undated, audited.newest) == (2, 2, 2, None)
+    assert audited.words == len((GERMAN * 10 + ENGLISH * 20).split())
+    assert audited.languages == {"de": 1, "en": 1}
+    assert (held_out.documents, held_out.oldest, held_out.newest) == (3, date(2020, 3, 4), date(2022, 3, 4))
+    assert [part for part, _ in looked.unused] == ["empty.txt"]
+    assert looked.known_beforehand.held_out == 3
+    # 160 and 380 words, and 95 in each row: windows of 64 words.
+    assert looked.known_beforehand.windows == len((GERMAN * 10).split()) // 64 + len((ENGLISH * 20).split()) // 64 + 3
+
+
+def test_the_date_column_of_rows_says_which_documents_are_newer_than_the_model(tmp_path: Path) -> None:
+    rows = [{"text": f"{ENGLISH} {year}", "day": f"{year}-01-01"} for year in (2019, 2024, 2025)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    looked = look(OwnFiles((tmp_path / "rows.jsonl",), date_column="day"))
+    assert [looked.dated_from(date(year, 1, 1)) for year in (2019, 2020, 2025, 2026)] == [3, 2, 1, 0]
+
+
+def test_short_texts_have_shorter_windows_and_chinese_ones_chinese_words(tmp_path: Path) -> None:
+    assert look(OwnFiles((shelf(tmp_path / "short", a=ENGLISH * 2, b=ENGLISH * 2 + "more"),))).words == 32
+    chinese = look(OwnFiles((shelf(tmp_path / "zh", a=CHINESE * 30),)))
+    assert (chinese.unit, chinese.words) == ("jieba", 64)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "members", "said"),
+    [
+        ({"a": ENGLISH}, {}, "the same text is audited and held-out at once"),
+        ({"b": " "}, {}, "no document can be read of the held-out files"),
+        ({"b": GERMAN}, {"c": GERMAN}, "the same text is held-out and members at once"),
+        ({"b": GERMAN}, {"c": " "}, "no document can be read of the members files"),
+    ],
+)
+def test_sides_that_cannot_be_told_apart_are_refused(
+    tmp_path: Path, held_out: dict[str, str], members: dict[str, str], said: str
+) -> None:
+    own = OwnFiles(
+        (shelf(tmp_path / "books", a=ENGLISH),),
+        (shelf(tmp_path / "new", **held_out),),
+        (shelf(tmp_path / "old", **members),) if members else (),
+    )
+    with pytest.raises(DataError, match=said):
+        look(own)
+
+
+def test_a_group_on_two_sides_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": f"{ENGLISH} {name}", "book": "The Lamp"}))
+    with pytest.raises(DataError, match="the group 'The Lamp' is audited and held-out at once"):
+        look(OwnFiles((tmp_path / "one.jsonl",), (tmp_path / "two.jsonl",), group_column="book"))
+
+
+def test_nothing_to_read_names_the_first_reasons(tmp_path: Path) -> None:
+    folder = shelf(tmp_path / "books")
+    with pytest.raises(DataError, match="there is no file in it that can be read"):
+        look(OwnFiles((folder,)))
+    for number in range(5):
+        (folder / f"{number}.pdf").write_bytes(b"%PDF")
+    with pytest.raises(DataError, match=r"0\.pdf: damaged, or not a PDF .*\(and 2 more\)") as raised:
+        look(OwnFiles((folder,)))
+    assert "\n" not in str(raised.value)
+
+
+def both_sides(folder: Path, *, exchangeable: bool = False) -> Looked:
+    sides = {
+        side: (shelf(folder / side, a=f"{text} {side}"),) for side, text in zip("abc", (ENGLISH,) * 3, strict=True)
+    }
+    return look(OwnFiles(sides["a"], sides["b"], sides["c"], exchangeable=exchangeable))
+
+
+def test_where_both_sides_are_known_there_is_a_labelled_benchmark_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = both_sides(tmp_path, exchangeable=True)
+    bring_up(tmp_path / "made", looked, {"tiny": {"hub": "a/tiny"}})
+    built = load_benchmarks(tmp_path / "made" / "config")
+    assert list(built) == ["own_files_32", "own_files_known_32"]
+    assert list(looked.benchmarks) == ["own_files", "own_files_known"]
+    assert [built[name].design for name in built] == ["exchangeable", "temporal"], "members may differ by their date"
+    assert not any(spec.settings.on_request for spec in built.values()), "the weekly audit takes them"
+    assert [spec.settings.extraction for spec in built.values()] == [True, False]

@@ -1,0 +1,142 @@
+"""The workspace of own files: made once, gone on with, and never at the cost of what somebody else wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.config.whole import load_configuration
+from audit_pipeline.config.workspace import lay_out
+from audit_pipeline.errors import AuditError, ConfigError, ModelError
+from audit_pipeline.models.config import load_models
+from audit_pipeline.operate.own_files import Looked, OwnFiles, look
+from audit_pipeline.operate.own_workspace import bring_up, model_for
+from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.sources.local_files import LocalFilesSettings
+
+TINY: dict[str, dict[str, Any]] = {"tiny": {"hub": "owner/tiny"}}
+TEXT = "The lanterns were lit before the carriage came down the long hill, and nobody said a word about it. "
+
+
+def looked(folder: Path, *names: str, held_out: str | None = None) -> Looked:
+    for name in (*names, *([held_out] if held_out else [])):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "a.txt").write_text(f"{TEXT * 9}{name}")
+    return look(OwnFiles(tuple(folder / name for name in names), (folder / held_out,) if held_out else ()))
+
+
+def test_it_is_a_workspace_whose_whole_configuration_is_sound(tmp_path: Path) -> None:
+    made = bring_up(tmp_path / "made", looked(tmp_path, "books", held_out="new"), TINY)
+    assert made.is_new
+    config = load_configuration(tmp_path / "made" / "config")
+    assert config.problems == ()
+    assert list(config.models) == ["tiny"]
+    assert list(config.benchmarks) == ["own_files_64"]
+    section = config.sources.for_source("local_files")
+    assert isinstance(section, LocalFilesSettings)
+    assert section.sets == {"audited": (tmp_path / "books",), "held_out": (tmp_path / "new",)}
+    # What the keys mean stands in the files.
+    assert "held_out" in (tmp_path / "made/config/benchmarks.yaml").read_text().split("\nbenchmarks:")[0]
+
+
+def test_the_same_request_changes_nothing_and_keeps_edits(tmp_path: Path) -> None:
+    folder, files = tmp_path / "made", looked(tmp_path, "books")
+    bring_up(folder, files, TINY)
+    benchmarks = folder / "config/benchmarks.yaml"
+    benchmarks.write_text(benchmarks.read_text().replace("- 64", "- 128"))
+    made = bring_up(folder, files, TINY)
+    assert (made.is_new, made.written) == (False, ())
+    assert list(load_benchmarks(folder / "config")) == ["own_files_128"]
+
+
+def test_held_out_documents_and_models_are_added(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    bring_up(folder, looked(tmp_path, "books"), TINY)
+    made = bring_up(folder, looked(tmp_path, "books", held_out="new"), {"other": {"hub": "owner/other"}})
+    assert set(made.written) == {"benchmarks.yaml", "sources.yaml", "models.yaml"}
+    assert list(load_models(folder / "config")) == ["tiny", "other"]
+    assert load_benchmarks(folder / "config")["own_files_64"].design == "temporal"
+    assert bring_up(folder, looked(tmp_path, "books", held_out="new"), TINY).written == ()
+
+
+def test_what_was_edited_and_would_have_to_change_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    bring_up(folder, looked(tmp_path, "books"), TINY)
+    edited = folder / "config/benchmarks.yaml"
+    edited.write_text(edited.read_text() + "# mine\n")
+    before = {path.name: path.read_bytes() for path in (folder / "config").iterdir()}
+    with pytest.raises(ConfigError, match=r"benchmarks\.yaml was edited"):
+        bring_up(folder, looked(tmp_path, "books", held_out="new"), TINY)
+    assert {path.name: path.read_bytes() for path in (folder / "config").iterdir()} == before
+    with pytest.raises(ConfigError, match=r"benchmarks\.yaml was edited"):
+        bring_up(folder, looked(tmp_path, "books", held_out="new"), {"other": {"hub": "owner/other"}})
+
+
+def test_other_files_need_another_folder(tmp_path: Path) -> None:
+    bring_up(tmp_path / "made", looked(tmp_path, "books"), TINY)
+    with pytest.raises(ConfigError, match=r"workspace of other files \(.*books\).*--workspace"):
+        bring_up(tmp_path / "made", looked(tmp_path, "books", "more"), TINY)
+    assert load_source_settings(tmp_path / "made/config").problems == ()
+
+
+def test_a_workspace_that_check_did_not_make_is_left_alone(tmp_path: Path) -> None:
+    lay_out(tmp_path / "theirs")
+    with pytest.raises(ConfigError, match="did not make"):
+        bring_up(tmp_path / "theirs", looked(tmp_path, "books"), TINY)
+
+
+def configured(folder: Path, monkeypatch: pytest.MonkeyPatch, **models: dict[str, Any]) -> None:
+    lay_out(folder)
+    (folder / "config/models.yaml").write_text(yaml.safe_dump({"models": models}))
+    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(folder / "config"))
+
+
+def test_a_models_entry_is_taken_along_with_its_reference_model_and_whole_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries: dict[str, dict[str, Any]] = {
+        "big": {"path": "weights/big", "reference_model": "small", "start_token": "<s>"},
+        "small": {"hub": "owner/small", "revision": "main"},
+    }
+    configured(tmp_path / "here", monkeypatch, **entries)
+    entry, needed = model_for("big", tmp_path / "made")
+    assert entry.name == "big"
+    assert needed == {
+        "big": {**entries["big"], "path": str(tmp_path / "here/config/weights/big")},
+        "small": entries["small"],
+    }
+    bring_up(tmp_path / "made", looked(tmp_path, "books"), needed)
+    assert load_configuration(tmp_path / "made/config").problems == ()
+    # The workspace's own entry comes first from now on.
+    configured(tmp_path / "elsewhere", monkeypatch, big={"hub": "somebody/else"})
+    entry, needed = model_for("big", tmp_path / "made")
+    assert (entry.reference_model, needed) == ("small", {})
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ("taught", ConfigError, "was trained here"),
+        ("biig", ModelError, "did you mean big"),
+        ("./nowhere", ModelError, "does not exist"),
+    ],
+)
+def test_models_that_cannot_be_had_are_told_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, error: type[AuditError], said: str
+) -> None:
+    taught = {"control": {"name": "instrument_check", "role": "exposed"}}
+    configured(tmp_path / "here", monkeypatch, big={"hub": "owner/big"}, taught=taught)
+    with pytest.raises(error, match=said):
+        model_for(given, tmp_path / "made")
+
+
+def test_a_hub_id_and_a_folder_are_entries_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(tmp_path / "here", monkeypatch, big={"hub": "owner/big"})
+    (tmp_path / "weights").mkdir()
+    assert model_for("owner/other", tmp_path / "made")[1] == {"owner/other": {"hub": "owner/other"}}
+    path = str(tmp_path / "weights")
+    assert model_for(path, tmp_path / "made")[1] == {path: {"path": path}}

@@ -1,0 +1,239 @@
+"""The first screen of a report, for people who decide: four cases, its sentences, its words, and who can read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+from itertools import pairwise
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit_pipeline.report.brief import Judged, brief_of, overall_brief
+from audit_pipeline.report.glossary import IN_SENTENCES, Glossary, terms
+from audit_pipeline.report.known import Estimate, ShelfDocuments
+from audit_pipeline.report.words import SOUND, STATISTICAL, AnswerKind, ScoreOrigin
+
+from .four_cases import CASES, MODEL_TITLE, NOTES_TITLE, SHELF_TITLE, written_case
+from .made_findings import MODEL
+from .written import Page, Written
+
+FOUND = {
+    "sound_evidence_of_training",
+    "evidence_of_training",
+    "documents_stand_out",
+    "difference_to_look_at",
+    "difference_within_control",
+}
+SEPARABLE = "separable without a model"
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Written]:
+    return {case: Written(written_case(case, tmp_path_factory.mktemp(case))) for case in CASES}
+
+
+def first_screen(page: Page) -> str:
+    """What stands above the first section."""
+    text = said(page)
+    return text[text.index("Corpus Audit · contamination report") : text.index("All answers")]
+
+
+def said(page: Page) -> str:
+    """What a page says, links and names in the middle of a sentence not set apart."""
+    return re.sub(r" (?=[.,;:?!])", "", page.text)
+
+
+def test_nothing_found(cases: Mapping[str, Written]) -> None:
+    told = first_screen(cases["nothing_found"].pages[MODEL])
+    assert (
+        f"We asked whether {MODEL_TITLE} was trained on those texts of “{NOTES_TITLE}” that are from before 2022-01-01."
+    ) in told
+    assert "The answer: No difference found." in told
+    assert "How sure Sure of the number, not sure that the texts were not used." in told
+    assert "in 45 to 57 of 100 pairs; 50 is a coin toss" in told
+    assert "What would change it More texts make the range narrower" in told
+
+
+def test_the_texts_give_themselves_away(cases: Mapping[str, Written]) -> None:
+    told = first_screen(cases["separable"].pages[MODEL])
+    assert "The answer: No conclusion: the texts give themselves away." in told
+    assert "How sure Not sure at all, in either direction." in told
+    assert "picks the right one of two texts 93 times in 100" in told
+    assert "More texts of the same kind, or another detector, change nothing." in told
+
+
+def test_books_stand_out(cases: Mapping[str, Written]) -> None:
+    page = cases["books_stand_out"].pages[MODEL]
+    told = first_screen(page)
+    assert f"We asked whether {MODEL_TITLE} was trained on the 20 documents of “{SHELF_TITLE}”." in told
+    assert "The answer: 4 of 20 documents stand out: worth a closer look." in told
+    assert "How sure Not sure. Of the documents that stand out, about 5% are expected to do so by accident" in told
+    assert "chosen at random from the same shelf, would make it evidence or take it away" in told
+    assert squares(page.html) == [(4, 20)]
+
+
+def test_passages_are_reproduced(cases: Mapping[str, Written]) -> None:
+    page = cases["passages_reproduced"].pages[MODEL]
+    told = first_screen(page)
+    headline = (
+        "The model was found to give passages of 5 of 20 documents word for word, and of 0 of 15 that are held out."
+    )
+    assert f"The answer: {headline} 4 of 20 documents stand out" in told
+    assert "is seen directly, and anybody can repeat it" in told
+    assert "It does so with none of 15 documents that it cannot have read." in told
+    overall, alone = [(5, 20), (0, 15), (4, 20)], [(5, 20), (0, 15)]
+    assert squares(page.html) == [*overall, *alone, (4, 20)]
+
+
+def squares(html: str) -> list[tuple[int, int]]:
+    """Of every row of documents in the pictures how many squares are filled, and how many there are."""
+    rows = re.findall(r'<span class="units">(.*?)</span>', html, re.DOTALL)
+    return [(row.count('class="hit"'), row.count("<i")) for row in rows]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_titles_stand_in_front_and_keys_behind(case: str, cases: Mapping[str, Written]) -> None:
+    found = cases[case]
+    (answer,) = found.reports[MODEL].answers
+    assert (answer.model_title, answer.model) == (MODEL_TITLE, MODEL)
+    sentences = (answer.question, answer.headline, answer.explanation, answer.how_sure, answer.what_would_change)
+    assert not [one for one in sentences if answer.model in one or f" {answer.benchmark} on" in one]
+    for page in found.pages.values():
+        assert f"In commands: model {answer.model}, benchmark {answer.benchmark}." in said(page)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everybody_can_read_it(case: str, cases: Mapping[str, Written]) -> None:
+    for page in cases[case].pages.values():
+        levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels)), "no level is left out"
+        pictures = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
+        assert pictures
+        assert all(one.get("aria-label") for one in pictures)
+        ids = page.having("id")
+        assert len(ids) == len(set(ids))
+        assert {link[1:] for link in page.having("href") if link.startswith("#")} <= set(ids)
+
+
+def test_terms_are_explained_where_they_stand_and_at_the_end(cases: Mapping[str, Written]) -> None:
+    page = cases["nothing_found"].pages[MODEL]
+    explained = {a["title"]: a["href"] for tag, a in page.tags if tag == "a" and a.get("class") == "term"}
+    assert explained[terms()["AUROC"].meaning] == "#word-auroc"
+    listed = [attributes["id"] for tag, attributes in page.tags if tag == "dt" and attributes.get("id")]
+    assert sorted(listed) == sorted(str(href)[1:] for href in explained.values()), "those that were used, once each"
+    assert f"AUROC {terms()['AUROC'].meaning}" in page.text
+
+
+def test_every_word_of_sentences_is_in_the_glossary() -> None:
+    assert [name for name in IN_SENTENCES if name not in terms()] == []
+    assert terms()["non-member"] is terms()["member"]
+    assert not [term.meaning for term in terms().values() if re.search(r"\*\*|`|\]\(", term.meaning)]
+
+
+def test_a_sentence_stays_what_it_is_but_for_links() -> None:
+    glossary = Glossary()
+    told = glossary.explained("Canaries & <b>non-members</b>: members, and a Member again; remembering")
+    assert re.sub(r"</?a[^>]*>", "", told) == (
+        "Canaries &amp; &lt;b&gt;non-members&lt;/b&gt;: members, and a Member again; remembering"
+    )
+    assert re.findall(r">([^<]+)</a>", told) == ["Canaries", "non-members", "members"]
+    assert [term.name for term in glossary.used] == sorted(
+        {terms()[name].name for name in ("canary", "member")}, key=str.lower
+    )
+
+
+estimates = (
+    st.builds(lambda low, value, high: Estimate(value, low, high), *(st.floats(0, 1) for _ in range(3))) | st.none()
+)
+shelves = st.builds(
+    ShelfDocuments,
+    tested=st.integers(1, 500),
+    standing_out=st.integers(0, 20),
+    detectors=st.integers(1, 4),
+    tests=st.integers(1, 2000),
+    can_stand_out=st.integers(1, 2000),
+    direction=st.sampled_from(["training", "opposite", "none", None]),
+    calibration_groups=st.integers(1, 500),
+    smallest_q=st.floats(0.001, 1),
+)
+judged = st.builds(
+    Judged,
+    outcome=st.sampled_from(get_args(AnswerKind)),
+    sides=st.sampled_from(["labelled", "audited against held-out", "none"]),
+    design=st.sampled_from(["temporal", "exchangeable", "randomised", "selected", "unlabelled", None]),
+    claim_level=st.sampled_from(["screening only", STATISTICAL, SOUND, None]),
+    split_verdict=st.sampled_from([SEPARABLE, "mild shift", "undetermined", None]),
+    auroc=estimates,
+    blind=estimates,
+    documents=shelves | st.none(),
+    warning=st.sampled_from([None, "only 3 + 3 texts"]),
+    origin=st.builds(ScoreOrigin, st.booleans(), st.sampled_from([None, "whoever ran this"])),
+)
+
+
+@given(judged)
+def test_nothing_is_surer_than_its_claim_level(answer: Judged) -> None:
+    brief = brief_of("M", "B", answer)
+    assert brief.question.startswith("We asked whether M was trained on ")
+    for words in (brief.question, brief.how_sure, brief.what_would_change):
+        assert words.endswith("."), words
+        assert "  " not in words
+        assert "prove" not in words
+    if answer.outcome not in FOUND:
+        return
+    sure = brief.how_sure.startswith("Sure")
+    fairly = brief.how_sure.startswith("Fairly sure")
+    if answer.outcome == "documents_stand_out":
+        assert sure is (answer.claim_level == SOUND)
+        assert fairly is (answer.claim_level == STATISTICAL)
+    else:
+        assert sure is (answer.outcome == "sound_evidence_of_training")
+        assert fairly is (answer.outcome == "evidence_of_training")
+    if sure and answer.origin.stated_by:
+        assert "whoever ran this" in brief.how_sure
+
+
+def test_all_answers_together() -> None:
+    screening = {"outcome": "separable", "claim_level": "screening only"}
+    sound = {"outcome": "no_difference", "claim_level": SOUND}
+    told = overall_brief(["M"], ["A", "B"], [screening, sound], 0)
+    assert told.question == "We asked whether M was trained on texts of 2 benchmarks."
+    assert (
+        told.how_sure == "Of 2 answers from scores, 1 of a comparison that chance decided can be more than a screening."
+    )
+    assert told.what_would_change.startswith(
+        "Where the texts give themselves away (1), only other texts change the answer"
+    )
+    told = overall_brief(["M", "N"], ["A"], [screening, screening], 0)
+    assert told.question == "We asked whether 2 models were trained on texts of “A”."
+    assert told.how_sure.startswith("No answer from scores is more than a screening")
+    assert overall_brief(["M"], ["A"], [], 1).how_sure.startswith("That the model gives passages word for word is seen")
+
+
+def luminance(colour: str) -> float:
+    """As WCAG 2 defines it."""
+    full = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = (int(full[place : place + 2], 16) / 255 for place in (0, 2, 4))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_every_colour_of_words_has_enough_contrast() -> None:
+    css = resources.files("audit_pipeline.report").joinpath("templates", "style.css.j2").read_text()
+    schemes = [
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6});", block)) for block in re.findall(r":root \{(.*?)\}", css, re.S)
+    ]
+    assert len(schemes) == 3, "by day, by night, on paper"
+    for scheme in schemes:
+        for words, behind in (
+            *((name, "page") for name in ("ink", "quiet", "accent", "fault")),
+            *(("ink", "panel"), ("accent", "wash"), ("fault", "fault-wash"), ("ink", "heat-4")),
+        ):
+            light, dark = sorted((luminance(scheme[words]), luminance(scheme[behind])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (words, behind, scheme)

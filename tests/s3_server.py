@@ -1,0 +1,46 @@
+"""A real S3 server, moto's, in this process: it can be made to answer otherwise, or to do something, at any request."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+
+class _Silent(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Requests are not told."""
+
+
+class S3Server:
+    """moto's server; ``before`` is asked ahead of every request and may answer in its place, ``after`` is told of
+    each that was done and not yet answered."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+        self.before: Callable[[str, str], int | None] = lambda method, path: None
+        self.after: Callable[[str, str], None] = lambda method, path: None
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Silent)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        self.requests.append((method, path))
+        status = self.before(method, path)
+        if status is not None:
+            start_response(f"{status} Made for a test", [("Content-Length", "0")])
+            return [b""]
+        done = list(self._app(environ, start_response))
+        self.after(method, path)
+        return done
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

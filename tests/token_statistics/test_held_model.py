@@ -1,0 +1,126 @@
+"""The one model in memory: given again as long as it is wanted, freed before another one takes its place."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tiny_models import tokenized
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import Backend
+from audit_pipeline.token_statistics.held import HeldModel
+
+
+class Weights:
+    """What takes the memory."""
+
+
+class Loader:
+    """Counts what it makes ready, and sees whether what it made before is still there."""
+
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+        self.earlier_in_memory: list[bool] = []
+        self._latest: weakref.ref[Weights] | None = None
+
+    def __call__(self, model: TokenizedModel) -> Backend:
+        gc.collect()
+        self.earlier_in_memory.append(self._latest is not None and self._latest() is not None)
+        self.loaded.append(model.entry.name)
+        weights = Weights()
+        # A cycle, as modules of a model have: only the collector frees it.
+        weights.itself = weights  # type: ignore[attr-defined]
+        self._latest = weakref.ref(weights)
+        return cast(Backend, weights)
+
+    @property
+    def holds(self) -> bool:
+        return self._latest is not None and self._latest() is not None
+
+
+@pytest.fixture
+def model(tiny_folder: Callable[..., Path], tmp_path: Path) -> TokenizedModel:
+    return tokenized(tiny_folder("llama"), tmp_path / "data")
+
+
+def with_entry(model: TokenizedModel, **changes: Any) -> TokenizedModel:
+    """The same weights under another entry."""
+    entry = model.entry.model_copy(update=changes)
+    return replace(model, located=replace(model.located, entry=entry))
+
+
+def test_the_same_model_is_loaded_once(model: TokenizedModel) -> None:
+    held, load = HeldModel(), Loader()
+    first = held.ready(model, load)
+    assert held.ready(with_entry(model, name="the same under another name"), load) is first
+    assert load.loaded == [model.entry.name]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tensor_parallel": 3},
+        {"devices": "auto"},
+        {"endpoint": Endpoint(url="http://127.0.0.1:1/v1", model="m", dialect="vllm", concurrency=2)},
+    ],
+    ids=["tensor_parallel", "devices", "endpoint"],
+)
+def test_the_same_weights_divided_or_asked_otherwise_are_another_model(
+    model: TokenizedModel, changes: dict[str, Any]
+) -> None:
+    held, load = HeldModel(), Loader()
+    other = with_entry(model, **changes)
+    assert other.identity == model.identity
+    assert held.ready(model, load) is not held.ready(other, load)
+    assert load.loaded == [model.entry.name] * 2
+
+
+def test_another_start_token_is_another_model(model: TokenizedModel) -> None:
+    held, load = HeldModel(), Loader()
+    held.ready(model, load)
+    held.ready(replace(model, start_token_id=7), load)
+    assert len(load.loaded) == 2
+
+
+def test_the_earlier_one_is_gone_before_the_next_is_loaded(
+    model: TokenizedModel, tiny_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    held, load = HeldModel(), Loader()
+    other = tokenized(tiny_folder("opt"), tmp_path / "data")
+    for one in (model, other, model):
+        held.ready(one, load)
+    assert load.loaded == [model.entry.name, other.entry.name, model.entry.name]
+    assert load.earlier_in_memory == [False, False, False]
+
+
+def test_what_cannot_be_loaded_leaves_none_held(model: TokenizedModel) -> None:
+    held, load = HeldModel(), Loader()
+    held.ready(model, load)
+
+    def fails(wanted: TokenizedModel) -> Backend:
+        raise ModelError(f"no room for {wanted.entry.name}")
+
+    with pytest.raises(ModelError, match="no room"):
+        held.ready(with_entry(model, tensor_parallel=2), fails)
+    gc.collect()
+    assert not load.holds
+    held.ready(model, load)
+    assert len(load.loaded) == 2, "the one before was freed for it"
+
+
+def test_freeing_gives_the_memory_back_and_can_be_repeated(model: TokenizedModel) -> None:
+    held, load = HeldModel(), Loader()
+    held.free()
+    held.ready(model, load)
+    assert load.holds
+    held.free()
+    held.free()
+    assert not load.holds

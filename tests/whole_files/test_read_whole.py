@@ -1,0 +1,153 @@
+"""Files that are one document, of every kind: what is read of them, and what is said where nothing can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_epubs import epub, packed, page
+from made_whole_files import docx, paragraph, pdf, scan
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.whole_files.document import NoTextError, WholeDocument
+from audit_pipeline.whole_files.pdf import joined, without_running_heads
+from audit_pipeline.whole_files.read import WHOLE_FILES, is_whole_file, read_whole
+
+FULL = "The lamps were lit before the carriage came down the long hill to"
+NEXT = "the town below, and nobody who stood there in the cold said a word"
+
+
+def read(folder: Path, name: str, content: bytes) -> WholeDocument:
+    file = folder / name
+    file.write_bytes(content)
+    return read_whole(file)
+
+
+def test_each_suffix_in_any_case_is_known() -> None:
+    assert all(is_whole_file(Path(f"a{one.upper()}")) for one in WHOLE_FILES)
+    assert not any(is_whole_file(Path(one)) for one in ("a.jsonl", "a.doc", "pdf", "a.txt.gz"))
+
+
+def test_text_is_read_as_it_stands(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.md", b"\xef\xbb\xbf# One\r\n\r\n*two*\n") == WholeDocument("# One\n\n*two*\n")
+
+
+def test_a_page_is_read_without_what_stands_around_it(tmp_path: Path) -> None:
+    whole = read(
+        tmp_path,
+        "a.html",
+        b"<html><head><title> The\n lamp </title><style>p {}</style></head><body><nav>Home</nav><div>Menu</div>"
+        b"<main><h1>One</h1><p>Two &amp;\n three.</p><script>no()</script></main><p>Imprint</p></body></html>",
+    )
+    assert whole == WholeDocument("One\n\nTwo & three.", "The lamp")
+
+
+def test_a_page_without_a_main_element_is_its_body_in_the_encoding_that_it_declares(tmp_path: Path) -> None:
+    page = '<meta charset="windows-1252"><body><p>Caf\u00e9 \u201cLampe\u201d</p><p>Zwei</p></body>'
+    assert read(tmp_path, "a.htm", page.encode("windows-1252")).text == "Café “Lampe”\n\nZwei"
+
+
+def test_a_book_is_read_without_its_front_matter(tmp_path: Path) -> None:
+    running = f"<p>{'The lamps were lit again. ' * 30}</p>"
+    whole = read(
+        tmp_path, "a.epub", epub({"copyright.xhtml": page("<p>All rights reserved.</p>"), "one.xhtml": page(running)})
+    )
+    assert whole.title == "The Lamp"
+    assert whole.text == ("The lamps were lit again. " * 30).strip()
+
+
+def test_a_book_that_looks_like_nothing_but_front_matter_is_read_whole(tmp_path: Path) -> None:
+    whole = read(tmp_path, "a.epub", epub({"copyright.xhtml": page("<p>All rights reserved.</p>")}))
+    assert whole.text == "All rights reserved."
+
+
+def test_lines_of_a_pdf_are_paragraphs_again(tmp_path: Path) -> None:
+    body = [FULL, NEXT, "and all of them waited.", FULL, "the exam-", "ple of the others."]
+    pages = [[f"A Book of Lamps {number}", *body, str(number)] for number in range(1, 6)]
+    first = f"{FULL} {NEXT} and all of them waited."
+    assert read(tmp_path, "a.pdf", pdf(pages)).text == "\n\n".join(
+        [first, f"{FULL} the example of the others."] * len(pages)
+    )
+
+
+def test_a_pdf_that_only_its_owner_may_change_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.pdf", pdf([[FULL]], owner="secret")).text == FULL
+
+
+def test_pages_of_a_pdf_without_text_are_told(tmp_path: Path) -> None:
+    whole = read(tmp_path, "a.pdf", pdf([[FULL], []]))
+    assert (whole.text, whole.problems) == (FULL, (("1 of 2 pages", "no text on them, only pictures or nothing"),))
+
+
+def test_word_keeps_what_was_inserted_and_drops_what_was_deleted(tmp_path: Path) -> None:
+    body = (
+        paragraph("One &amp; two.")
+        + "<w:sdt><w:sdtContent>"
+        + paragraph("In a content control.")
+        + "</w:sdtContent></w:sdt>"
+        + "<w:p><w:r><w:t>Kept </w:t></w:r><w:ins><w:r><w:t>put in</w:t></w:r></w:ins>"
+        + "<w:del><w:r><w:delText>taken out</w:delText></w:r></w:del></w:p>"
+        + "<w:tbl><w:tr><w:tc>"
+        + paragraph("cell")
+        + "</w:tc></w:tr></w:tbl>"
+    )
+    assert read(tmp_path, "a.docx", docx(body)).text == "One & two.\n\nIn a content control.\n\nKept put in\n\ncell"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("locked.pdf", pdf([[FULL]], owner="a", user="b"), "locked with a password"),
+        ("scan.pdf", scan(), r"its 1 page\(s\) hold no text"),
+        ("locked.docx", bytes.fromhex("D0CF11E0A1B11AE1") + b"x" * 600, "locked with a password"),
+        ("pictures.epub", epub({"one.xhtml": page("<img src='a.png'/>")}), "no text in it"),
+    ],
+)
+def test_a_whole_file_without_text_says_why(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    with pytest.raises(NoTextError, match=said):
+        read(tmp_path, name, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("latin.txt", b"caf\xe9", "invalid UTF-8 at byte 3"),
+        ("empty.pdf", b"", "damaged, or not a PDF"),
+        ("cut.pdf", pdf([[FULL]])[:300], "damaged, or not a PDF"),
+        ("text.docx", b"some text", "damaged, or not a Word file"),
+        ("cut.docx", docx(paragraph(FULL))[:-40], "damaged, or not a Word file"),
+        ("other.docx", packed({"a": "b"}), "not a Word file"),
+        ("broken.docx", docx("<w:p><w:r>"), "damaged, or not a Word file"),
+        ("bomb.docx", docx("", **{"word/styles.xml": "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"}), "a document type"),
+        ("deep.docx", docx("<w:p>" * 20_000 + "</w:p>" * 20_000), "damaged"),
+        ("text.epub", b"some text", "not a zip file"),
+        ("tags.html", b"<p>" * 1_000_001, "tags"),
+    ],
+)
+def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    with pytest.raises(DataError, match=said) as raised:
+        read(tmp_path, name, content)
+    assert str(tmp_path / name) in str(raised.value)
+    assert not isinstance(raised.value, NoTextError)
+
+
+def test_a_file_that_is_gone_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.pdf: cannot be read"):
+        read_whole(tmp_path / "gone.pdf")
+
+
+def test_few_pages_keep_their_heads_and_lose_their_numbers() -> None:
+    pages = [["Lamps", "One.", "1"], ["Lamps", "Two.", "- 2 -"], ["Lamps", "Three.", "iii"]]
+    assert without_running_heads(pages) == [["Lamps", "One."], ["Lamps", "Two."], ["Lamps", "Three."]]
+
+
+WORDS = st.lists(st.text("abcdefg", min_size=1, max_size=9), min_size=1, max_size=12).map(" ".join)
+
+
+@given(st.lists(st.lists(WORDS, max_size=6), max_size=6))
+def test_joining_lines_loses_and_changes_no_word(pages: list[list[str]]) -> None:
+    """Whatever becomes a paragraph."""
+    words = [word for lines in pages for line in lines for word in line.split()]
+    assert joined(pages).split() == words
