@@ -122,6 +122,13 @@ class Looked:
         )
 
     @property
+    def title(self) -> str:
+        """What a report calls the files: the names of the first that were given, and how many more there are."""
+        names = [path.name for path in self.own.sides[AUDITED]]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"Your files: {', '.join(names[:_NAMED])}{more}"
+
+    @property
     def benchmarks(self) -> dict[str, dict[str, Any]]:
         """The entries of config/benchmarks.yaml: the files; where both sides are known, these against each other."""
         known = {side: {"collections": [side]} for side in (HELD_OUT, MEMBERS) if side in self.sides}
@@ -140,6 +147,7 @@ class Looked:
         design = {} if self.design == "unlabelled" else {"design": self.design}
         entries = {
             FAMILY: {
+                "title": self.title,
                 "description": "Your own files, as corpus-audit check was given them.",
                 **shelf,
                 **design,
@@ -148,6 +156,7 @@ class Looked:
         }
         if len(known) == 2:
             entries[FAMILY_OF_KNOWN] = {
+                "title": f"{self.title} (known beforehand)",
                 "description": "Of your own files those that the model is known to have read, against those that it "
                 "cannot have read: what the detectors are worth on such texts.",
                 **shelf,

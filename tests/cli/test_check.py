@@ -86,7 +86,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert "nothing to be compared with" in " ".join(first["conclusions"])
     assert first["work"]["tokens"] > first["work"]["tokens_of_search"] > 0
     assert Path(first["report"]) == paths.report
-    assert "own_files_64" in paths.report.read_text(encoding="utf-8")
+    assert "Your files: books" in paths.report.read_text(encoding="utf-8")
     assert query(paths.warehouse, "FROM document_memorisation").num_rows == 3
     assert "CORPUS_AUDIT_DATA" not in os.environ
 

@@ -112,3 +112,10 @@ def test_where_both_sides_are_known_there_is_a_labelled_benchmark_of_them(
     assert [built[name].design for name in built] == ["exchangeable", "temporal"], "members may differ by their date"
     assert not any(spec.settings.on_request for spec in built.values()), "the weekly audit takes them"
     assert [spec.settings.extraction for spec in built.values()] == [True, False]
+    assert [spec.title for spec in built.values()] == ["Your files: a", "Your files: a (known beforehand)"]
+
+
+def test_the_title_names_the_first_files_and_counts_the_others(tmp_path: Path) -> None:
+    folder = shelf(tmp_path / "books", a=ENGLISH, b=ENGLISH * 2, c=ENGLISH * 3, d=ENGLISH * 4, e=ENGLISH * 5)
+    looked = look(OwnFiles(tuple(sorted(folder.iterdir()))))
+    assert looked.title == "Your files: a.txt, b.txt, c.txt and 2 more"

@@ -145,6 +145,7 @@ class Drive:
     def look_at_graph(self) -> None:
         """The groups by themselves, in the order of the flow, and then with every asset in them."""
         self.page.open("/asset-groups", *GROUPS)
+        self.page.until(lambda: "fetching statuses" not in self.page.text, "the state of every group")
         self.picture("ui_groups")
         # What lies outside of the window is not drawn.
         self.page.as_large_as(*GRAPH_SIZE)
@@ -311,15 +312,22 @@ class Drive:
 
     def wait_until_published(self, pairs: int) -> None:
         """Wait until so many pairs are evaluated, no run is left, and warehouse and report are newer than they."""
-        self.page.until(
-            lambda: (
-                self.require_no_failed_run()
-                and self.instance.partitions("evaluations") == (pairs, pairs)
-                and not self.instance.unfinished()
-                and self._is_published()
-            ),
-            f"{pairs} pairs evaluated and published",
-            AUDIT_SECONDS,
+        try:
+            self.page.until(lambda: self._has_published(pairs), f"{pairs} pairs evaluated and published", AUDIT_SECONDS)
+        except NotSeenError as error:
+            left = ", ".join(f"{run.id[:8]} of {run.job}: {run.status}" for run in self.instance.unfinished())
+            evaluated, all_pairs = self.instance.partitions("evaluations")
+            raise NotSeenError(
+                f"{error}: {evaluated} of {all_pairs} pairs are evaluated, {'' if self._is_published() else 'not '}"
+                f"published since; unfinished runs: {left or 'none'}"
+            ) from error
+
+    def _has_published(self, pairs: int) -> bool:
+        return (
+            self.require_no_failed_run()
+            and self.instance.partitions("evaluations") == (pairs, pairs)
+            and not self.instance.unfinished()
+            and self._is_published()
         )
 
     def require_no_failed_run(self) -> bool:
@@ -334,7 +342,7 @@ class Drive:
         published = [data / "audit.duckdb", data / "reports" / "contamination_report.html"]
         if not all(file.exists() for file in published):
             return False
-        evaluated = max(file.stat().st_mtime for file in (data / "evaluations").rglob("*.parquet"))
+        evaluated = max((file.stat().st_mtime for file in (data / "evaluations").rglob("*.parquet")), default=0.0)
         warehouse, report = (file.stat().st_mtime for file in published)
         return bool(evaluated < warehouse < report)
 
