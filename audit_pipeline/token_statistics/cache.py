@@ -396,7 +396,11 @@ def _piles(parts: Iterable[Path]) -> list[list[Path]]:
     piles: list[list[Path]] = []
     height = _SMALL_PART_BYTES
     for path in parts:
-        size = path.stat().st_size
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            # Merged, or set aside, by another process since it was listed.
+            continue
         if size >= _SMALL_PART_BYTES:
             if digest_in_name(path) is None:
                 piles.insert(0, [path])

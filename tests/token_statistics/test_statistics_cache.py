@@ -348,6 +348,17 @@ assert not cache.unreadable
 """
 
 
+def test_a_part_that_another_process_merges_before_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parts(tmp_path, [["a"], ["bb"]])
+    gone = tmp_path / f"part-1-{'0' * 32}.parquet"
+    monkeypatch.setattr(cache_module, "parts_of", lambda folder: [gone, *parts(folder)])
+    open_cache(tmp_path).compact()
+    assert len(parts(tmp_path)) == 1
+    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0]}
+
+
 def test_two_writers_and_a_reader_at_once(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), *map(str, span)], cwd=ROOT)
