@@ -6,13 +6,16 @@ import gc
 import io
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import hypothesis
+import numpy.typing as npt
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from dagster._core.execution import compute_logs
 from loopback_index import FakeIndex
 from matplotlib.figure import Figure
@@ -20,11 +23,15 @@ from PIL import Image
 from tiny_models import forward_of, save_model, single_threaded, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.metrics.intervals import GroupBootstrap
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.report import pair_plots, pictures
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent
+FEW = 50
+"""Resamples, where intervals are not what is tested."""
 
 # No time-out per example: how long one takes says more of what else the machine does.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -59,6 +66,23 @@ def logs_in_files_alone() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compute_logs, "tail_to_stream", lambda path, stream: nullcontext((None, None)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_are_read_once() -> Iterator[None]:
+    """Every Dagster instance that is opened reads all scripts that migrate Dagster's databases: they do not change."""
+    known: dict[str | None, ScriptDirectory] = {}
+    read = ScriptDirectory.from_config
+
+    def read_once(config: Config) -> ScriptDirectory:
+        location = config.get_main_option("script_location")
+        if location not in known:
+            known[location] = read(config)
+        return known[location]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", read_once)
         yield
 
 
@@ -101,8 +125,9 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures without anything in them: drawing is half of a tiny audit's time, and has tests of its own."""
+def quick_audits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audits with empty pictures and few resamples: in a tiny one they take most of the time, and both have tests of
+    their own."""
 
     def save(figure: Figure, file: io.BytesIO | io.StringIO, *, format: str, **how: object) -> None:
         if isinstance(file, io.StringIO):
@@ -110,7 +135,17 @@ def quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             Image.new("RGB", (1, 1)).save(file, format=format)
 
+    def draw_groups(
+        drawn: GroupBootstrap, groups: Sequence[str], labels: npt.ArrayLike, *, resamples: int = FEW, seed: int = 0
+    ) -> None:
+        made(drawn, groups, labels, resamples=min(resamples, FEW), seed=seed)
+
+    made = GroupBootstrap.__init__
+    monkeypatch.setattr(GroupBootstrap, "__init__", draw_groups)
     monkeypatch.setattr(Figure, "savefig", save)
+    for module in (pictures, pair_plots):
+        for name in {"score_histograms", "roc_curves", "roc_low_corner", "auroc_forest"} & vars(module).keys():
+            monkeypatch.setattr(module, name, lambda *drawn, **how: Figure())
 
 
 @pytest.fixture(scope="session")

@@ -283,7 +283,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         assert sorted(row["partition"] for row in lineage(built, table)) == sorted(PAIRS)
 
 
-@pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.usefixtures("quick_audits")
 def test_a_range_run_with_the_tags_of_its_first_partition_covers_the_range(built: Workspace, run: Runner) -> None:
     # So the daemon tags the runs of a backfill from the page of a job.
     job = run.definitions.resolve_job_def("audit_pairs")
@@ -294,7 +294,7 @@ def test_a_range_run_with_the_tags_of_its_first_partition_covers_the_range(built
     assert {partition for asset, partition in found if asset == "token_statistics"} == set(PAIRS)
 
 
-@pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.usefixtures("quick_audits")
 def test_a_second_range_computes_nothing_and_loads_no_model(built: Workspace, run: Runner) -> None:
     run("audit_pairs", partition_key="made_8|one")
     loads = count_loads(built.monkeypatch)
@@ -309,7 +309,7 @@ def test_a_second_range_computes_nothing_and_loads_no_model(built: Workspace, ru
         assert (numbers["texts_computed"], numbers["texts_from_cache"]) == (0, numbers["texts"])
 
 
-@pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.usefixtures("quick_audits")
 def test_optional_kinds_and_their_budget(built: Workspace, run: Runner) -> None:
     kinds = {"token_statistics": {"topk": True, "logits": True}}
     run("audit_pairs", partition_key="made_8|one", ops=kinds)
@@ -323,7 +323,7 @@ def test_optional_kinds_and_their_budget(built: Workspace, run: Runner) -> None:
     assert built.parts("logits") == before
 
 
-@pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.usefixtures("quick_audits")
 def test_texts_without_labels_are_scored_and_not_evaluated(built: Workspace, run: Runner) -> None:
     (built.config / "Rows.jsonl").write_text(json.dumps({"input": made_text("row", 8)}))
     unlabelled = {
@@ -356,7 +356,7 @@ def test_scores_without_statistics_are_an_error_that_says_why(built: Workspace, 
         run("audit_pairs", partition_key="made_8|one", selection=[dg.AssetKey("scores")])
 
 
-@pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.usefixtures("quick_audits")
 def test_a_pair_that_cannot_run_does_not_stop_the_others(built: Workspace, run: Runner) -> None:
     built.paths.examples("made_12").unlink()
     run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|one"))
@@ -370,7 +370,7 @@ def test_a_pair_that_cannot_run_does_not_stop_the_others(built: Workspace, run: 
     assert "has not been built yet" in found["token_statistics", "made_12|one"]["reason"]
 
 
-@pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.usefixtures("quick_audits")
 def test_a_damaged_part_is_set_aside_its_texts_run_again_and_the_check_warns(built: Workspace, run: Runner) -> None:
     run("audit_pairs", partition_key="made_8|one")
     [part] = built.parts()

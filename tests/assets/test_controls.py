@@ -41,7 +41,7 @@ from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.warehouse.query import query
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 CONTROL = "check"
 
 

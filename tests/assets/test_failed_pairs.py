@@ -28,7 +28,7 @@ from audit_pipeline.operate.dagster import pairs, retries
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 RANGE = ("made_8|one", "made_12|two")
 BROKEN = Pair("made_12", "one")
 PAIRS = {"made_8|one", "made_8|two", "made_12|one", "made_12|two"}

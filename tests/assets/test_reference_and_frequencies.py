@@ -18,7 +18,7 @@ from audit_pipeline.operate.facts import OF_PAIRS, PlanRequest
 from audit_pipeline.operate.plan import plan, state_of
 from audit_pipeline.operate.situation import look
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]
 
 

@@ -21,7 +21,7 @@ from audit_pipeline.operate.dagster import alerting, hub_watch, sensors
 from audit_pipeline.operate.dagster.in_process import PROCESS_TAG, process_identity, process_tags, run_job
 from audit_pipeline.operate.dagster.resources import AuditData
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
 class Ticking:

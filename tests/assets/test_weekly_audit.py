@@ -34,7 +34,7 @@ from audit_pipeline.operate.dagster import schedules
 from audit_pipeline.operate.dagster.in_process import ensure_dagster_home
 from audit_pipeline.sources.base import MissingPart
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 TODAY = datetime.now(UTC).date()
 
 

@@ -19,7 +19,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.write import build_reports
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 WRITING = (
     ("audit", "--model", "tiny", "--benchmark", "made_8"),

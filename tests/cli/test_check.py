@@ -24,7 +24,7 @@ from audit_pipeline.operate.dagster import schedules
 from audit_pipeline.operate.dagster.in_process import open_instance
 from audit_pipeline.warehouse.query import query
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 Check = Callable[..., Result]
 

@@ -55,7 +55,7 @@ from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.sources.registry import all_sources
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 LABELLED = {
     "builder": "labelled",

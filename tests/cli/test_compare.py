@@ -15,7 +15,7 @@ from tiny_models import save_model
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.warehouse.query import query
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
 def write_rows(folder: Path, side: str, label: int | None, count: int) -> None:

@@ -26,7 +26,7 @@ from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.operate.dagster.spending import COMMAND_TAG, TOKENS_TAG
 from audit_pipeline.warehouse.query import open_read_only
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 KEY = "sk-nobody-may-ever-read-this"
 NAME = "served"
 AUDIT = ("audit", "--model", NAME, "--benchmark", "made")

@@ -24,7 +24,7 @@ from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
 @pytest.fixture

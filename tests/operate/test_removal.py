@@ -48,7 +48,7 @@ from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, di
 from audit_pipeline.token_statistics.encode import cache_key
 from audit_pipeline.token_statistics.kept import KINDS, Kind
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 ROOT = Path(__file__).parents[2]
 KIND: tuple[Kind, ...] = ("base", "topk", "renyi")
 

@@ -11,7 +11,7 @@ import pytest
 from made_workspace import Workspace, enter_workspace, made_documents, quick_folder, temporal
 from make_fixture import BENCHMARK, HERE, MODEL
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread", "quick_pictures")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread", "quick_audits")]
 
 LAYOUTS = sorted(HERE.glob("layout-*.tar.xz"))
 

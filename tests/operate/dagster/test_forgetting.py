@@ -34,7 +34,7 @@ from audit_pipeline.operate.stages.scores import score_pair
 from audit_pipeline.operate.stages.token_statistics import run_tokens
 from audit_pipeline.warehouse.query import open_read_only
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_pictures")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 BENCHMARKS = ["made_8", "made_9", "made_10", "made_11"]
 MADE_9, TINY = RemovalTarget("benchmark", "made_9"), RemovalTarget("model", "tiny")
 PARTITION = "dagster/partition"
