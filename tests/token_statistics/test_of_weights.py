@@ -88,11 +88,11 @@ def test_a_token_on_either_side_of_the_floor() -> None:
     assert ours["log_sum_sqrt_p"] == pytest.approx([math.log(exactly)], abs=3e-7)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**31),
-    st.integers(1, 20),
-    st.integers(1, 300),
+    st.integers(1, 12),
+    st.integers(1, 130),
     st.sampled_from([0.0, 0.1, 1.0, 5.0, 30.0]),
     st.sampled_from([1, 2, 11, 64, 1024]),
     st.booleans(),
@@ -121,9 +121,9 @@ def test_a_whole_vocabulary(largest: float | None, at: int) -> None:
 
 
 def test_blocks_and_rows_of_every_size_give_the_same() -> None:
-    logits = torch.randn(30, 257, generator=torch.Generator().manual_seed(2)) * 8
-    whole = reduced(LogitsAtHand(logits), 30, 257)
-    for rows, columns in ((1, 1), (7, 16), (29, 256), (64, 1024)):
+    logits = torch.randn(11, 97, generator=torch.Generator().manual_seed(2)) * 8
+    whole = reduced(LogitsAtHand(logits), 11, 97)
+    for rows, columns in ((1, 1), (7, 16), (10, 96), (64, 1024)):
         assert_like(reduced(LogitsAtHand(logits), rows, columns), whole, 2e-6)
 
 

@@ -13,7 +13,7 @@ import pytest
 DRIVE = Path(__file__).with_name("drive_ui.py")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = "4"
-"""Other tests run at the same time."""
+"""Nobody sits before it, and the machine may be slow."""
 
 
 def missing() -> str | None:
@@ -25,7 +25,7 @@ def missing() -> str | None:
     return None if shutil.which("chromedriver") else "there is no chromedriver on PATH"
 
 
-@pytest.mark.slow
+@pytest.mark.browser
 def test_the_ui_is_driven_from_nothing_to_the_weekly_audit(tmp_path: Path) -> None:
     lacking = missing()
     if lacking is not None:
