@@ -31,7 +31,7 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent
 FEW = 50
-"""Resamples, where intervals are not what is tested."""
+"""Resamples of :func:`quick_audits`."""
 
 # No time-out per example: how long one takes says more of what else the machine does.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -125,15 +125,24 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
-def quick_audits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Audits with empty pictures and few resamples: in a tiny one they take most of the time, and both have tests of
-    their own."""
+def quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures without anything in them: drawing is half of a tiny audit's time, and has tests of its own."""
 
     def save(figure: Figure, file: io.BytesIO | io.StringIO, *, format: str, **how: object) -> None:
         if isinstance(file, io.StringIO):
             file.write('<svg width="1pt" height="1pt"></svg>')
         else:
             Image.new("RGB", (1, 1)).save(file, format=format)
+
+    monkeypatch.setattr(Figure, "savefig", save)
+    for module in (pictures, pair_plots):
+        for name in {"score_histograms", "roc_curves", "roc_low_corner", "auroc_forest"} & vars(module).keys():
+            monkeypatch.setattr(module, name, lambda *drawn, **how: Figure())
+
+
+@pytest.fixture
+def quick_audits(quick_pictures: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audits with empty pictures and few resamples, for tests to which it does not matter how sure a result is."""
 
     def draw_groups(
         drawn: GroupBootstrap, groups: Sequence[str], labels: npt.ArrayLike, *, resamples: int = FEW, seed: int = 0
@@ -142,10 +151,6 @@ def quick_audits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     made = GroupBootstrap.__init__
     monkeypatch.setattr(GroupBootstrap, "__init__", draw_groups)
-    monkeypatch.setattr(Figure, "savefig", save)
-    for module in (pictures, pair_plots):
-        for name in {"score_histograms", "roc_curves", "roc_low_corner", "auroc_forest"} & vars(module).keys():
-            monkeypatch.setattr(module, name, lambda *drawn, **how: Figure())
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ from audit_pipeline.unlearning.compare import UnlearningRequest, compare
 from audit_pipeline.unlearning.conclusion import Conclusion, conclude
 from audit_pipeline.warehouse.query import query
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread", "quick_audits")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread", "quick_pictures")]
 
 TEXTS, WORDS = 80, 16
 ENTRY = ControlEntry(
