@@ -116,7 +116,7 @@ def _hint(message: str) -> str:
 
 
 _EXIT_CODES: Sequence[tuple[str, str]] = (
-    ("0", "done; of a text or pair that could not be scored, the output says why"),
+    ("0", "done; if a text or pair could not be scored, the output says why"),
     ("1", "`doctor` found something wrong; or a fault of the program, with a traceback"),
     ("2", "an error that you can act on: one line says what is wrong and what to do"),
     ("130", "stopped with Ctrl-C; what was finished is kept"),

@@ -55,7 +55,7 @@ def test_the_query_answers(warehouse: Path, number: str, sql: str) -> None:
 
 
 def test_the_statements_for_looking_around_run(warehouse: Path) -> None:
-    (block,) = re.findall(r"explains itself:\n\n((?:    .+\n)+)", TEXT)
+    (block,) = re.findall(r"read them there:\n\n((?:    .+\n)+)", TEXT)
     statements: Sequence[str] = [line.strip() for line in block.splitlines()]
     assert len(statements) == 3
     for statement in statements:
