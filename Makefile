@@ -22,12 +22,12 @@ test: $(STAMP) check
 	$(PYTEST) -m "not slow and not browser and not tutorial"
 
 # Those tests, and the ones that are slow by nature: kills, full disks, weeks of scheduled audits, every golden score,
-# the embedded model's batches and tokenizer, PostgreSQL, a fresh installation. Then, by itself because it waits for ticks
-# and pages, the Dagster UI in a browser, where there is one. `dg check defs` loads the definitions as `make check` does,
-# but as pyproject.toml names them.
+# the embedded model's batches and tokenizer, PostgreSQL, a fresh installation. Before them, by itself because it waits for
+# ticks and pages, the Dagster UI in a browser, where there is one. `dg check defs` loads the definitions as `make check`
+# does, but as pyproject.toml names them.
 test-all: test
-	$(PYTEST) -m slow
 	$(PYTEST) -n 0 -rs -m browser tests/ui
+	$(PYTEST) -m slow
 	$(BIN)/dg check defs
 
 # The four tutorials, typed from the pages with the real model: an hour on two cores, so apart from the others.

@@ -51,6 +51,14 @@ class _Front(click.Group):
         with formatter.section("Exit codes"):
             formatter.write_dl(_EXIT_CODES)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            _refuse_repeated(click.Context(command, info_name=name, parent=ctx), rest)
+        return name, command, rest
+
     def invoke(self, ctx: click.Context) -> Any:
         with held_back() as libraries, _warnings_told():
             try:
@@ -83,6 +91,21 @@ class _Front(click.Group):
                 raise
             finally:
                 end_step()
+
+
+def _refuse_repeated(ctx: click.Context, args: list[str]) -> None:
+    """Raise UsageError for an option that takes one value and is given two, of which click would drop the first."""
+    command = ctx.command
+    if isinstance(command, click.Group):
+        if args and args[0] in command.commands:
+            _refuse_repeated(click.Context(command.commands[args[0]], info_name=args[0], parent=ctx), args[1:])
+        return
+    names = [one.split("=", 1)[0] for one in itertools.takewhile(lambda one: one != "--", args)]
+    for option in command.params:
+        if isinstance(option, click.Option) and not (option.multiple or option.is_flag):
+            times = sum(name in option.opts for name in names)
+            if times > 1:
+                raise click.UsageError(f"{option.opts[0]} takes one value and is given {times}", ctx)
 
 
 @contextmanager

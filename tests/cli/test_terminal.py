@@ -253,6 +253,23 @@ def test_every_command_takes_quiet() -> None:
     assert [name for name, one in found.items() if not any("--quiet" in option.opts for option in one.params)] == []
 
 
+@pytest.mark.parametrize(
+    "typed",
+    ["audit --model a --benchmark x --model b", "test canaries --model a --canaries f --model=b"],
+)
+def test_an_option_of_one_value_is_not_given_twice_in_silence(typed: str) -> None:
+    result = CliRunner().invoke(main, typed.split())
+    assert (result.exit_code, "--model takes one value and is given 2" in result.stderr) == (2, True)
+    assert f"Usage: main {typed.split(' --', maxsplit=1)[0]} [OPTIONS]" in result.stderr
+
+
+def test_options_of_several_values_and_what_stands_after_two_dashes_are_not_counted() -> None:
+    result = CliRunner().invoke(
+        main, ["check", "--held-out", "a", "--held-out", "b", "--model", "a", "--", "--model", "b"]
+    )
+    assert (result.exit_code, "Path 'a' does not exist" in result.stderr) == (2, True)
+
+
 def test_help_lists_every_command_once_and_the_exit_codes() -> None:
     shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).stdout
     assert max(map(len, shown.splitlines())) <= 80

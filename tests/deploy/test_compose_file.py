@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,23 @@ def test_the_image_is_built_with_the_pins_and_run_by_nobody_in_particular() -> N
     assert "HEALTHCHECK" in CONTAINERFILE
 
 
-def test_what_the_image_copies_is_let_in_and_the_data_folder_is_not() -> None:
-    let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    copied = [
+def _copied() -> list[str]:
+    return [
         one.removeprefix("./")
         for line in re.findall(r"^COPY (?!--from)(.+)$", CONTAINERFILE, re.MULTILINE)
         for one in line.split()[:-1]
     ]
+
+
+def test_what_the_wheel_is_made_of_is_in_the_image() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*wheel["packages"], *wheel["force-include"], project["project"]["readme"]} <= set(_copied())
+
+
+def test_what_the_image_copies_is_let_in_and_the_data_folder_is_not() -> None:
+    let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    copied = _copied()
     assert len(copied) > 5
     assert all((ROOT / one).exists() and f"!{one}" in let_in for one in copied)
     assert let_in[1] == "*"
