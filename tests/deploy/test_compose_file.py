@@ -125,6 +125,14 @@ def test_what_the_image_copies_is_let_in_and_the_data_folder_is_not() -> None:
     assert [line for line in let_in if "data" in line and line.startswith("!")] == ["!data/README.md"]
 
 
+def test_no_terminal_stands_between_a_service_and_a_file() -> None:
+    """A terminal ends lines in two characters: a dump of a database that went through one cannot be read."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    redirected = re.findall(r"^ +\S+ compose (exec .*[<>].*)$", page, re.MULTILINE)
+    assert len(redirected) == 2
+    assert all(one.startswith("exec -T ") for one in redirected)
+
+
 def test_secrets_reach_the_command_from_their_files(tmp_path: Path) -> None:
     def run(**variables: str) -> subprocess.CompletedProcess[str]:
         code = 'printf "%s|%s" "${CORPUS_AUDIT_PG_PASSWORD-unset}" "${HF_TOKEN-unset}"'

@@ -24,7 +24,7 @@ from audit_pipeline.report.write import SCHEMA, build_reports, json_copy, model_
 from audit_pipeline.separability import blind_control
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
-from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
+from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, temporal, write_config
 
 from .written import Page, Written, written
 
@@ -329,7 +329,7 @@ def test_what_was_not_audited(audited: Folder) -> None:
         assert count in page.text
     html = page.html.split("<body>")[1]
     grid = html[html.index('id="coverage-grid"') : html.index('id="coverage-list"')]
-    assert Page(f"<div>{grid.split('>', 1)[1].split('</table>')[0]}</div>").text == (
+    assert Page(f"{grid[grid.index('<table>') : grid.index('</table>')]}</table>").text == (
         "Model notes_32 speeches_64 new <b> not asked for not applicable"
         " small <2b> $x$ done stale tiny-125m failed stale"
     )
@@ -344,6 +344,17 @@ def test_what_was_not_audited(audited: Folder) -> None:
     assert "of an earlier build: audit again" in page.text
     (own,) = found.reports[TINY].coverage
     assert (own.pairs, {row.model for row in own.not_done}) == (2, {TINY})
+
+
+def test_a_grid_has_no_more_columns_than_a_sheet_of_paper_holds(folder: Folder, tmp_path: Path) -> None:
+    lengths = range(10, 25)
+    config = write_config(tmp_path / "config", [TINY], notes=temporal("notes", *lengths))
+    build_warehouse(folder.paths, config=config)
+    html = build_reports(folder.paths.warehouse, tmp_path / "reports").path.read_text(encoding="utf-8")
+    grid = html[html.index('id="coverage-grid"') : html.index('id="coverage-list"')]
+    tables = [re.findall(r'<th scope="col">(\w+)</th>', table) for table in grid.split("<table>")[1:]]
+    assert [len(heads) for heads in tables] == [7, 7, 4]
+    assert [name for heads in tables for name in heads[1:]] == [f"notes_{length}" for length in lengths]
 
 
 def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_path: Path) -> None:
