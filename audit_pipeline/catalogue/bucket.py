@@ -92,34 +92,27 @@ class Bucket:
 
     def objects(self, folder: str = "") -> Iterator[StoredObject]:
         """Every object below ``folder`` ("" is all of them), in no particular order."""
-        import obstore  # noqa: PLC0415
-
-        pages = iter(self._answer(lambda: obstore.list(self._store, folder or None, chunk_size=1000)))
+        pages = iter(self._answer(lambda: self._store.list(folder or None, chunk_size=1000)))
         while page := self._answer(lambda: next(pages, None)):
             yield from map(_stored, page)
 
     def folders(self) -> list[str]:
         """The first parts of the objects' names, and the names that have one part, in order."""
-        import obstore  # noqa: PLC0415
-
-        found = self._answer(lambda: obstore.list_with_delimiter(self._store))
+        found = self._answer(self._store.list_with_delimiter)
         return sorted([*found["common_prefixes"], *(one["path"] for one in found["objects"])])
 
     def head(self, name: str) -> StoredObject | None:
         """An object as it would be listed; None where there is none."""
-        import obstore  # noqa: PLC0415
-
         try:
-            return _stored(self._answer(lambda: obstore.head(self._store, name)))
+            return _stored(self._answer(lambda: self._store.head(name)))
         except FileNotFoundError:
             return None
 
     def read(self, name: str) -> tuple[bytes, StoredObject] | None:
         """The bytes of a small object, and the object that they are of; None where there is none."""
-        import obstore  # noqa: PLC0415
 
         def whole() -> tuple[bytes, StoredObject]:
-            got = obstore.get(self._store, name)
+            got = self._store.get(name)
             return bytes(got.bytes()), _stored(got.meta)
 
         try:
@@ -129,10 +122,9 @@ class Bucket:
 
     def fetch(self, name: str, to: Path) -> StoredObject | None:
         """Write an object's bytes into the file ``to``; None where there is none."""
-        import obstore  # noqa: PLC0415
 
         def whole() -> StoredObject:
-            got = obstore.get(self._store, name)
+            got = self._store.get(name)
             with to.open("wb") as file:
                 for piece in got.stream(min_chunk_size=1 << 20):
                     file.write(piece)
@@ -158,12 +150,10 @@ class Bucket:
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that are not there are none to delete."""
-        import obstore  # noqa: PLC0415
-
         given = list(names)
         try:
             if given:
-                self._answer(lambda: obstore.delete(self._store, given))
+                self._answer(lambda: self._store.delete(given))
         except FileNotFoundError:
             # Google and Azure say so; they have deleted the others.
             for name in given if len(given) > 1 else []:
@@ -200,11 +190,9 @@ class Bucket:
         return seen.written_at
 
     def _put(self, name: str, content: bytes | Path, mode: Any) -> ObjectTag:
-        import obstore  # noqa: PLC0415
-
         done = self._answer(
             # In one piece where it is small, and so without a left-over of a writer that is killed.
-            lambda: obstore.put(self._store, name, content, mode=mode, chunk_size=32 << 20)
+            lambda: self._store.put(name, content, mode=mode, chunk_size=32 << 20)
         )
         return ObjectTag(done["e_tag"], done["version"])
 
