@@ -112,7 +112,7 @@ def audit(
     if audited.failed is not None:
         raise audited.failed
     paths, names = DataPaths.from_environment(), tuple(spec.name for spec in audited.benchmarks)
-    answers, _ = conclusions_of(paths.warehouse, named.model.name)
+    answers = conclusions_of(paths.warehouse, named.model.name).answers
     return AuditFindings(
         named.model.name,
         names,

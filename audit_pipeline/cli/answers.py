@@ -16,16 +16,20 @@ _NAMED = 5
 
 
 def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
-    """What the report's first screen says of a model on some benchmarks, and of tests of whole sets of them."""
+    """What the report's first screen says of a model on some benchmarks: the answer, what the model gives word for
+    word, and tests of whole sets."""
     from audit_pipeline.report.page import conclusions_of
     from audit_pipeline.report.summary import is_shown_first
 
-    answers, tests = conclusions_of(paths.warehouse, model)
+    found = conclusions_of(paths.warehouse, model)
     for benchmark in benchmarks:
-        answer = answers.get(benchmark)
+        answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
         if answer is not None:
             say(visible("\n" + "\n".join(_lines(answer))), answers=[answer])
-        for test in tests:
+        if given is not None:
+            told = f"\n{benchmark}: {given['headline']}\n{given['how_sure']}"
+            say(visible(told), word_for_word=[{"benchmark": benchmark, **given}])
+        for test in found.tests:
             if test["benchmark"] == benchmark and is_shown_first(test):
                 words = test["headline"] if test["refused"] is None else f"{test['headline']} Why: {test['refused']}"
                 say(visible(words), corpus_tests=[test])

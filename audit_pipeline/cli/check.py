@@ -210,7 +210,7 @@ def _weekly(folder: Path) -> str:
 
 
 def has_display() -> bool:
-    """Whether a browser that is opened here can be seen by anybody."""
+    """Whether a browser that is opened here can be seen by anybody; who names one (BROWSER) says so."""
     if sys.platform in ("darwin", "win32"):
         return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

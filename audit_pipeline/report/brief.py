@@ -250,14 +250,15 @@ def _documents_needed(answer: Judged) -> str:
 def overall_brief(models: Sequence[str], benchmarks: Sequence[str], answers: Sequence[Row], reproduced: int) -> Brief:
     """The sentences around all answers of a page, of models and benchmarks by their titles.
 
-    ``reproduced``: of how many benchmarks the model gives passages word for word.
+    Of each answer: its kind, its claim level, and whether the documents were ``searched`` for passages that the model
+    gives word for word. ``reproduced``: of how many benchmarks it gives some.
     """
     levels = Counter(answer["claim_level"] for answer in answers)
     outcomes = Counter(answer["outcome"] for answer in answers)
     return Brief(
         _overall_question(models, benchmarks),
         _overall_sure(levels, len(answers), reproduced),
-        _overall_change(outcomes, reproduced),
+        _overall_change(outcomes, reproduced, [answer for answer in answers if answer["outcome"] in _NOTHING_FOUND]),
     )
 
 
@@ -292,7 +293,10 @@ def _overall_sure(levels: Mapping[str | None, int], answers: int, reproduced: in
     return " ".join(told) or _NO_RESULT
 
 
-def _overall_change(outcomes: Mapping[str, int], reproduced: int) -> str:
+_NOTHING_FOUND: Sequence[AnswerKind] = ("no_difference", "no_document_stands_out", "documents_cannot_stand_out")
+
+
+def _overall_change(outcomes: Mapping[str, int], reproduced: int, nothing_found: Sequence[Row]) -> str:
     told = []
     if reproduced:
         told.append("Passages that also stand elsewhere, as quotations or copies, say nothing of these documents.")
@@ -302,6 +306,7 @@ def _overall_change(outcomes: Mapping[str, int], reproduced: int) -> str:
         )
     if any(outcomes.get(kind) for kind in ("difference_to_look_at", "documents_stand_out", "no_detector_named")):
         told.append(f"Where there is something to look at, {ALIKE}, would make it evidence or take it away.")
-    if any(outcomes.get(kind) for kind in ("no_difference", "no_document_stands_out", "documents_cannot_stand_out")):
-        told.append(f"Where nothing was found, more texts or {WORD_FOR_WORD} may find something.")
+    if nothing_found:
+        search = "" if all(answer["searched"] for answer in nothing_found) else f" or {WORD_FOR_WORD}"
+        told.append(f"Where nothing was found, more texts{search} may find something.")
     return " ".join(told) or "A new audit, of other texts or of another model."

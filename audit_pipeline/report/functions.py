@@ -311,7 +311,7 @@ FUNCTIONS: Mapping[str, Function] = {
     ),
     "overall_brief": Function(
         lambda models, benchmarks, answers, reproduced: asdict(overall_brief(models, benchmarks, answers, reproduced)),
-        ["VARCHAR[]", "VARCHAR[]", "STRUCT(outcome VARCHAR, claim_level VARCHAR)[]", "BIGINT"],
+        ["VARCHAR[]", "VARCHAR[]", "STRUCT(outcome VARCHAR, claim_level VARCHAR, searched BOOLEAN)[]", "BIGINT"],
         _BRIEF,
     ),
     "whole_set_words": Function(
@@ -327,7 +327,10 @@ FUNCTIONS: Mapping[str, Function] = {
     "unlearning_place": Function(metric_place, ["VARCHAR"], "INTEGER"),
     "summary_of": Function(
         summary_of,
-        ["STRUCT(outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)[]", "BIGINT", f"{_TEST}[]", "VARCHAR[]"],
+        [
+            *("STRUCT(outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)[]", "BIGINT", f"{_TEST}[]"),
+            *("VARCHAR[]", "VARCHAR[]"),
+        ],
         "VARCHAR",
     ),
     "instrument_words": Function(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import duckdb
 
@@ -89,7 +89,7 @@ def rows_of(connection: Connection, sql: str) -> list[dict[str, Any]]:
 
 
 def prepare(connection: Connection) -> None:
-    """Make the functions of the queries, and the tables of answers and of tests of whole sets."""
+    """Make the functions of the queries, and the tables of what is concluded (answers.sql)."""
     register(connection)
     connection.execute(f"CREATE TEMP TABLE options AS {_sql('options')}")
     connection.execute(_sql("answers"))
@@ -162,15 +162,23 @@ def tests_of(connection: Connection, model: str) -> list[dict[str, Any]]:
     return [row for row in found if row["model"] == model]
 
 
-def conclusions_of(warehouse: Path, model: str) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """What the report's first screen says of a model, by benchmark, and of tests of whole sets, as JSON has it.
+class Conclusions(NamedTuple):
+    """What the report's first screen says of a model, as JSON has it: ``answers`` and ``word_for_word``, what it gives
+    of documents, by benchmark, and ``tests`` of whole sets."""
 
-    Raises DataError where there is no warehouse that can be read.
-    """
+    answers: Mapping[str, Row]
+    tests: Sequence[Row]
+    word_for_word: Mapping[str, Row]
+
+
+def conclusions_of(warehouse: Path, model: str) -> Conclusions:
+    """What is concluded of a model; raises DataError where there is no warehouse that can be read."""
     with open_read_only(warehouse) as connection:
         prepare(connection)
         answers = {answer["benchmark"]: plain(answer) for answer in answers_of(connection, model)}
-        return answers, [plain(one) for one in tests_of(connection, model)]
+        counted = rows_of(connection, "SELECT model, benchmark, said FROM extraction_counts")
+        given = {row["benchmark"]: plain(row["said"]) for row in counted if row["model"] == model}
+        return Conclusions(answers, [plain(one) for one in tests_of(connection, model)], given)
 
 
 def plain(row: Row) -> dict[str, Any]:

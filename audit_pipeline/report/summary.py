@@ -75,18 +75,25 @@ def is_evidence(test: Row) -> bool:
 
 
 def summary_of(
-    answers: Sequence[Row], pairs: int, tests: Sequence[Row] = (), reproduced: Sequence[str] | None = None
+    answers: Sequence[Row],
+    pairs: int,
+    tests: Sequence[Row] = (),
+    reproduced: Sequence[str] | None = None,
+    not_reproduced: Sequence[str] | None = None,
 ) -> str:
     """All answers and tests of whole sets in a few sentences, by what they may claim.
 
     ``answers``: the rows of those that are shown, of so many ``pairs``. ``reproduced``: what is said of benchmarks of
-    which a model gives passages word for word; it is seen, not concluded, so it comes first.
+    which a model gives passages word for word; it is seen, not concluded, so it comes first. ``not_reproduced``: of
+    those that were searched for passages in vain, which is told last, where nothing was reproduced at all.
     """
     seen = list(reproduced or ())
     first = [*seen[:1], *([f"So it is with {count(len(seen) - 1)} more."] if len(seen) > 1 else [])]
-    if first and not pairs and not tests:
-        return " ".join(first)
-    return " ".join([*first, _summary_of_scores(answers, pairs, tests)])
+    vain = [] if seen else list(not_reproduced or ())
+    last = vain if len(vain) < 2 else [f"In {count(len(vain))} searches for passages, none was given word for word."]
+    if (first or last) and not pairs and not tests:
+        return " ".join([*first, *last])
+    return " ".join([*first, _summary_of_scores(answers, pairs, tests), *last])
 
 
 def _summary_of_scores(answers: Sequence[Row], pairs: int, tests: Sequence[Row]) -> str:

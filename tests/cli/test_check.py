@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         save_model(here / "weights", max_position_embeddings=256)
         tiny = {"path": "../weights", "reference_corpus": None, "release_date": "2024-06-01"}
         (here / "config/models.yaml").write_text(yaml.safe_dump({"models": {"tiny": tiny}}))
-        for name in ("CORPUS_AUDIT_CONFIG", "CORPUS_AUDIT_DATA", "DISPLAY", "WAYLAND_DISPLAY"):
+        for name in ("CORPUS_AUDIT_CONFIG", "CORPUS_AUDIT_DATA", "BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
             # Set first, so that what the command line exports is taken back in the end.
             monkeypatch.setenv(name, "")
             monkeypatch.delenv(name)
@@ -95,6 +95,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert "(as it was)" in again.stdout
     assert "To run: nothing, all of it is in the cache." in again.stdout
     assert "everything is up to date, nothing is run" in again.stderr
+    assert "own_files_64: The model was found to give passages of 0 of 3 documents word for word." in again.stdout
 
     more = said(check("books", "--model", "tiny", "--held-out", "new", "--members", "old", "--json"))
     assert more["written"] == ["sources.yaml", "benchmarks.yaml"]
@@ -174,13 +175,14 @@ def test_what_cannot_be_checked_is_one_line_and_nothing_is_made(
 
 def test_the_report_is_opened_only_where_somebody_can_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command.sys, "platform", "linux")
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+    for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     assert not command.has_display()
-    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-    assert command.has_display()
+    for name, value in (("WAYLAND_DISPLAY", "wayland-0"), ("BROWSER", "w3m")):
+        monkeypatch.setenv(name, value)
+        assert command.has_display()
+        monkeypatch.delenv(name)
     monkeypatch.setattr(command.sys, "platform", "darwin")
-    monkeypatch.delenv("WAYLAND_DISPLAY")
     assert command.has_display()
 
 

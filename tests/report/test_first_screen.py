@@ -200,8 +200,8 @@ def test_nothing_is_surer_than_its_claim_level(answer: Judged) -> None:
 
 
 def test_all_answers_together() -> None:
-    screening = {"outcome": "separable", "claim_level": "screening only"}
-    sound = {"outcome": "no_difference", "claim_level": SOUND}
+    screening = {"outcome": "separable", "claim_level": "screening only", "searched": False}
+    sound = {"outcome": "no_difference", "claim_level": SOUND, "searched": False}
     told = overall_brief(["M"], ["A", "B"], [screening, sound], 0)
     assert told.question == "We asked whether M was trained on texts of 2 benchmarks."
     assert (
@@ -214,6 +214,17 @@ def test_all_answers_together() -> None:
     assert told.question == "We asked whether 2 models were trained on texts of “A”."
     assert told.how_sure.startswith("No answer from scores is more than a screening")
     assert overall_brief(["M"], ["A"], [], 1).how_sure.startswith("That the model gives passages word for word is seen")
+
+
+def test_a_search_that_was_made_is_not_advised() -> None:
+    found = {"outcome": "no_document_stands_out", "claim_level": "screening only"}
+    for searched, told in (
+        ([False], "more texts or a search for passages that the model gives word for word (corpus-audit extract) may"),
+        ([True, False], "more texts or a search for passages"),
+        ([True, True], "Where nothing was found, more texts may find something."),
+    ):
+        answers = [{**found, "searched": one} for one in searched]
+        assert told in overall_brief(["M"], ["A"], answers, 0).what_would_change
 
 
 def luminance(colour: str) -> float:

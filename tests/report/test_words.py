@@ -422,6 +422,13 @@ def test_words_of_another_time_are_shown_as_they_are() -> None:
     assert verdict_words("a verdict of another time") == "a verdict of another time"
     assert claim_words("sound test") == CLAIM_IN_WORDS["sound test"]
     assert summary_of([], 0) == "Nothing has been audited yet."
+    answer, found, vain = {"headline": "No difference found."}, "Passages of 1 of 2.", "Passages of 0 of 2."
+    assert summary_of([answer], 1, [], [found], [vain]) == f"{found} No difference found."
+    assert summary_of([answer], 1, [], None, [vain]) == f"No difference found. {vain}"
+    assert summary_of([], 0, [], None, [vain]) == vain
+    assert summary_of([answer], 1, [], None, [vain, vain]).endswith(
+        "In 2 searches for passages, none was given word for word."
+    )
     assert not any("prove" in f"{title} {text}".lower() for title, text in LIMITS)
 
 

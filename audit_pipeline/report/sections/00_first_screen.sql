@@ -54,7 +54,8 @@ SELECT CASE WHEN page.kind = 'model' THEN model_title(page.model) END AS heading
             'test': test, 'design': design, 'outcome': outcome::VARCHAR, 'claim_level': claim_level,
             'headline': headline
         } ORDER BY place), []) FROM page_tests),
-        (SELECT list(said.headline ORDER BY place) FROM extracted WHERE reproduced > 0)
+        (SELECT list(said.headline ORDER BY place) FROM extracted WHERE reproduced > 0),
+        (SELECT list(said.headline ORDER BY place) FROM extracted WHERE reproduced = 0 AND documents > 0)
     ) AS summary,
     brief.how_sure AS how_sure, brief.what_would_change AS what_would_change,
     instrument_words((SELECT coalesce(list({
@@ -75,8 +76,9 @@ FROM page, (
     SELECT overall_brief(
         (SELECT coalesce(list(DISTINCT model_title(model)), []) FROM every),
         (SELECT coalesce(list(DISTINCT benchmark_title(benchmark)), []) FROM every),
-        (SELECT coalesce(list({'outcome': outcome::VARCHAR, 'claim_level': claim_level}), [])
-            FROM shown_pairs JOIN answers USING (model, benchmark)),
+        (SELECT coalesce(list({
+            'outcome': outcome::VARCHAR, 'claim_level': claim_level, 'searched': extracted.documents > 0
+        }), []) FROM shown_pairs JOIN answers USING (model, benchmark) LEFT JOIN extracted USING (model, benchmark)),
         (SELECT count(*) FROM extracted WHERE reproduced > 0)
     ) AS brief
 );

@@ -1,4 +1,5 @@
--- The answer of every pair, and tests of whole sets, of all models; beside the table options (options.sql).
+-- The answer of every pair, tests of whole sets, and what is given word for word, of all models; beside the table
+-- options (options.sql).
 
 CREATE TEMP TABLE handed_over AS
 -- The benchmarks that are tables of scores handed over.
@@ -35,6 +36,21 @@ SELECT model, benchmark, model_title(model) AS model_title, benchmark_title(benc
             tests.p_value, model, benchmark, test, method
     ) AS place
 FROM worded AS tests;
+
+CREATE TEMP TABLE extraction_counts AS
+-- What every model gives word for word of the documents of every benchmark that it was asked to go on with.
+SELECT *, extraction_words(model_title, benchmark_title, documents, reproduced, held_out, held_out_reproduced, set_apart, reason) AS said FROM (
+    SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title,
+        count(*) FILTER (side = 'audited' AND windows > 0) AS documents,
+        count(*) FILTER (side = 'audited' AND claim = 'reproduced') AS reproduced,
+        count(*) FILTER (side = 'held_out' AND windows > 0) AS held_out,
+        count(*) FILTER (side = 'held_out' AND claim = 'reproduced') AS held_out_reproduced,
+        count(*) FILTER (windows = 0) AS without_window, max(reason) AS reason,
+        sum(windows)::BIGINT AS windows, sum(every.set_apart)::BIGINT AS set_apart,
+        sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
+        any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride
+    FROM current_document_memorisation AS every GROUP BY ALL
+);
 
 CREATE TEMP TABLE answers AS
 WITH pairs AS (

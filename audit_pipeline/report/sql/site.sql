@@ -22,21 +22,6 @@ SELECT controls.control, controls.role, rates.benchmark, rates.name::BIGINT AS o
 FROM current_extraction_rates AS rates JOIN control_models AS controls USING (model)
 WHERE rates.unit = 'occurrences' AND rates.side = 'audited' AND rates.rule = 'probability' AND rates.threshold = 0.001;
 
-CREATE TEMP TABLE extraction_counts AS
--- What every model gives word for word of the documents of every benchmark that it was asked to go on with.
-SELECT *, extraction_words(model_title, benchmark_title, documents, reproduced, held_out, held_out_reproduced, set_apart, reason) AS said FROM (
-    SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title,
-        count(*) FILTER (side = 'audited' AND windows > 0) AS documents,
-        count(*) FILTER (side = 'audited' AND claim = 'reproduced') AS reproduced,
-        count(*) FILTER (side = 'held_out' AND windows > 0) AS held_out,
-        count(*) FILTER (side = 'held_out' AND claim = 'reproduced') AS held_out_reproduced,
-        count(*) FILTER (windows = 0) AS without_window, max(reason) AS reason,
-        sum(windows)::BIGINT AS windows, sum(every.set_apart)::BIGINT AS set_apart,
-        sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
-        any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride
-    FROM current_document_memorisation AS every GROUP BY ALL
-);
-
 CREATE TEMP TABLE all_changes AS
 FROM changes_since_last_audit WHERE change NOT IN ('unchanged', 'first audit');
 
