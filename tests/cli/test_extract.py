@@ -31,8 +31,10 @@ def extract(
     (tmp_path / "book.txt").write_text(TEXT, encoding="utf-8")
 
     def run(*options: str) -> Result:
-        given = ["extract", "--model", str(tiny_folder("llama")), "--texts", str(tmp_path / "book.txt")]
-        return CliRunner().invoke(main, [*given, "--prefix", "12", "--suffix", "10", *options])
+        usual = {"--model": str(tiny_folder("llama")), "--texts": str(tmp_path / "book.txt")}
+        usual |= {"--prefix": "12", "--suffix": "10"}
+        given = [part for name, value in usual.items() if name not in options for part in (name, value)]
+        return CliRunner().invoke(main, ["extract", *given, *options])
 
     return run
 
