@@ -108,16 +108,17 @@ def test_all_texts_of_one_benchmark_are_compared_with_all_of_another(audited: Wo
 
 def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> None:
     audited.write_config("models", {"models": {**audited_models(audited), "new": {"path": str(other_model(audited))}}})
-    for arguments, told in (
+    for forget, arguments, told in (
         (
+            "shelf",
             ("--after", "new"),
             "new has not been run on 48 texts of shelf_12: corpus-audit audit --model new --benchmark",
         ),
-        (("--after", "edited", "--retrained", "base"), "base is named twice"),
-        (("--after", "edited", "--holdout", "shelfs"), "there is no benchmark 'shelfs'; did you mean"),
-        (("--after", "edited", "--forget", "others"), "others_12 has no texts to be forgotten"),
+        ("shelf", ("--after", "edited", "--retrained", "base"), "base is named twice"),
+        ("shelf", ("--after", "edited", "--holdout", "shelfs"), "there is no benchmark 'shelfs'; did you mean"),
+        ("others", ("--after", "edited"), "others_12 has no texts to be forgotten"),
     ):
-        done = audited.run("compare", "--before", "base", "--forget", "shelf", *arguments)
+        done = audited.run("compare", "--before", "base", "--forget", forget, *arguments)
         assert done.exit_code == 2
         assert told in done.stderr
         assert len(done.stderr.splitlines()) == 1
